@@ -1,0 +1,58 @@
+"""The port to a blob store: immutable bytes, named by their BLAKE3, kept in packs.
+
+A blob is a chunk of a file, a tree node or a large payload. Blobs that belong together (all that is new in one turn)
+are put in one call and become one object in the store, a *pack*. Putting is all or nothing; a pack that was only
+partly written is never visible. Several processes may use one store at once.
+
+The contract in code is ``chronicle.testing.blob_contract``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from chronicle.ids import BlobId
+
+__all__ = ["BlobReader", "BlobStore"]
+
+
+class BlobReader(Protocol):
+    """What reading trees and files needs."""
+
+    def get(self, blob_id: BlobId) -> bytes:
+        """Return a blob's bytes, checked against its id.
+
+        Raises:
+            NotFound: no such blob.
+            Corrupt: the stored bytes do not have that id.
+            Unavailable: the store could not be reached.
+        """
+        ...
+
+
+class BlobStore(BlobReader, Protocol):
+    """Immutable bytes by id, durable when `put` returns."""
+
+    def put(self, blobs: Mapping[BlobId, bytes]) -> None:
+        """Store blobs as one pack, compressed, durable on return. Blobs that are there already are not stored again.
+
+        Raises:
+            InvalidInput: an id is not the BLAKE3 of its bytes.
+            Unavailable: the store could not be reached; nothing of the pack is visible.
+        """
+        ...
+
+    def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:
+        """Return those of the ids that the store does not have."""
+        ...
+
+    def blob_ids(self) -> Iterator[BlobId]:
+        """Yield all ids, in no order."""
+        ...
+
+    def close(self) -> None:
+        """Release files and connections."""
+        ...

@@ -1,0 +1,58 @@
+"""Time, as an argument: the real clock, and one that a test moves by hand."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Where all time in Chronicle and Podium comes from."""
+
+    def now_ms(self) -> int:
+        """Return the wall-clock time in epoch milliseconds."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Return seconds from an arbitrary point, never going back."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Return the wall-clock time in epoch milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Return ``time.monotonic()``."""
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that stands still until it is advanced; both its times move together."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._start_ms = now_ms
+
+    def now_ms(self) -> int:
+        """Return the time it was last set to, in epoch milliseconds."""
+        return self._now_ms
+
+    def monotonic_s(self) -> float:
+        """Return the seconds by which it was advanced since it was made."""
+        return (self._now_ms - self._start_ms) / 1000
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock forward.
+
+        Raises:
+            ValueError: for a negative number of seconds.
+        """
+        if seconds < 0:
+            raise ValueError("a clock is not moved back")
+        self._now_ms += round(seconds * 1000)

@@ -1,0 +1,138 @@
+"""The errors of Chronicle, drawn::
+
+    ChronicleError
+    ├── NotFound                    no such session, branch, event, message, blob, path, iteration
+    ├── InvalidInput                the caller's value cannot be used; says which and how to mend it
+    ├── Conflict                    lost a compare-and-set; read again and retry
+    │   ├── BranchVersionConflict   another append came first; carries the branch's head
+    │   ├── IdempotencyConflict     the key was used before with another body
+    │   └── LeaseHeld               another holder's lease has not run out
+    ├── StaleEpoch                  a newer epoch holds the lease: this holder must stop, not retry
+    ├── InboxFull                   too many messages wait; try again later
+    ├── Corrupt                     stored bytes are not what they were when written
+    ├── UnsupportedFormat           written by a newer version; upgrade the code
+    └── Unavailable                 the store or mount could not be reached; the outcome may be unknown
+
+A caller may retry ``Conflict`` after reading again, and ``Unavailable`` after looking up what became of its write;
+it must not retry the others unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chronicle.ids import BranchId, EventId
+
+__all__ = [
+    "BranchVersionConflict",
+    "ChronicleError",
+    "Conflict",
+    "Corrupt",
+    "IdempotencyConflict",
+    "InboxFull",
+    "InvalidInput",
+    "LeaseHeld",
+    "NotFound",
+    "StaleEpoch",
+    "Unavailable",
+    "UnsupportedFormat",
+]
+
+
+class ChronicleError(Exception):
+    """Root of all errors that Chronicle raises on purpose."""
+
+
+class NotFound(ChronicleError):
+    """What was asked for is not there."""
+
+
+class InvalidInput(ChronicleError):
+    """A value that cannot be used. The message says which, and how to mend it."""
+
+
+class Conflict(ChronicleError):
+    """Someone else was first. Reading again and retrying is safe."""
+
+
+class BranchVersionConflict(Conflict):
+    """An append named a head that is not the branch's head any more.
+
+    Attributes:
+        branch_id: the branch.
+        version: its length now.
+        head_event_id: its last event now; ``None`` for an empty branch.
+    """
+
+    def __init__(self, branch_id: BranchId, version: int, head_event_id: EventId | None) -> None:
+        super().__init__(f"branch {branch_id} is at version {version} (head {head_event_id}), not where the append expected it")
+        self.branch_id = branch_id
+        self.version = version
+        self.head_event_id = head_event_id
+
+
+class IdempotencyConflict(Conflict):
+    """An idempotency key came again with another body.
+
+    Attributes:
+        key: the idempotency key.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"idempotency key {key!r} was used before with another body; use a new key for a new message")
+        self.key = key
+
+
+class LeaseHeld(Conflict):
+    """Another holder's lease has not run out.
+
+    Attributes:
+        holder: who holds it.
+        epoch: its epoch.
+        expires_ms: when it runs out, epoch milliseconds.
+    """
+
+    def __init__(self, holder: str, epoch: int, expires_ms: int) -> None:
+        super().__init__(f"{holder} holds the lease (epoch {epoch}) until {expires_ms}")
+        self.holder = holder
+        self.epoch = epoch
+        self.expires_ms = expires_ms
+
+
+class StaleEpoch(ChronicleError):
+    """A write under an epoch that is over. Its holder was replaced and must stop.
+
+    Attributes:
+        epoch: the epoch of the refused write.
+        current: the epoch in force.
+    """
+
+    def __init__(self, epoch: int, current: int) -> None:
+        super().__init__(f"epoch {epoch} is over: epoch {current} holds the lease")
+        self.epoch = epoch
+        self.current = current
+
+
+class InboxFull(ChronicleError):
+    """An inbox holds as many waiting messages as it may.
+
+    Attributes:
+        limit: that number.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} messages wait in this inbox already; send again when some are handled")
+        self.limit = limit
+
+
+class Corrupt(ChronicleError):
+    """Stored bytes are not what they were when written. The message says where."""
+
+
+class UnsupportedFormat(ChronicleError):
+    """Written in a newer format than this code reads. The message says which, and what to upgrade."""
+
+
+class Unavailable(ChronicleError):
+    """A store or mount could not be reached or did not answer. A write may or may not have happened."""

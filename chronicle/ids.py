@@ -1,0 +1,95 @@
+"""Identifiers: what each kind of id is called, and how new ones are made.
+
+Ids are opaque, prefixed and sort by the time of their making: ``evt_`` and 26 characters of Crockford base32, 10 for
+48 bits of epoch milliseconds and 16 for 80 random bits. Time and randomness come in as arguments, so that a seeded
+simulator makes the same ids again.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import Final, NewType, Protocol
+
+__all__ = [
+    "BlobId",
+    "BranchId",
+    "EventId",
+    "IdSource",
+    "MessageId",
+    "RandomBits",
+    "SessionId",
+    "SystemRandomBits",
+]
+
+SessionId = NewType("SessionId", str)
+"""``ses_…``: a container of branches. Each agent has one."""
+BranchId = NewType("BranchId", str)
+"""``br_…``: a line of events."""
+EventId = NewType("EventId", str)
+"""``evt_…``: one event of a branch."""
+MessageId = NewType("MessageId", str)
+"""``msg_…``: one admitted message."""
+BlobId = NewType("BlobId", str)
+"""64 lower-case hex digits: the BLAKE3 of the blob's bytes."""
+
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford: no I, L, O, U
+_TIME_DIGITS: Final = 10
+_RANDOM_DIGITS: Final = 16
+_RANDOM_BITS: Final = 80
+
+
+class RandomBits(Protocol):
+    """A source of random bits; ``random.Random`` is one, which makes runs repeatable."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """Return a non-negative integer of at most ``k`` bits."""
+        ...
+
+
+class SystemRandomBits:
+    """The operating system's randomness: safe in forked processes, which would share a seeded generator's state."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """Return ``k`` bits from the kernel."""
+        return secrets.randbits(k)
+
+
+class IdSource:
+    """Makes new ids from an injected source of randomness.
+
+    Args:
+        bits: where the 80 random bits of an id come from; the operating system unless a test gives a seeded
+            ``random.Random``.
+    """
+
+    def __init__(self, bits: RandomBits | random.Random | None = None) -> None:
+        self._bits: RandomBits = bits if bits is not None else SystemRandomBits()
+
+    def session(self, now_ms: int) -> SessionId:
+        """Return a new session id."""
+        return SessionId("ses_" + self._tail(now_ms))
+
+    def branch(self, now_ms: int) -> BranchId:
+        """Return a new branch id."""
+        return BranchId("br_" + self._tail(now_ms))
+
+    def event(self, now_ms: int) -> EventId:
+        """Return a new event id."""
+        return EventId("evt_" + self._tail(now_ms))
+
+    def message(self, now_ms: int) -> MessageId:
+        """Return a new message id."""
+        return MessageId("msg_" + self._tail(now_ms))
+
+    def other(self, prefix: str, now_ms: int) -> str:
+        """Return a new id with a prefix of the caller's, such as ``host_``."""
+        return prefix + self._tail(now_ms)
+
+    def _tail(self, now_ms: int) -> str:
+        value = (now_ms << _RANDOM_BITS) | self._bits.getrandbits(_RANDOM_BITS)
+        digits = []
+        for _ in range(_TIME_DIGITS + _RANDOM_DIGITS):
+            digits.append(_ALPHABET[value & 31])
+            value >>= 5
+        return "".join(reversed(digits))

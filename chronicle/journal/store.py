@@ -1,0 +1,215 @@
+"""The port to a journal store: what memory, SQLite and PostgreSQL do alike.
+
+A store keeps what it is given and checks what must be checked in one transaction: the head (compare-and-swap), the
+epoch (fence), the inbox (idempotency, order). It does not compute hashes and does not read payloads; sealing is
+:mod:`chronicle.journal.chain`, checking is :mod:`chronicle.journal.verify`.
+
+Every method may be called from any thread. Writes are durable when they return: they survive the loss of power. A
+write that raises :class:`~chronicle.errors.Unavailable` may or may not have happened; look it up by the id of its
+first event (:meth:`JournalStore.find_event`) before doing anything else.
+
+The contract in code is ``chronicle.testing.journal_contract``: subclass it to test a store of your own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chronicle.ids import BranchId, EventId, MessageId, SessionId
+    from chronicle.journal.records import (
+        Branch,
+        Commit,
+        Event,
+        Head,
+        InboxMessage,
+        Lease,
+        MessageStatus,
+        NewMessage,
+        OutboxMessage,
+        Receipt,
+        Session,
+        Snapshot,
+    )
+
+__all__ = ["JournalStore"]
+
+
+class JournalStore(Protocol):
+    """Sessions, branches of events, inboxes, outboxes, leases and snapshots, kept durably."""
+
+    # -- sessions and branches ------------------------------------------------------------------------------------
+
+    def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
+        """Return the session of that name; make it, with an empty main branch, when there is none.
+
+        The ids are used only when it is made. Concurrent callers get the same session.
+        """
+        ...
+
+    def session(self, name: str) -> Session:
+        """Return the session of that name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        ...
+
+    def sessions(self, prefix: str = "") -> Sequence[Session]:
+        """Return the sessions whose name starts with ``prefix``, by name."""
+        ...
+
+    def branch(self, branch_id: BranchId) -> Branch:
+        """Return a branch with its head as it is now.
+
+        Raises:
+            NotFound: there is none.
+        """
+        ...
+
+    def branches(self, session_id: SessionId) -> Sequence[Branch]:
+        """Return a session's branches, oldest first."""
+        ...
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def events(
+        self,
+        branch_id: BranchId,
+        after_seq: int = 0,
+        to_seq: int | None = None,
+        types: Sequence[str] | None = None,
+    ) -> Iterator[Event]:
+        """Yield events ``after_seq + 1 … to_seq`` in order, crossing into parents; to the head without ``to_seq``.
+
+        Args:
+            types: only these types, when given.
+
+        Raises:
+            NotFound: no such branch.
+        """
+        ...
+
+    def find_event(self, event_id: EventId) -> Event | None:
+        """Return an event by its id, ``None`` if it was never committed."""
+        ...
+
+    def commit(self, commit: Commit) -> Head:
+        """Append, settle messages, fill the outbox and keep the snapshot in one durable transaction.
+
+        Returns:
+            the branch's new head.
+
+        Raises:
+            BranchVersionConflict: the head is not ``commit.expected``; nothing was written.
+            StaleEpoch: the epoch is not the one in force; nothing was written.
+            NotFound: a settled message is not in this session's inbox, or is settled already; nothing was written.
+            Unavailable: not known whether it was written.
+        """
+        ...
+
+    def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
+        """Do several commits with one sync to disk; each succeeds or fails by itself, with the errors of `commit`."""
+        ...
+
+    # -- inbox ----------------------------------------------------------------------------------------------------
+
+    def admit(self, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
+        """Give a message its place, durably.
+
+        A repeat of an idempotency key with the same body returns the first receipt, whatever became of the message.
+
+        Raises:
+            IdempotencyConflict: the key was used with another body.
+            InboxFull: ``limit`` messages are pending.
+            NotFound: no such session.
+        """
+        ...
+
+    def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
+        """Return the pending messages, in order of position."""
+        ...
+
+    def message(self, message_id: MessageId) -> InboxMessage:
+        """Return one message, whatever its status.
+
+        Raises:
+            NotFound: never admitted, or its record was pruned.
+        """
+        ...
+
+    def messages(self, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
+        """Return a session's messages of one status, in order of position."""
+        ...
+
+    def sessions_with_pending(self) -> Sequence[SessionId]:
+        """Return the sessions that have pending messages."""
+        ...
+
+    # -- outbox ---------------------------------------------------------------------------------------------------
+
+    def outbox(self, limit: int = 100) -> Sequence[OutboxMessage]:
+        """Return messages that were committed and not yet delivered, oldest first."""
+        ...
+
+    def outbox_delivered(self, message_id: MessageId) -> None:
+        """Drop a delivered message from the outbox; doing it twice is harmless."""
+        ...
+
+    # -- leases ---------------------------------------------------------------------------------------------------
+
+    def acquire_lease(
+        self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
+    ) -> Lease:
+        """Take the lease under a new epoch, one higher than the last.
+
+        Args:
+            takeover: take it although another holder's has not run out, because that holder is known to be dead.
+
+        Raises:
+            LeaseHeld: another holder's lease has not run out and ``takeover`` is false. The same holder's own lease
+                is replaced.
+        """
+        ...
+
+    def renew_lease(self, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
+        """Push the lease's end to ``now_ms + ttl_ms``.
+
+        Raises:
+            StaleEpoch: the lease was given to someone else meanwhile, or released.
+        """
+        ...
+
+    def release_lease(self, session_id: SessionId, epoch: int) -> None:
+        """Give the lease back; harmless when it is not held under that epoch any more."""
+        ...
+
+    def lease(self, session_id: SessionId) -> Lease | None:
+        """Return the lease as it was last taken, whether it ran out or not; ``None`` when released or never taken."""
+        ...
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def snapshot(self, branch_id: BranchId, at_seq: int | None = None) -> Snapshot | None:
+        """Return the newest snapshot at or before ``at_seq`` (the head without it), crossing into parents."""
+        ...
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot made outside of a commit; replaces one of the same branch and seq."""
+        ...
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def head(self, branch_id: BranchId) -> Head:
+        """Return a branch's head.
+
+        Raises:
+            NotFound: no such branch.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files and connections. Using the store afterwards raises ``Unavailable``."""
+        ...

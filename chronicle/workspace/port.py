@@ -1,0 +1,142 @@
+"""The port to a workspace: what its three presentations (fuse, dir, api) promise alike.
+
+A workspace is an immutable base tree and a writable *layer* over it. A turn ends by *sealing* the layer: its content
+becomes a tree of blobs, durable in the blob store, while the layer goes on taking writes. Only when the journal has
+committed that tree is it *adopted* as the new base. If the turn failed, the layer is *rolled back* to the base.
+
+    open ──► begin_turn(n) ──► (the agent reads and writes files) ──► seal() ──► journal commit ──► adopt(ref)
+                 ▲                          │ exception                                               │
+                 │                          └─► seal() as the failed tree ─► rollback()               │
+                 └────────────────────────────────────────────────────────────────────────────────────┘
+
+A layer belongs to one epoch. Opening under a newer epoch cuts an older layer off, keeps its tree if it holds anything
+that was not committed (``Opened.recovered``), and starts from the base.
+
+Paths are relative to the workspace's root, ``str`` in the file system encoding with surrogate escapes, ``/`` between
+components, no leading slash. Methods block; call them from a thread that may wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from chronicle.ids import BlobId
+
+__all__ = ["Iteration", "LayerSpec", "Opened", "TreeRef", "Workspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRef:
+    """A workspace at a moment."""
+
+    tree_id: BlobId
+    """The Merkle root of the content: names, kinds, modes, bytes. Equal content gives an equal id."""
+    oplog_id: BlobId
+    """The root of everything that is not content: operations, iterations, timestamps, inode numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One version of one path."""
+
+    iteration: int
+    """From 1, growing by one for each version of this path, never reused, not even after a rollback."""
+    timestamp: int
+    """Epoch milliseconds."""
+    size: int
+    """Bytes; 0 for a deletion."""
+    hash: str
+    """The content's id in the tree; empty for a deletion."""
+    op: str
+    """``write``, ``create``, ``rename``, ``delete``, ``mode``, ``link``, ``xattr``, ``symlink``, ``restore``."""
+    turn: int
+    """The turn it happened in; between turns, the turn whose commit it will be part of."""
+    source: str | None = None
+    """For ``rename`` and ``link``, the path it came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """What opening a workspace takes, whatever the presentation."""
+
+    workspace_id: str
+    """Names the layers of one workspace on a node; 1–128 characters of ``[A-Za-z0-9_.-]``, not starting with a dot."""
+    layers: Path
+    """The node's directory of layers; one subdirectory a workspace."""
+    base: TreeRef | None
+    """The last committed tree; ``None`` for a workspace that has none yet (it starts empty)."""
+    epoch: int
+    """The lease's epoch. Layers of other epochs are cut off and recovered from."""
+    turn: int
+    """The turn that changes belong to until `Workspace.begin_turn` says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A workspace, opened."""
+
+    workspace: Workspace
+    recovered: TreeRef | None
+    """What an earlier epoch's layer held beyond `LayerSpec.base`, durable in the blob store; ``None`` if nothing."""
+
+
+class Workspace(Protocol):
+    """One epoch's open workspace."""
+
+    @property
+    def root(self) -> Path:
+        """The directory in which the files are."""
+        ...
+
+    @property
+    def base(self) -> TreeRef:
+        """The last adopted (or opened) tree."""
+        ...
+
+    def begin_turn(self, turn: int) -> None:
+        """Say which turn the changes from now on belong to."""
+        ...
+
+    def seal(self) -> TreeRef:
+        """Make the layer's content a tree, durable in the blob store when this returns.
+
+        Costs in proportion to what changed since the last `seal`; returns `base` when nothing did. Files that are open
+        for writing are included as they are now.
+        """
+        ...
+
+    def adopt(self, ref: TreeRef) -> None:
+        """Make a sealed tree the base, after the journal committed it. What changed since the seal stays changed."""
+        ...
+
+    def rollback(self) -> None:
+        """Give up everything since the base: handles and mappings of the old layer get an error, `root` shows the base.
+
+        Iteration numbers that were given out are not given out again.
+        """
+        ...
+
+    def history(self, path: str) -> Sequence[Iteration]:
+        """Return a path's iterations, oldest first, those not yet committed included.
+
+        Raises:
+            NotFound: the path never existed.
+        """
+        ...
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        """Open a path's content at an iteration for reading.
+
+        Raises:
+            NotFound: no such path or iteration, or the iteration is a deletion.
+        """
+        ...
+
+    def close(self) -> None:
+        """Unmount and let go. The layer stays on the node as a warm cache; nothing is sealed or lost by closing."""
+        ...
