@@ -1,0 +1,98 @@
+"""`BaseAgent`: what a user subclasses.
+
+One instance lives for one activation: from the agent's waking to its going to sleep. What must outlast that belongs
+in ``ctx.state`` or in the workspace; attributes of the instance are a cache.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from podium.agent.models.delta_state import DeltaState
+
+if TYPE_CHECKING:
+    from podium.agent.context import AgentContext
+
+__all__ = ["BaseAgent", "agent_type_of"]
+
+
+class BaseAgent:
+    """An agent: state, files and a way to handle messages.
+
+    Subclass it, write ``on_message``, and declare what to remember in a nested ``class State(DeltaState)``. The class
+    is created without arguments. All hooks run on one event loop, one at a time, in the agent's own process.
+
+    Example::
+
+        class Counter(BaseAgent):
+            class State(DeltaState):
+                count: int = 0
+
+            async def on_message(self, ctx, message):
+                ctx.state.count += 1
+                reply = await ctx.send_message("")
+                await reply.stream_token(f"That was message {ctx.state.count}.", final=True)
+    """
+
+    agent_type: ClassVar[str | None] = None
+    """The first part of its address; without it, the State's ``_entity_type``, else the class name in snake_case."""
+    idle_timeout_s: ClassVar[float] = 300.0
+    """Seconds without a message after which `on_idle_timeout` is asked. Default 5 minutes: long enough for a person's
+    next message, short enough that a forgotten agent costs nothing by the next coffee."""
+    turn_timeout_s: ClassVar[float] = 600.0
+    """Seconds that handling one message may take; then the turn is rolled back like one that raised."""
+    shutdown_timeout_s: ClassVar[float] = 10.0
+    """Seconds that `on_shutdown` may take."""
+    max_attempts: ClassVar[int] = 3
+    """Tries of one message before it is parked."""
+
+    State: ClassVar[type[DeltaState]] = DeltaState
+    """What it remembers; a nested class of the same name replaces it."""
+
+    async def on_init(self, ctx: AgentContext[Any]) -> None:
+        """Prepare an activation. Optional.
+
+        Runs once per activation, before the first message, with state loaded and the workspace mounted. What it
+        changes in state or files is committed as a turn of its own. If it raises, nothing of it is kept, and the
+        messages that wait count one failed attempt each time the agent is woken.
+        """
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        """Handle one message. Required.
+
+        Runs once for each message, in order, one at a time. When it returns, state, files, replies and the message's
+        consumption are committed together. If it raises or takes longer than `turn_timeout_s`, state and files go
+        back to the turn before, and the message is tried again, `max_attempts` times in all.
+
+        Args:
+            ctx: this turn's context; it is over when the hook returns.
+            message: the JSON object that was sent; from the command line ``{"text": ...}``.
+        """
+        raise NotImplementedError  # refused when the class is loaded; only a call by hand comes here
+
+    async def on_idle_timeout(self, ctx: AgentContext[Any]) -> bool:
+        """Say whether the agent may go to zero. Optional; ``True`` without it.
+
+        Runs after `idle_timeout_s` without a message. ``False`` keeps it awake for another such time. What it
+        changes is committed as a turn of its own. If it raises, that is recorded and the agent goes to zero.
+        """
+        return True
+
+    async def on_shutdown(self, ctx: AgentContext[Any]) -> None:
+        """Tidy up before an orderly end. Optional.
+
+        Runs when the agent goes to zero or its service ends, not when its process is killed; so nothing may rely on
+        it. It has `shutdown_timeout_s`. What it changes is committed as a turn of its own. If it raises, nothing of it
+        is kept and the agent ends all the same.
+        """
+
+
+def agent_type_of(cls: type[BaseAgent]) -> str:
+    """Return an agent class's type: ``agent_type``, else its State's ``_entity_type``, else its name in snake_case."""
+    if cls.agent_type:
+        return cls.agent_type
+    entity_type = cls.State._entity_type  # noqa: SLF001  the documented way to declare it
+    if entity_type:
+        return entity_type
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()

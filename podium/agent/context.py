@@ -1,0 +1,172 @@
+"""`AgentContext`: what a hook can do, and `Reply`, a message that is being written.
+
+A context belongs to one turn. What it collects (replies, emitted events) is committed with the turn or dropped with
+it; tokens reach the client as they are produced, before the commit, and are taken back by a retry's ``turn_start``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic
+
+import structlog
+from typing_extensions import TypeVar
+
+from podium.agent.models.delta_state import DeltaState
+from podium.errors import PodiumError
+from podium.events import ASSISTANT_MESSAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from chronicle.canonical import JsonObject
+    from chronicle.workspace.port import Iteration
+    from podium.address import Address
+    from podium.turn import TurnScope
+
+__all__ = ["AgentContext", "Reply"]
+
+S = TypeVar("S", bound=DeltaState, default=Any)
+
+
+class Reply:
+    """A message from the agent to whoever wrote to it, streamed as it is written.
+
+    Made by `AgentContext.send_message`. Unfinished replies are finished when the hook returns.
+    """
+
+    def __init__(self, scope: TurnScope, reply_id: str) -> None:
+        self._scope = scope
+        self._parts: list[str] = []
+        self.reply_id = reply_id
+        self.finished = False
+
+    @property
+    def text(self) -> str:
+        """What was written so far."""
+        return "".join(self._parts)
+
+    async def stream_token(self, token: str, *, final: bool = False) -> None:
+        """Write a piece of text.
+
+        Args:
+            token: the text; may be empty.
+            final: finish the message with it.
+
+        Raises:
+            TypeError: ``token`` is not a string.
+            PodiumError: the message is finished, or its turn is over.
+        """
+        if not isinstance(token, str):
+            raise TypeError(f"stream_token takes a string, not {type(token).__name__}; call str() on it")
+        if self.finished:
+            raise PodiumError("this message was finished; begin another one with ctx.send_message")
+        self._parts.append(token)
+        if token:
+            await self._scope.publish({"type": "message_update", "reply_id": self.reply_id, "delta": token})
+        if final:
+            await self.finish()
+
+    async def finish(self) -> None:
+        """Finish the message; doing it twice is harmless.
+
+        Raises:
+            PodiumError: its turn is over.
+        """
+        if self.finished:
+            return
+        self.finished = True
+        text = self.text
+        self._scope.record(ASSISTANT_MESSAGE, {"message_id": self.reply_id, "text": text})
+        await self._scope.publish({"type": "message_end", "reply_id": self.reply_id, "text": text})
+
+
+class AgentContext(Generic[S]):
+    """One turn, as the agent sees it.
+
+    Attributes:
+        state: what the agent remembers; changes are tracked and committed with the turn.
+        workspace: the agent's directory; the same as ``$AGENT_WORKSPACE`` in process isolation.
+        turn: the number this turn gets when it commits; from 1.
+        log: a structured logger, bound to agent and turn.
+    """
+
+    state: S
+
+    def __init__(self, scope: TurnScope, address: Address, state: S, workspace: Path) -> None:
+        self._scope = scope
+        self._address = address
+        self.state = state
+        self.workspace = workspace
+        self.turn = scope.turn
+        self.log = structlog.stdlib.get_logger("podium.agent").bind(agent_id=str(address), turn=scope.turn)
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's address, ``type/key``."""
+        return str(self._address)
+
+    @property
+    def key(self) -> str:
+        """The second part of the address."""
+        return self._address.key
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of the message being handled; ``None`` in other hooks."""
+        return self._scope.message_id
+
+    async def send_message(self, text: str = "") -> Reply:
+        """Begin a reply to the client.
+
+        Args:
+            text: its first piece; empty to stream all of it.
+
+        Returns:
+            the reply, to be continued with ``stream_token``.
+
+        Raises:
+            PodiumError: the turn is over.
+        """
+        reply = self._scope.new_reply()
+        await self._scope.publish({"type": "message_start", "reply_id": reply.reply_id})
+        if text:
+            await reply.stream_token(text)
+        return reply
+
+    async def emit(self, name: str, data: JsonObject | None = None) -> None:
+        """Send the client an event of the agent's own at once. It is not part of the record.
+
+        Args:
+            name: what happened, such as ``progress``.
+            data: a JSON object.
+
+        Raises:
+            InvalidInput: ``data`` is not JSON.
+            PodiumError: the turn is over.
+        """
+        await self._scope.emit(name, data or {})
+
+    def idempotency_key(self, name: str) -> str:
+        """Return a key for a call to the outside that stays the same when this message is handled again.
+
+        Args:
+            name: tells several calls of one turn apart.
+        """
+        return f"{self.agent_id}:{self._scope.message_id or f'turn-{self.turn}'}:{name}"
+
+    async def history(self, path: str) -> Sequence[Iteration]:
+        """Return the iterations of a path of the workspace, oldest first, in whatever presentation.
+
+        Raises:
+            NotFound: the path never existed.
+        """
+        return await self._scope.history(path)
+
+    async def at(self, path: str, iteration: int) -> BinaryIO:
+        """Open a path of the workspace as it was at an iteration.
+
+        Raises:
+            NotFound: no such path or iteration, or it is a deletion.
+        """
+        return await self._scope.at(path, iteration)

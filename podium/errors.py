@@ -1,0 +1,115 @@
+"""The errors of Podium, drawn::
+
+    PodiumError
+    ├── InvalidAddress          an agent's type or key cannot be used
+    ├── AgentLoadError          the user's class could not be loaded
+    │   ├── AgentFileNotFound   no such file
+    │   ├── AgentFileBroken     the file does not import: syntax error, missing module, an exception while importing
+    │   ├── AgentClassNotFound  the file has no such class
+    │   └── NotAnAgent          the class is not a usable BaseAgent; says what is missing
+    ├── UnknownAgent            no agent of that address in this home
+    ├── UnknownMoment           the agent never had that turn
+    ├── TurnFailed              ``on_message`` raised or ran out of time, as often as it may; the message is parked
+    ├── TurnCancelled           its sender took the message back
+    ├── AgentAsleep             the activation is ending; wake the agent and deliver again
+    ├── Evicted                 this activation lost its lease: another one runs the agent
+    └── HomeError               the home directory cannot be used
+        ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
+        └── HomeTooNew          written by a newer version
+
+State errors (:mod:`podium.state.errors`) and Chronicle's errors have trees of their own. Each message says in a line
+or two what is wrong, where, and how to mend it. Exit codes and statuses are given at the edges, not here.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AgentAsleep",
+    "AgentClassNotFound",
+    "AgentFileBroken",
+    "AgentFileNotFound",
+    "AgentLoadError",
+    "Evicted",
+    "HomeError",
+    "HomeNotWritable",
+    "HomeTooNew",
+    "InvalidAddress",
+    "NotAnAgent",
+    "PodiumError",
+    "TurnCancelled",
+    "TurnFailed",
+    "UnknownAgent",
+    "UnknownMoment",
+]
+
+
+class PodiumError(Exception):
+    """Root of all errors that Podium raises on purpose."""
+
+
+class InvalidAddress(PodiumError):
+    """An agent's type or key cannot be used."""
+
+
+class AgentLoadError(PodiumError):
+    """The user's class could not be loaded.
+
+    Attributes:
+        detail: the traceback of the user's code, for ``--debug``; empty when there is none.
+    """
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+class AgentFileNotFound(AgentLoadError):
+    """No such file."""
+
+
+class AgentFileBroken(AgentLoadError):
+    """The file exists but does not import."""
+
+
+class AgentClassNotFound(AgentLoadError):
+    """The file imports but has no such class."""
+
+
+class NotAnAgent(AgentLoadError):
+    """The class exists but is not a usable agent."""
+
+
+class UnknownAgent(PodiumError):
+    """No agent of that address in this home."""
+
+
+class UnknownMoment(PodiumError):
+    """The agent never had that turn."""
+
+
+class TurnFailed(PodiumError):
+    """A message could not be handled; nothing of its turn was kept but the record of the failure."""
+
+
+class TurnCancelled(PodiumError):
+    """The message was taken back by its sender."""
+
+
+class AgentAsleep(PodiumError):
+    """The activation is ending. The message is safe in the inbox: wake the agent and deliver again."""
+
+
+class Evicted(PodiumError):
+    """This activation's lease was given to another one; it must stop and write nothing more."""
+
+
+class HomeError(PodiumError):
+    """The home directory cannot be used."""
+
+
+class HomeNotWritable(HomeError):
+    """The home directory cannot be written."""
+
+
+class HomeTooNew(HomeError):
+    """The home directory was written by a newer version of Podium."""

@@ -1,0 +1,122 @@
+"""The names of Podium's events and the shapes of their payloads, in one place for writers and readers.
+
+Payloads are plain JSON objects; these ``TypedDict`` classes give their keys. What a reader does not know it ignores;
+a key, once written, keeps its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from chronicle.canonical import Json, JsonObject
+
+__all__ = [
+    "AGENT_CREATED",
+    "ASSISTANT_MESSAGE",
+    "STATE_EVENTS",
+    "TURN_CANCELLED",
+    "TURN_COMMITTED",
+    "TURN_FAILED",
+    "USER_MESSAGE",
+    "AgentCreated",
+    "AssistantMessage",
+    "Cause",
+    "ErrorInfo",
+    "StateDelta",
+    "TurnCancelled",
+    "TurnCommitted",
+    "TurnFailed",
+    "UserMessage",
+]
+
+USER_MESSAGE: Final = "user_message"
+ASSISTANT_MESSAGE: Final = "assistant_message"
+AGENT_CREATED: Final = "agent.created"
+TURN_COMMITTED: Final = "turn.committed"
+TURN_FAILED: Final = "turn.failed"
+TURN_CANCELLED: Final = "turn.cancelled"
+
+STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED)
+"""The events that change an agent's state or tree: what replay needs."""
+
+Cause = Literal["message", "init", "idle", "shutdown"]
+"""What a turn was for: a message, or a hook whose changes were committed as a turn of their own."""
+
+
+class AgentCreated(TypedDict):
+    """``agent.created``: the first event of an agent, turn 0."""
+
+    agent: str
+    entity_type: str
+    version: int
+    """The state class's ``_version``."""
+    state: JsonObject
+    """The whole initial state."""
+    tree_id: str | None
+    oplog_id: str | None
+
+
+class UserMessage(TypedDict):
+    """``user_message``: the message that a turn handled."""
+
+    message_id: str
+    position: int
+    sender: str | None
+    message: JsonObject
+
+
+class AssistantMessage(TypedDict):
+    """``assistant_message``: one message the agent sent, whole."""
+
+    message_id: str
+    text: str
+
+
+class StateDelta(TypedDict):
+    """How a turn changed the state."""
+
+    entity_type: str
+    version: int
+    patch: list[Json]
+    """RFC 6902, from the state after the turn before to the state after this one."""
+
+
+class TurnCommitted(TypedDict):
+    """``turn.committed``: the end of a turn; with its prev_hash it covers state, files and transcript."""
+
+    cause: Cause
+    state: StateDelta
+    tree_id: str | None
+    oplog_id: str | None
+    consumed: list[str]
+    sent: list[str]
+    epoch: int
+
+
+class ErrorInfo(TypedDict):
+    """An error as it is recorded and shown."""
+
+    type: str
+    message: str
+
+
+class TurnFailed(TypedDict):
+    """``turn.failed``: a try that was rolled back, and the tree as the agent had left it."""
+
+    error: ErrorInfo
+    attempt: int
+    message_id: str | None
+    parked: bool
+    tree_id: str | None
+    oplog_id: str | None
+    epoch: int
+
+
+class TurnCancelled(TypedDict):
+    """``turn.cancelled``: a message that its sender took back, and the tree as the agent had left it."""
+
+    message_id: str
+    tree_id: str | None
+    oplog_id: str | None
+    epoch: int

@@ -1,0 +1,195 @@
+"""Reading an agent from the journal: its state, tree and position at its head or at any turn.
+
+Reading replays deltas over the nearest snapshot. It takes no lease and works while the agent runs; what it sees is
+always a committed turn. Nothing here writes, but for :func:`snapshot_body`, which gives the bytes that a writer may
+keep as a snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from chronicle.canonical import decode, encode
+from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
+from chronicle.workspace.port import TreeRef
+from podium.errors import UnknownAgent, UnknownMoment
+from podium.events import AGENT_CREATED, STATE_EVENTS
+from podium.state import apply_patch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.canonical import Json, JsonObject
+    from chronicle.ids import BlobId, BranchId
+    from chronicle.journal.records import Event, Head, Session, Snapshot
+    from chronicle.journal.store import JournalStore
+    from podium.address import Address
+
+__all__ = ["AgentRecord", "Replay", "list_agents", "read_agent", "snapshot_body"]
+
+_SNAPSHOT_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRecord:
+    """An agent at a turn, as the journal has it."""
+
+    address: Address
+    session: Session
+    head: Head
+    """The branch's head now, whatever turn was asked for."""
+    turn: int
+    version_seq: int
+    """The ``seq`` of the event that ended this turn: the branch's version at that moment."""
+    entity_type: str
+    schema_version: int
+    """The state class's ``_version`` that wrote `state`."""
+    state: JsonObject
+    tree: TreeRef | None
+    """The workspace at that turn; ``None`` for an agent that never had one."""
+    replayed_turns: int
+    """Turns replayed over the snapshot to get here."""
+    replayed_bytes: int
+    """Their payloads' size."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """The state of an agent while its events are applied, one after the other."""
+
+    turn: int = 0
+    seq: int = 0
+    entity_type: str = ""
+    schema_version: int = 0
+    state: JsonObject | None = None
+    tree: TreeRef | None = None
+    turns: int = 0
+    bytes: int = 0
+
+    def apply(self, event: Event) -> None:
+        """Apply one of `STATE_EVENTS`.
+
+        Raises:
+            Corrupt: the event's payload is gone or does not fit the state before it.
+        """
+        if event.payload is None:
+            raise Corrupt(f"event {event.event_id} (seq {event.seq}) has no payload: it was erased or is out of line")
+        payload = cast("dict[str, Json]", decode(event.payload))
+        if event.type == AGENT_CREATED:
+            self.state = cast("JsonObject", payload["state"])
+            self.entity_type = cast("str", payload["entity_type"])
+            self.schema_version = cast("int", payload["version"])
+        else:
+            if self.state is None:
+                raise Corrupt(f"turn {event.turn} (seq {event.seq}) has no state before it: agent.created is missing")
+            delta = cast("dict[str, Json]", payload["state"])
+            try:
+                self.state = cast("JsonObject", apply_patch(self.state, cast("list[JsonObject]", delta["patch"])))
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                raise Corrupt(f"the patch of turn {event.turn} (seq {event.seq}) does not apply: {error}") from error
+            self.entity_type = cast("str", delta["entity_type"])
+            self.schema_version = cast("int", delta["version"])
+            self.turns += 1
+            self.bytes += len(event.payload)
+        self.tree = _tree_ref(payload)
+        self.turn = event.turn
+        self.seq = event.seq
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot) -> Replay:
+        """Start from a snapshot.
+
+        Raises:
+            UnsupportedFormat: a newer version wrote it.
+        """
+        body = cast("dict[str, Json]", decode(snapshot.body))
+        if body["format"] != _SNAPSHOT_FORMAT:
+            raise UnsupportedFormat(
+                f"a snapshot of format {body['format']} (this code reads {_SNAPSHOT_FORMAT}): upgrade podium"
+            )
+        return cls(
+            turn=cast("int", body["turn"]),
+            seq=snapshot.seq,
+            entity_type=cast("str", body["entity_type"]),
+            schema_version=cast("int", body["version"]),
+            state=cast("JsonObject", body["state"]),
+            tree=_tree_ref(body),
+        )
+
+
+def snapshot_body(
+    turn: int, entity_type: str, schema_version: int, state: JsonObject, tree: TreeRef | None
+) -> bytes:
+    """Return what a snapshot keeps of an agent at the end of a turn, as canonical JSON."""
+    return encode(
+        {
+            "format": _SNAPSHOT_FORMAT,
+            "turn": turn,
+            "entity_type": entity_type,
+            "version": schema_version,
+            "state": state,
+            "tree_id": tree.tree_id if tree else None,
+            "oplog_id": tree.oplog_id if tree else None,
+        }
+    )
+
+
+def read_agent(store: JournalStore, address: Address, turn: int | None = None) -> AgentRecord:
+    """Return an agent as it was at the end of a turn; at its head without one.
+
+    Raises:
+        UnknownAgent: it never handled a message in this journal.
+        UnknownMoment: it has not committed that turn.
+        Corrupt: what is stored does not replay.
+    """
+    try:
+        session = store.session(str(address))
+    except NotFound:
+        raise UnknownAgent(f"no agent {address} in this home") from None
+    head = store.head(session.main_branch_id)
+    if turn is not None and not 0 <= turn <= head.turn:
+        raise UnknownMoment(f"{address} has turns 0 to {head.turn}; there is no turn {turn}")
+    replay = _start(store, session.main_branch_id, turn)
+    for event in store.events(head.branch_id, after_seq=replay.seq, to_seq=head.seq, types=STATE_EVENTS):
+        if turn is not None and event.turn > turn:
+            break
+        replay.apply(event)
+    if replay.state is None:
+        raise UnknownAgent(f"agent {address} was addressed but never started in this home")
+    return AgentRecord(
+        address=address,
+        session=session,
+        head=head,
+        turn=replay.turn,
+        version_seq=replay.seq,
+        entity_type=replay.entity_type,
+        schema_version=replay.schema_version,
+        state=replay.state,
+        tree=replay.tree,
+        replayed_turns=replay.turns,
+        replayed_bytes=replay.bytes,
+    )
+
+
+def list_agents(store: JournalStore) -> Sequence[Session]:
+    """Return the sessions that belong to agents, by address."""
+    return [session for session in store.sessions() if "/" in session.name]
+
+
+def _start(store: JournalStore, branch_id: BranchId, turn: int | None) -> Replay:
+    """Return the newest snapshot not past ``turn``, or an empty start."""
+    snapshot = store.snapshot(branch_id)
+    while snapshot is not None:
+        replay = Replay.from_snapshot(snapshot)
+        if turn is None or replay.turn <= turn:
+            return replay
+        snapshot = store.snapshot(branch_id, at_seq=snapshot.seq - 1) if snapshot.seq > 1 else None
+    return Replay()
+
+
+def _tree_ref(payload: dict[str, Json]) -> TreeRef | None:
+    tree_id, oplog_id = payload.get("tree_id"), payload.get("oplog_id")
+    if tree_id is None or oplog_id is None:
+        return None
+    return TreeRef(cast("BlobId", tree_id), cast("BlobId", oplog_id))
