@@ -1,0 +1,48 @@
+# What a user and what the checks run. Each target does the set-up it needs; done before, that takes a moment.
+#
+#   make demo      watch an agent work, sleep and wake                 make bench     ratios against bare parts
+#   make test      all tests (ARGS="-k name" for some)                 make nightly   the slow tests too
+#   make check     format, lint, types, imports                        make clean     remove what these made
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-tests demo test check format bench nightly clean
+BIN := .venv/bin
+ARGS ?=
+export PYTHON
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+setup:
+	@tools/setup
+
+setup-tests:
+	@tools/setup --tests
+
+demo: setup
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: setup-tests
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+nightly: setup-tests
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/import_without.py podium.agent ray pyfuse3 sqlite3 psycopg httpx
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+# .venv stays: it is slow to make. `rm -rf .venv` if it is to go too.
+clean:
+	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist ./*.egg-info
+	find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
