@@ -1,0 +1,7 @@
+"""Workspaces as FUSE mounts. The only package that may import pyfuse3, and only in the processes that serve mounts."""
+
+from __future__ import annotations
+
+from chronicle.fuse.mounts import available
+
+__all__ = ["available"]

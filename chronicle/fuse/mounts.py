@@ -1,0 +1,159 @@
+"""Mounts of this machine: whether FUSE can be used here, what is mounted, and how to get rid of it.
+
+Nothing here touches a path *through* a mount: a mount whose server hangs would make us hang with it. What is mounted is
+read from ``/proc/self/mountinfo``. No pyfuse3 is imported, so that asking costs nothing where FUSE is not used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from chronicle.errors import InvalidInput, Unavailable
+
+__all__ = ["available", "fuse_mounts_under", "is_mounted", "make_mountpoint", "unmount", "unmount_all_under"]
+
+_DEVICE: Final = "/dev/fuse"
+_MOUNTINFO: Final = "/proc/self/mountinfo"
+# linux/mount.h and umount2(2)
+_MS_NOSUID: Final = 2
+_MS_NODEV: Final = 4
+_MNT_FORCE: Final = 1
+_MNT_DETACH: Final = 2
+_UMOUNT_NOFOLLOW: Final = 8
+_FUSERMOUNT_DEADLINE_S: Final = 10
+
+_DIR_HINT: Final = "Without it, workspaces are plain directories, versioned per turn."
+
+
+def available() -> str | None:
+    """Return None if workspaces can be mounted here, else a sentence or two on why not and how to mend it."""
+    if not sys.platform.startswith("linux"):
+        return f"FUSE workspaces need Linux. {_DIR_HINT}"
+    if importlib.util.find_spec("pyfuse3") is None:
+        return f"pyfuse3 is not installed: pip install 'podium[fuse]' (needs libfuse3-dev, pkg-config and gcc). {_DIR_HINT}"
+    try:
+        device = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return f"{_DEVICE} is not there: modprobe fuse, or give the container the device. {_DIR_HINT}"
+    except OSError as error:
+        return f"{_DEVICE} cannot be opened ({error.strerror}): give this user or container access to it. {_DIR_HINT}"
+    try:
+        if os.geteuid() == 0:
+            return _probe(device)
+    finally:
+        os.close(device)
+    helper = shutil.which("fusermount3")
+    if helper is None:
+        return f"fusermount3 is not installed: apt-get install fuse3. {_DIR_HINT}"
+    if not os.stat(helper).st_mode & stat.S_ISUID:
+        return f"{helper} is not setuid root, so that only root can mount: chmod u+s {helper}. {_DIR_HINT}"
+    return None
+
+
+def _probe(device: int) -> str | None:
+    """Mount for a moment: capabilities, seccomp and AppArmor each can forbid it, and only trying tells."""
+    with tempfile.TemporaryDirectory(prefix="chronicle-probe-") as directory:
+        options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()}"
+        flags = _MS_NOSUID | _MS_NODEV
+        code = _libc().mount(b"chronicle-probe", os.fsencode(directory), b"fuse", flags, options.encode())
+        if code != 0:
+            reason = os.strerror(ctypes.get_errno())
+            return f"mounting is not permitted here ({reason}): the container needs the capability SYS_ADMIN. {_DIR_HINT}"
+        _umount2(directory)
+    return None
+
+
+def fuse_mounts_under(directory: Path) -> list[Path]:
+    """Return the mountpoints of Chronicle at or below a directory, innermost last mounted first."""
+    prefix = os.fspath(directory.absolute())
+    found = []
+    for mountpoint, kind in _mounts():
+        if kind == "fuse.chronicle" and (mountpoint == prefix or mountpoint.startswith(prefix + "/")):
+            found.append(Path(mountpoint))
+    return found[::-1]
+
+
+def is_mounted(mountpoint: Path) -> bool:
+    """Say whether a file system of any kind is mounted at exactly this path."""
+    path = os.fspath(mountpoint.absolute())
+    return any(mounted == path for mounted, _ in _mounts())
+
+
+def make_mountpoint(mountpoint: Path) -> None:
+    """Make a directory fit to be mounted on, if it is not there.
+
+    Raises:
+        InvalidInput: it cannot be made, or is not an empty directory (what is in it would be hidden).
+    """
+    try:
+        mountpoint.mkdir(parents=True, exist_ok=True)
+        crowded = next(os.scandir(mountpoint), None) is not None
+    except OSError as error:
+        raise InvalidInput(f"{mountpoint} cannot be a mountpoint: {error.strerror}; name a directory of your own") from error
+    if crowded:
+        raise InvalidInput(f"{mountpoint} is not empty, and a mount would hide what is in it; name an empty directory")
+
+
+def unmount(mountpoint: Path) -> None:
+    """Unmount at once, whatever still uses it; nothing to do if nothing is mounted there.
+
+    Requests that wait for their server fail first, so that this never waits for a server that hangs.
+
+    Raises:
+        Unavailable: it is still mounted; the message says why.
+    """
+    path = os.fspath(mountpoint)
+    if os.geteuid() == 0:
+        code = _umount2(path)
+        if code not in (0, errno.EINVAL, errno.ENOENT):  # EINVAL: not a mountpoint
+            raise Unavailable(f"could not unmount {path}: {os.strerror(code)}")
+        return
+    if not is_mounted(mountpoint):
+        return
+    command = ["fusermount3", "-u", "-z", "-q", path]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_FUSERMOUNT_DEADLINE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"could not unmount {path}: {error}; try: {' '.join(command)}") from error
+    if done.returncode != 0 and is_mounted(mountpoint):
+        raise Unavailable(f"could not unmount {path}: {done.stderr.strip()}; try: {' '.join(command)}")
+
+
+def unmount_all_under(directory: Path) -> list[Path]:
+    """Unmount what earlier runs left mounted below a directory, and return where."""
+    stale = fuse_mounts_under(directory)
+    for mountpoint in stale:
+        unmount(mountpoint)
+    return stale
+
+
+def _mounts() -> list[tuple[str, str]]:
+    """Return (mountpoint, file system type) of each mount, in the order they were mounted."""
+    found = []
+    with open(_MOUNTINFO, "rb") as mountinfo:
+        for line in mountinfo:
+            before, _, after = line.partition(b" - ")
+            # Blanks and backslashes in a path are written as three octal digits: proc(5).
+            path = before.split(b" ")[4].decode("unicode_escape").encode("latin-1")
+            found.append((os.fsdecode(path), after.split(b" ")[0].decode()))
+    return found
+
+
+def _umount2(path: str) -> int:
+    """Abort the connection and detach the mount; return 0 or the errno."""
+    code: int = _libc().umount2(os.fsencode(path), _MNT_FORCE | _MNT_DETACH | _UMOUNT_NOFOLLOW)
+    return 0 if code == 0 else ctypes.get_errno()
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
