@@ -1,0 +1,517 @@
+"""An activation: one agent's life in memory, from its waking to its going to sleep.
+
+It is driven from outside, one step at a time, by the host's loop, a test harness or a simulator; it starts no tasks
+and no threads of its own, but for the blocking calls it waits for. Its caller's duties: call `start` once, then
+`handle_next` and `idle` one at a time, `stop` at the end; `cancel` and `interrupt` may come at any time between.
+
+Order of a turn, and what a kill at each point leaves::
+
+    begin ─ hook runs ─ drain state ─ seal files ─ journal commit ─ adopt tree ─ "turn_end" to the client
+          └──────── nothing of it ────────────────┘└──────── all of it ───────────────────────────────┘
+
+It knows no Ray, no FUSE and no SQL: the store, the workspace's opener, clock and ids are given to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+
+from chronicle.canonical import decode
+from chronicle.errors import ChronicleError
+from chronicle.journal.records import MessageStatus, Outcome
+from podium.agent.base import agent_type_of
+from podium.agent.context import AgentContext
+from podium.errors import AgentAsleep
+from podium.ledger import Ledger
+from podium.record import AgentRecord, read_agent, snapshot_body
+from podium.settled import settled_frames
+from podium.state import StateError, check, drain, from_json, migration_patch, to_json
+from podium.stream import StreamHub
+from podium.turn import TurnResult, TurnScope, created_commit, failure_commit, turn_commit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from chronicle.canonical import JsonObject
+    from chronicle.clock import Clock
+    from chronicle.ids import IdSource, MessageId
+    from chronicle.journal.records import InboxMessage, Lease
+    from chronicle.journal.store import JournalStore
+    from chronicle.workspace.port import Opened, TreeRef, Workspace
+    from podium.address import Address
+    from podium.agent.base import BaseAgent
+    from podium.agent.models.delta_state import DeltaState
+    from podium.events import Cause, ErrorInfo
+    from podium.ledger import Committer
+    from podium.stream import Frame
+
+__all__ = ["Activation", "Environment", "Step", "WorkspaceOpener", "WorkspaceRequest"]
+
+SNAPSHOT_TURNS: Final = 256
+"""Most turns that opening replays over a snapshot; a replayed turn costs about 20 µs, a snapshot the state's size."""
+SNAPSHOT_BYTES: Final = 256 * 1024
+"""Most payload bytes that opening replays, unless the state itself is larger: then as many as the state has."""
+MAX_ERROR_TEXT: Final = 2000
+"""Characters of an exception's text that are recorded; what is longer belongs in the agent's log."""
+
+_log = structlog.stdlib.get_logger("podium.activation")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRequest:
+    """Which workspace an activation wants opened."""
+
+    address: Address
+    base: TreeRef | None
+    epoch: int
+    turn: int
+
+
+if TYPE_CHECKING:
+    WorkspaceOpener = Callable[[WorkspaceRequest], Awaitable[Opened]]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What an activation is given to work with."""
+
+    store: JournalStore
+    committer: Committer
+    clock: Clock
+    ids: IdSource
+    open_workspace: WorkspaceOpener
+
+
+class Step(Enum):
+    """What `Activation.handle_next` did."""
+
+    NOTHING = "nothing"
+    """No message waits."""
+    HANDLED = "handled"
+    """A message was committed, cancelled or parked."""
+    RETRY = "retry"
+    """A try failed and was rolled back; the message is still the next one."""
+
+
+class _TryFailed(Exception):
+    """A hook raised, ran out of time or was taken back; what it did is still to be rolled back."""
+
+    def __init__(self, error: ErrorInfo, *, cancelled: bool = False) -> None:
+        super().__init__(error["message"])
+        self.error = error
+        self.cancelled = cancelled
+
+
+class Activation:
+    """One agent, awake under one lease.
+
+    Args:
+        agent_class: the user's class.
+        address: the agent's.
+        lease: held by the caller, who also renews and releases it.
+        environment: store, clock and the way to open a workspace.
+    """
+
+    def __init__(
+        self, agent_class: type[BaseAgent], address: Address, lease: Lease, environment: Environment
+    ) -> None:
+        self._class = agent_class
+        self._agent = agent_class()
+        self._lease = lease
+        self._env = environment
+        self._entity_type = agent_class.State._entity_type or agent_type_of(agent_class)  # noqa: SLF001
+        self._schema_version = agent_class.State._version  # noqa: SLF001
+        self._initialised = False
+        self._over = False
+        self._deadline: asyncio.Timeout | None = None
+        self._running: str | None = None
+        self._taken_back: set[str] = set()
+        self._replayed_turns = 0
+        self._replayed_bytes = 0
+        self._snapshot_bytes = 0
+        self._schema_patch: list[JsonObject] = []
+        self._state: DeltaState
+        self._workspace: Workspace
+        self._ledger: Ledger
+        self.address = address
+        self.streams = StreamHub()
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self, *, unclean: bool = False) -> None:
+        """Load state, open the workspace, and record what an earlier activation left unfinished.
+
+        Args:
+            unclean: the activation before did not end in order; that counts as one attempt of the inbox's head.
+
+        Raises:
+            StateError: the stored state does not fit the class.
+            Evicted: the lease is lost already.
+        """
+        store = self._env.store
+        session = await asyncio.to_thread(store.session, str(self.address))
+        head = await asyncio.to_thread(store.head, session.main_branch_id)
+        self._ledger = Ledger(store, self._env.committer, session, self._lease, head)
+        record = await self._read_or_create()
+        opened = await self._env.open_workspace(
+            WorkspaceRequest(self.address, record.tree, self._lease.epoch, self._ledger.head.turn + 1)
+        )
+        self._workspace = opened.workspace
+        self._load_state(record)
+        if unclean or opened.recovered is not None:
+            await self._record_lost_try(opened.recovered, unclean=unclean)
+
+    async def handle_next(self) -> Step:
+        """Take the inbox's next message and try to handle it once.
+
+        Raises:
+            Evicted: the lease is lost; nothing was written, and the activation is over.
+        """
+        message = await self._ledger.next_message()
+        if message is None:
+            return Step.NOTHING
+        if message.message_id in self._taken_back:
+            await self._give_up(message, None, _cancelled_error())
+            return Step.HANDLED
+        attempt = message.attempts + 1
+        self._running = message.message_id
+        self._publish(message, {"type": "turn_start", "turn": self.turn + 1, "attempt": attempt})
+        try:
+            await self._ensure_initialised(message)
+            body = _body(message)
+            _, patch = await self._run(
+                "message", message, lambda ctx: self._agent.on_message(ctx, body), self._class.turn_timeout_s
+            )
+        except _TryFailed as failed:
+            return await self._after_failure(message, failed)
+        finally:
+            self._running = None
+        head = self._ledger.head
+        self._publish(message, {"type": "turn_end", "turn": head.turn, "version": head.seq, "patch": patch})
+        await self._next_turn()
+        return Step.HANDLED
+
+    async def idle(self) -> bool:
+        """Ask `on_idle_timeout`, and commit what it changed.
+
+        Returns:
+            whether the agent may go to zero.
+        """
+        answer = await self._run_hook("idle", self._agent.on_idle_timeout, self._class.turn_timeout_s)
+        return bool(answer) if answer is not None else True
+
+    async def stop(self) -> None:
+        """End in order: `on_shutdown`, a last commit of what changed since the last turn, and the workspace closed.
+
+        Streams that still wait end with `AgentAsleep`: their messages are in the inbox. The lease stays the caller's.
+        """
+        try:
+            if self._initialised:
+                await self._run_hook("shutdown", self._agent.on_shutdown, self._class.shutdown_timeout_s)
+        finally:
+            await self.abandon()
+
+    async def abandon(self) -> None:
+        """Let go of the workspace and end the streams without writing anything; for a lost lease or a broken start."""
+        self._over = True
+        self.streams.fail_all(AgentAsleep(f"{self.address} is going to sleep"))
+        workspace = getattr(self, "_workspace", None)
+        if workspace is not None:
+            await asyncio.to_thread(workspace.close)
+
+    async def follow(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
+        """Yield the frames of a message in batches, from now on, up to its terminal frame.
+
+        A message that is settled already gives its end as the journal has it.
+
+        Raises:
+            AgentAsleep: the activation ended before the message was settled; deliver it again.
+            NotFound: no such message.
+        """
+        with self.streams.subscribe(message_id) as subscription:
+            store = self._env.store
+            message = await self._ledger.read(lambda: store.message(message_id))
+            if message.status is not MessageStatus.PENDING:
+                yield await self._ledger.read(lambda: settled_frames(store, self._ledger.head, message))
+                return
+            if self._over:
+                raise AgentAsleep(f"{self.address} is going to sleep")
+            async for batch in subscription.batches():
+                yield batch
+
+    # -- from outside, while it runs ------------------------------------------------------------------------------
+
+    @property
+    def turn(self) -> int:
+        """Turns committed so far."""
+        return self._ledger.head.turn
+
+    @property
+    def state(self) -> DeltaState:
+        """The live state; what is not yet committed included."""
+        return self._state
+
+    @property
+    def workspace(self) -> Workspace:
+        """The open workspace."""
+        return self._workspace
+
+    @property
+    def busy(self) -> bool:
+        """Whether a message is being handled."""
+        return self._running is not None
+
+    def cancel(self, message_id: str) -> None:
+        """Take a message back: stop its turn if it runs, or drop it when its place comes; too late once it committed."""
+        self._taken_back.add(message_id)
+        if self._running == message_id:
+            self._expire()
+
+    def interrupt(self) -> None:
+        """Stop the running turn, if one runs, as if its time were over; the message stays in the inbox."""
+        self._expire()
+
+    # -- one turn -------------------------------------------------------------------------------------------------
+
+    async def _ensure_initialised(self, message: InboxMessage) -> None:
+        if not self._initialised:
+            await self._run("init", None, self._agent.on_init, self._class.turn_timeout_s, stream_of=message)
+            await self._next_turn()
+            self._initialised = True
+
+    async def _run_hook(self, cause: Cause, hook: Callable[[AgentContext[Any]], Awaitable[Any]], limit_s: float) -> Any:
+        """Run a hook as a turn of its own; a failure is recorded and rolled back, and gives ``None``."""
+        try:
+            answer, _ = await self._run(cause, None, hook, limit_s)
+        except _TryFailed as failed:
+            _log.warning("hook_failed", agent_id=str(self.address), hook=cause, error=failed.error)
+            await self._give_up(None, Outcome.FAILED, failed.error)
+            return None
+        await self._next_turn()
+        return answer
+
+    async def _run(
+        self,
+        cause: Cause,
+        message: InboxMessage | None,
+        hook: Callable[[AgentContext[Any]], Awaitable[Any]],
+        limit_s: float,
+        *,
+        stream_of: InboxMessage | None = None,
+    ) -> tuple[Any, list[JsonObject]]:
+        """Run a hook and commit what it did, if it did anything or handled a message.
+
+        Args:
+            message: what the turn handles and consumes.
+            stream_of: for a hook that runs on behalf of a message, the message whose stream hears it.
+
+        Returns:
+            the hook's answer and the state patch.
+
+        Raises:
+            _TryFailed: the hook did not go well; the caller gives its work up.
+            Evicted: the lease is lost.
+        """
+        turn = self.turn + 1
+        heard = message or stream_of
+        scope = TurnScope(
+            turn,
+            message,
+            (lambda frame: self._publish(heard, frame)) if heard else _discard,
+            self._workspace,
+            self._env.clock,
+            self._env.ids,
+        )
+        context = AgentContext(scope, self.address, self._state, self._workspace.root)
+        try:
+            answer = await self._call(lambda: hook(context), limit_s, message)
+            drafts = await scope.finish()
+            check(self._state)
+            patch = [*self._schema_patch, *drain(self._state)]
+            tree = await asyncio.to_thread(self._workspace.seal)
+        except _TryFailed:
+            scope.abandon()
+            raise
+        except (ChronicleError, StateError, OSError) as error:
+            scope.abandon()
+            raise _TryFailed(_describe(error)) from error
+        if message is None and not patch and not drafts and tree == self._workspace.base:
+            return answer, patch
+        snapshot = self._snapshot_if_due(turn, patch, tree)
+        result = TurnResult(
+            turn, cause, message, drafts, self._entity_type, self._schema_version, patch, tree, snapshot
+        )
+        now_ms = self._env.clock.now_ms()
+        commit = turn_commit(
+            self._ledger.session, self._ledger.head, result, self._ledger.epoch, self._env.ids, now_ms
+        )
+        await self._ledger.append(commit)
+        self._schema_patch = []
+        self._count_replay(len(commit.events[-1].payload or b""), snapshot)
+        if tree != self._workspace.base:
+            await asyncio.to_thread(self._workspace.adopt, tree)
+        return answer, patch
+
+    async def _call(
+        self, call: Callable[[], Awaitable[Any]], limit_s: float, message: InboxMessage | None
+    ) -> Any:
+        """Await user code under its deadline, and turn whatever goes wrong in it into `_TryFailed`."""
+        try:
+            async with asyncio.timeout(limit_s) as self._deadline:
+                if message is not None and message.message_id in self._taken_back:
+                    self._expire()
+                return await call()
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _TryFailed({"type": "CancelledError", "message": "a task it awaited was cancelled"}) from error
+        except (Exception, SystemExit) as error:
+            if message is not None and message.message_id in self._taken_back:
+                raise _TryFailed(_cancelled_error(), cancelled=True) from error
+            if isinstance(error, TimeoutError) and self._deadline is not None and self._deadline.expired():
+                raise _TryFailed(
+                    {"type": "TurnTimeout", "message": f"it took longer than its limit of {limit_s:g} s"}
+                ) from error
+            _log.info("hook_raised", agent_id=str(self.address), exc_info=error)
+            raise _TryFailed(_describe(error)) from error
+        finally:
+            self._deadline = None
+
+    async def _after_failure(self, message: InboxMessage, failed: _TryFailed) -> Step:
+        if failed.cancelled:
+            await self._give_up(message, None, failed.error)
+            return Step.HANDLED
+        attempt = message.attempts + 1
+        if attempt < self._class.max_attempts:
+            await self._give_up(message, Outcome.FAILED, failed.error)
+            self._publish(message, {"type": "turn_retry", "attempt": attempt, "error": failed.error})
+            return Step.RETRY
+        await self._give_up(message, Outcome.PARKED, failed.error)
+        self._publish(message, {"type": "error", "error": failed.error, "attempt": attempt, "parked": True})
+        return Step.HANDLED
+
+    async def _give_up(self, message: InboxMessage | None, outcome: Outcome | None, error: ErrorInfo) -> None:
+        """Record a failed or cancelled (``outcome`` is ``None``) try with its tree, and go back to the last commit.
+
+        Raises:
+            Evicted: the lease is lost.
+            ChronicleError: the workspace could not be rolled back; the activation cannot go on.
+        """
+        try:
+            tree: TreeRef | None = await asyncio.to_thread(self._workspace.seal)
+        except ChronicleError as problem:
+            _log.warning("failed_tree_not_kept", agent_id=str(self.address), error=str(problem))
+            tree = None
+        await self._append_failure(message, outcome or Outcome.CANCELLED, error, tree)
+        await asyncio.to_thread(self._workspace.rollback)
+        self._load_state(await self._ledger.read(lambda: read_agent(self._env.store, self.address)))
+        await self._next_turn()
+        if message is not None and outcome is None:
+            self._taken_back.discard(message.message_id)
+            self._publish(message, {"type": "error", "error": error, "parked": False})
+
+    async def _append_failure(
+        self, message: InboxMessage | None, outcome: Outcome, error: ErrorInfo, tree: TreeRef | None
+    ) -> None:
+        now_ms = self._env.clock.now_ms()
+        await self._ledger.append(
+            failure_commit(
+                self._ledger.session,
+                self._ledger.head,
+                outcome,
+                error,
+                message,
+                tree,
+                self._ledger.epoch,
+                self._env.ids.event(now_ms),
+                now_ms,
+            )
+        )
+
+    # -- state and workspace --------------------------------------------------------------------------------------
+
+    async def _read_or_create(self) -> AgentRecord:
+        if self._ledger.head.seq == 0:
+            now_ms = self._env.clock.now_ms()
+            payload: JsonObject = {
+                "agent": str(self.address),
+                "entity_type": self._entity_type,
+                "version": self._schema_version,
+                "state": to_json(self._class.State()),
+                "tree_id": None,
+                "oplog_id": None,
+            }
+            await self._ledger.append(
+                created_commit(
+                    self._ledger.session,
+                    self._ledger.head,
+                    payload,
+                    self._ledger.epoch,
+                    self._env.ids.event(now_ms),
+                    now_ms,
+                )
+            )
+        return await self._ledger.read(lambda: read_agent(self._env.store, self.address))
+
+    def _load_state(self, record: AgentRecord) -> None:
+        self._state = from_json(self._class.State, record.state, record.schema_version)
+        self._schema_patch = migration_patch(record.state, self._state)
+        self._replayed_turns = record.replayed_turns
+        self._replayed_bytes = record.replayed_bytes
+
+    async def _record_lost_try(self, recovered: TreeRef | None, *, unclean: bool) -> None:
+        message = await self._ledger.next_message() if unclean else None
+        last_try = message is not None and message.attempts + 1 >= self._class.max_attempts
+        await self._append_failure(
+            message,
+            Outcome.PARKED if last_try else Outcome.FAILED,
+            {"type": "HostLost", "message": "its process ended before the turn was committed"},
+            recovered,
+        )
+
+    async def _next_turn(self) -> None:
+        await asyncio.to_thread(self._workspace.begin_turn, self.turn + 1)
+
+    def _snapshot_if_due(self, turn: int, patch: list[JsonObject], tree: TreeRef) -> bytes | None:
+        limit_bytes = max(SNAPSHOT_BYTES, self._snapshot_bytes)
+        if self._replayed_turns + 1 < SNAPSHOT_TURNS and self._replayed_bytes < limit_bytes:
+            return None
+        return snapshot_body(turn, self._entity_type, self._schema_version, to_json(self._state), tree)
+
+    def _count_replay(self, payload_bytes: int, snapshot: bytes | None) -> None:
+        if snapshot is None:
+            self._replayed_turns += 1
+            self._replayed_bytes += payload_bytes
+        else:
+            self._replayed_turns = self._replayed_bytes = 0
+            self._snapshot_bytes = len(snapshot)
+
+    def _expire(self) -> None:
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(asyncio.get_running_loop().time())
+
+    def _publish(self, message: InboxMessage, frame: Frame) -> None:
+        self.streams.publish(message.message_id, frame)
+
+
+def _body(message: InboxMessage) -> dict[str, Any]:
+    return cast("dict[str, Any]", decode(message.body or b"{}"))
+
+
+def _discard(frame: Frame) -> None:
+    """Drop a frame of a hook that nobody listens to."""
+
+
+def _describe(error: BaseException) -> ErrorInfo:
+    text = str(error) or "no message"
+    return {"type": type(error).__name__, "message": text if len(text) <= MAX_ERROR_TEXT else text[:MAX_ERROR_TEXT] + "…"}
+
+
+def _cancelled_error() -> ErrorInfo:
+    return {"type": "Cancelled", "message": "its sender took it back"}

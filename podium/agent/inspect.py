@@ -1,0 +1,119 @@
+"""Looking at a user's agent class without importing it here: a throw-away process does, and reports.
+
+Run as ``python -m podium.agent.inspect FILE.py:Class`` this module is that process: it writes one JSON object to the
+file descriptor named by ``--fd``, so that what the user's code prints while it is imported does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from podium import errors
+from podium.errors import AgentFileBroken, AgentLoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["AgentInfo", "inspect_agent"]
+
+_TIMEOUT_S: Final = 60.0
+"""Longest an import may take: heavy libraries need seconds, never a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """What is known of an agent class from outside."""
+
+    file: str
+    """Absolute path."""
+    class_name: str
+    agent_type: str
+    entity_type: str
+    schema_version: int
+    idle_timeout_s: float
+
+
+def inspect_agent(spec: str) -> AgentInfo:
+    """Load ``FILE.py:Class`` in a process of its own and return what it is.
+
+    Raises:
+        AgentLoadError: the subclass says why it cannot be used.
+    """
+    from podium.agent.loader import parse_spec  # noqa: PLC0415  keeps `import` light for the command line
+
+    path, class_name = parse_spec(spec)
+    read_fd, write_fd = os.pipe()
+    try:
+        with tempfile.TemporaryDirectory(prefix="podium-inspect-") as scratch:
+            finished = _run(path, class_name, write_fd, scratch)
+        os.close(write_fd)
+        write_fd = -1
+        with os.fdopen(read_fd, "rb", closefd=False) as pipe:
+            answer = pipe.read()
+    finally:
+        os.close(read_fd)
+        if write_fd >= 0:
+            os.close(write_fd)
+    if not answer:
+        raise AgentFileBroken(
+            f"importing {path} ended its process (exit code {finished.returncode})", finished.stderr.decode(errors="replace")
+        )
+    report = json.loads(answer)
+    if "error" in report:
+        kind: type[AgentLoadError] = getattr(errors, report["error"])
+        raise kind(report["message"], report["detail"])
+    return AgentInfo(**report)
+
+
+def _run(path: Path, class_name: str, write_fd: int, scratch: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "podium.agent.inspect", str(path), class_name, str(write_fd)]
+    environment = {**os.environ, "AGENT_WORKSPACE": scratch}
+    try:
+        return subprocess.run(  # noqa: S603  our own interpreter and module
+            command,
+            pass_fds=(write_fd,),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AgentFileBroken(f"importing {path} took longer than {_TIMEOUT_S:g} s; move slow work into on_init") from error
+
+
+def _report(path: str, class_name: str) -> dict[str, object]:
+    """Load a class and return its description, or the error, as plain JSON."""
+    from pathlib import Path  # noqa: PLC0415  only the inspecting process needs what follows
+
+    from podium.agent.base import agent_type_of  # noqa: PLC0415
+    from podium.agent.loader import load_agent_class  # noqa: PLC0415
+
+    try:
+        cls = load_agent_class(Path(path), class_name)
+    except AgentLoadError as error:
+        return {"error": type(error).__name__, "message": str(error), "detail": error.detail}
+    agent_type = agent_type_of(cls)
+    return asdict(
+        AgentInfo(
+            file=path,
+            class_name=class_name,
+            agent_type=agent_type,
+            entity_type=cls.State._entity_type or agent_type,  # noqa: SLF001  the documented way to declare it
+            schema_version=cls.State._version,  # noqa: SLF001
+            idle_timeout_s=float(cls.idle_timeout_s),
+        )
+    )
+
+
+if __name__ == "__main__":
+    _path, _class_name, _fd = sys.argv[1:]
+    _answer = json.dumps(_report(_path, _class_name))
+    with os.fdopen(int(_fd), "w") as _pipe:
+        _pipe.write(_answer)

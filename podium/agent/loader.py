@@ -1,0 +1,134 @@
+"""Loading a user's agent class from ``FILE.py:Class``, with errors that say what to mend.
+
+Importing runs the user's code, so this happens only in a host or in the throw-away inspector
+(:mod:`podium.agent.inspect`), never in a process that serves others.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from podium.address import Address
+from podium.agent.base import BaseAgent, agent_type_of
+from podium.agent.models.delta_state import DeltaState
+from podium.errors import AgentClassNotFound, AgentFileBroken, AgentFileNotFound, InvalidAddress, NotAnAgent
+from podium.state import StateError, to_json
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["load_agent_class", "load_module", "parse_spec"]
+
+_HOOKS: Final = ("on_init", "on_message", "on_idle_timeout", "on_shutdown")
+
+
+def parse_spec(spec: str) -> tuple[Path, str]:
+    """Split ``FILE.py:Class`` into an absolute path and a class name.
+
+    Raises:
+        AgentFileNotFound: it has no such form, or there is no such file.
+    """
+    file, colon, class_name = spec.rpartition(":")
+    if not colon or not file or not class_name.isidentifier():
+        raise AgentFileNotFound(f"{spec!r} does not name an agent: write FILE.py:Class, such as examples/hello.py:HelloAgent")
+    path = Path(file).expanduser().absolute()
+    if not path.is_file():
+        raise AgentFileNotFound(f"no file {file}; give the path of the Python file that has class {class_name}")
+    if path.suffix != ".py":
+        raise AgentFileNotFound(f"{file} is not a Python file; its name must end in .py")
+    return path, class_name
+
+
+def load_module(path: Path) -> ModuleType:
+    """Import a file as a module under its own name, with its directory on the module path.
+
+    Raises:
+        AgentFileBroken: it does not import; the message names the line, ``detail`` has the traceback.
+    """
+    directory = str(path.parent)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"_podium_agent_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise AgentFileBroken(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        where = f"{error.filename or path}, line {error.lineno}"
+        raise AgentFileBroken(f"syntax error in {where}: {error.msg}", traceback.format_exc()) from error
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(path)), None)
+        where = f"{path}, line {line}" if line else str(path)
+        message = f"importing {where} raised {type(error).__name__}: {error}"
+        raise AgentFileBroken(message, traceback.format_exc()) from error
+    return module
+
+
+def load_agent_class(path: Path, class_name: str) -> type[BaseAgent]:
+    """Import a file and return its agent class, checked.
+
+    Raises:
+        AgentFileBroken: the file does not import.
+        AgentClassNotFound: it has no such class; the message lists those it has.
+        NotAnAgent: the class is not a usable agent; the message says what is missing.
+    """
+    module = load_module(path)
+    found = getattr(module, class_name, None)
+    if not inspect.isclass(found):
+        agents = [name for name, value in vars(module).items() if _is_agent(value) and value.__module__ == module.__name__]
+        there = f"its agents are {', '.join(agents)}" if agents else "it has no agent at all"
+        raise AgentClassNotFound(f"no class {class_name} in {path}; {there}")
+    if not issubclass(found, BaseAgent):
+        raise NotAnAgent(f"class {class_name} in {path} is not an agent: let it inherit from podium.agent.BaseAgent")
+    check_agent_class(found, path)
+    return found
+
+
+def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
+    """Check what can be checked of an agent class before it runs.
+
+    Raises:
+        NotAnAgent: the first thing that is wrong.
+    """
+    where = f"class {cls.__name__} in {path}"
+    if cls.on_message is BaseAgent.on_message:
+        raise NotAnAgent(f"{where} has no on_message: add 'async def on_message(self, ctx, message)'")
+    for name in _HOOKS:
+        if not inspect.iscoroutinefunction(getattr(cls, name)):
+            raise NotAnAgent(f"{where}: {name} is not async; write 'async def {name}(...)'")
+    if not inspect.isclass(cls.State) or not issubclass(cls.State, DeltaState):
+        raise NotAnAgent(f"{where}: its State is not a DeltaState; write 'class State(DeltaState):'")
+    for setting in ("idle_timeout_s", "turn_timeout_s", "shutdown_timeout_s", "max_attempts"):
+        value = getattr(cls, setting)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise NotAnAgent(f"{where}: {setting} is {value!r}; give a positive number")
+    try:
+        Address(agent_type_of(cls), "key")
+    except InvalidAddress as error:
+        raise NotAnAgent(f"{where}: {error}") from error
+    try:
+        to_json(cls.State())
+    except ValidationError as error:
+        fields = ", ".join(".".join(str(part) for part in problem["loc"]) for problem in error.errors())
+        raise NotAnAgent(f"{where}: its State needs a default for each field; without one: {fields}") from error
+    except StateError as error:
+        raise NotAnAgent(f"{where}: the defaults of its State cannot be stored: {error}") from error
+    try:
+        cls()
+    except TypeError as error:
+        raise NotAnAgent(f"{where} cannot be made without arguments: {error}") from error
+
+
+def _is_agent(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, BaseAgent) and value is not BaseAgent

@@ -1,0 +1,102 @@
+"""Frames on their way to clients: one stream per message, many subscribers, none of which can hold up a turn.
+
+A subscriber that lags does not make the agent wait and does not grow without bound: text deltas of the same reply
+that it has not taken yet are merged into one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+__all__ = ["TERMINAL_FRAMES", "Frame", "StreamHub", "Subscription"]
+
+Frame: TypeAlias = dict[str, Any]
+"""One JSON object of a message's stream; its keys are listed in ``docs/internals/turn.md``."""
+
+TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
+"""A stream ends with exactly one of these."""
+
+
+class Subscription:
+    """One reader of one message's frames."""
+
+    def __init__(self) -> None:
+        self._frames: deque[Frame] = deque()
+        self._ready = asyncio.Event()
+        self._failure: Exception | None = None
+
+    def push(self, frame: Frame) -> None:
+        """Add a frame, merged into the last one if both are text of the same reply."""
+        last = self._frames[-1] if self._frames else None
+        if (
+            last is not None
+            and frame["type"] == last["type"] == "message_update"
+            and frame["reply_id"] == last["reply_id"]
+        ):
+            self._frames[-1] = {**last, "delta": last["delta"] + frame["delta"]}
+        else:
+            self._frames.append(frame)
+        self._ready.set()
+
+    def fail(self, error: Exception) -> None:
+        """End the stream with an error, after the frames that wait."""
+        self._failure = error
+        self._ready.set()
+
+    async def batches(self) -> AsyncIterator[list[Frame]]:
+        """Yield what has come in, in order, until the terminal frame.
+
+        Raises:
+            Exception: what `fail` was given.
+        """
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            batch = list(self._frames)
+            self._frames.clear()
+            if batch:
+                yield batch
+                if batch[-1]["type"] in TERMINAL_FRAMES:
+                    return
+            if self._failure is not None:
+                raise self._failure
+
+
+class StreamHub:
+    """Hands the frames of each message to those who subscribed to it."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[str, list[Subscription]] = {}
+
+    @contextmanager
+    def subscribe(self, message_id: str) -> Iterator[Subscription]:
+        """Take part in a message's stream, from now on, while the context lasts."""
+        subscription = Subscription()
+        readers = self._subscriptions.setdefault(message_id, [])
+        readers.append(subscription)
+        try:
+            yield subscription
+        finally:
+            readers.remove(subscription)
+            if not readers:
+                self._subscriptions.pop(message_id, None)
+
+    def publish(self, message_id: str, frame: Frame) -> None:
+        """Give a frame to each subscriber of its message."""
+        readers = self._subscriptions.get(message_id)
+        if readers:
+            frame = {"message_id": message_id, **frame}
+            for subscription in readers:
+                subscription.push(frame)
+
+    def fail_all(self, error: Exception) -> None:
+        """End all streams with an error."""
+        for readers in self._subscriptions.values():
+            for subscription in readers:
+                subscription.fail(error)
