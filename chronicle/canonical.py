@@ -1,0 +1,214 @@
+"""Canonical JSON: one sequence of bytes for one value, so that values can be hashed, compared and signed.
+
+It is RFC 8785 (keys sorted by UTF-16 code units, no white space, ECMAScript's number text) with one extension:
+integers of any size are written with their exact digits, where RFC 8785 would round them to a double.
+
+The writing is done by orjson. A pass before it checks the value and puts in what orjson would write differently
+(floats outside its and ECMAScript's common ground, integers over 64 bits, keys outside ASCII), already written. The
+pass looks at the *set* of types in a container, so that plain data costs little more than orjson alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from decimal import MAX_EMAX, MAX_PREC, Context, Decimal
+from typing import Final, NoReturn, TypeAlias, cast
+
+import orjson
+
+from chronicle.errors import InvalidInput
+
+__all__ = ["Json", "JsonObject", "decode", "encode"]
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""A JSON value. Reading gives integers and floats apart as their text does: ``1`` is an int, ``1.5`` a float."""
+JsonObject: TypeAlias = "dict[str, Json]"
+
+_MAX_DEPTH: Final = 200
+"""Containers in containers; orjson stops at 254, and a value that contains itself stops here."""
+_EXACT_FLOAT_INT: Final = 2.0**53
+"""Below it an integral float has the same digits as the int; above, ECMAScript pads with zeros."""
+_MAX_I64: Final = 2**63 - 1
+_MIN_I64: Final = -(2**63)
+_TEXT: Final[frozenset[type]] = frozenset({str})
+_PLAIN: Final[frozenset[type]] = frozenset({str, int, bool, type(None)})
+_PLAIN_BUT_INT: Final[frozenset[type]] = _PLAIN - {int}
+_DIGITS_TO_ZERO: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
+_LONG_INTEGER: Final = b"0" * 19
+"""Integers of up to 18 digits fit 64 bits with any sign; orjson reads longer ones as floats."""
+_REPR_FLOAT: Final = re.compile(r"(\d)(?:\.(\d+))?e([+-]\d+)")
+_EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX)
+
+
+def encode(value: object) -> bytes:
+    """Return the canonical bytes of a JSON value.
+
+    Lists and tuples become arrays; subclasses of the JSON types are taken by their plain value.
+
+    Raises:
+        InvalidInput: the value, or something in it, is not JSON: NaN and infinities, bytes, other types, keys that are
+            not text, text with a lone surrogate, more than 200 levels. The message holds its RFC 6901 path.
+    """
+    try:
+        return orjson.dumps(_plain(value, _PLAIN, 0), option=orjson.OPT_SORT_KEYS)
+    except (_NotJsonError, orjson.JSONEncodeError):
+        # Something is not JSON, and then its path is looked for only now; or an integer is over 64 bits, too rare to
+        # be looked for in advance.
+        _refuse_what_is_not_json(value, ())
+        return orjson.dumps(_plain(value, _PLAIN_BUT_INT, 0), option=orjson.OPT_SORT_KEYS)
+
+
+def decode(data: bytes) -> Json:
+    """Return the value of a JSON text in UTF-8, canonical or not; integers of any size are exact.
+
+    Raises:
+        InvalidInput: it is not JSON.
+    """
+    try:
+        if _LONG_INTEGER not in data.translate(_DIGITS_TO_ZERO):
+            return cast("Json", orjson.loads(data))
+        value = json.loads(data.decode(), parse_int=_exact_int, parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"not JSON: {error}") from error
+    _refuse_what_is_not_json(value, ())
+    return cast("Json", value)
+
+
+class _NotJsonError(Exception):
+    """Somewhere in the value is something that is not JSON."""
+
+
+def _plain(value: object, plain: frozenset[type], depth: int) -> object:
+    """Return ``value`` itself if orjson writes it canonically, else an equal one that it does."""
+    if type(value) in plain:
+        return value
+    if isinstance(value, dict):
+        return _plain_dict(value, plain, depth + 1)
+    if isinstance(value, list | tuple):
+        return _plain_list(value, plain, depth + 1)
+    if isinstance(value, float):
+        return _plain_float(value)
+    if isinstance(value, int):
+        return _plain_int(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise _NotJsonError
+
+
+def _plain_list(value: list[object] | tuple[object, ...], plain: frozenset[type], depth: int) -> object:
+    if depth > _MAX_DEPTH:
+        raise _NotJsonError
+    if plain.issuperset(map(type, value)):
+        return value if type(value) in (list, tuple) else list(value)
+    return [item if type(item) in plain else _plain(item, plain, depth) for item in value]
+
+
+def _plain_dict(value: dict[object, object], plain: frozenset[type], depth: int) -> object:
+    if depth > _MAX_DEPTH:
+        raise _NotJsonError
+    if not _TEXT.issuperset(map(type, value)):
+        if not all(isinstance(key, str) for key in value):
+            raise _NotJsonError
+        value = {str.__str__(cast("str", key)): item for key, item in value.items()}
+    keys = cast("dict[str, object]", value)
+    if not "".join(keys).isascii():
+        return _wide_dict(keys, plain, depth)
+    if plain.issuperset(map(type, value.values())):
+        return value if type(value) is dict else dict(value)
+    return {key: item if type(item) in plain else _plain(item, plain, depth) for key, item in keys.items()}
+
+
+def _wide_dict(value: dict[str, object], plain: frozenset[type], depth: int) -> object:
+    """Write out a dict with keys outside ASCII, where sorting by UTF-16 and by UTF-8 may differ."""
+    members = [
+        orjson.dumps(key) + b":" + orjson.dumps(_plain(value[key], plain, depth), option=orjson.OPT_SORT_KEYS)
+        for key in sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
+    ]
+    return orjson.Fragment(b"{" + b",".join(members) + b"}")
+
+
+def _plain_int(value: int) -> object:
+    if _MIN_I64 <= value <= _MAX_I64:
+        return int(value)
+    # Decimal, as str() refuses more than 4,300 digits.
+    return orjson.Fragment(format(_EXACT.create_decimal(int(value)), "f").encode())
+
+
+def _plain_float(value: float) -> object:
+    magnitude = abs(value)
+    if value.is_integer():
+        if magnitude < _EXACT_FLOAT_INT:
+            return int(value)
+    elif 1e-4 <= magnitude < 1e15:  # here Python, orjson and ECMAScript all write plain decimals
+        return float(value)
+    elif not math.isfinite(value):
+        raise _NotJsonError
+    return orjson.Fragment(_ecmascript_float(float(value)).encode())
+
+
+def _ecmascript_float(value: float) -> str:
+    """ECMAScript's Number::toString, from Python's repr, which has the same shortest digits."""
+    text = repr(value)
+    sign = "-" if value < 0 else ""
+    match = _REPR_FLOAT.fullmatch(text.removeprefix("-"))
+    if match is None:
+        return text.removesuffix(".0")
+    digits, exponent = match[1] + (match[2] or ""), int(match[3])
+    if 0 <= exponent < 21:  # ECMA-262 6.1.6.1.20
+        return sign + digits + "0" * (exponent + 1 - len(digits))
+    if -7 < exponent < 0:
+        return sign + "0." + "0" * (-exponent - 1) + digits
+    mantissa = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
+    return f"{sign}{mantissa}e{exponent:+d}"
+
+
+def _exact_int(digits: str) -> int:
+    # Decimal, as int() refuses more than 4,300 digits.
+    return int(digits) if len(digits) < 4000 else int(Decimal(digits))
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+def _refuse_what_is_not_json(value: object, path: tuple[str, ...]) -> None:
+    """Walk the value and raise for the first thing that is not JSON; return if all is."""
+    if len(path) > _MAX_DEPTH:
+        _refuse(path[:8], f"nested more than {_MAX_DEPTH} levels deep below here, or contains itself")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                _refuse(path, f"the key {key!r} is of type {type(key).__name__}; keys must be text")
+            if not _is_utf8(key):
+                _refuse(path, f"the key {key!a} holds a lone surrogate, which UTF-8 cannot carry")
+            _refuse_what_is_not_json(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _refuse_what_is_not_json(item, (*path, str(index)))
+    elif isinstance(value, str):
+        if not _is_utf8(value):
+            _refuse(path, "the text holds a lone surrogate, which UTF-8 cannot carry")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            _refuse(path, f"{value!r} is not a JSON number")
+    elif value is not None and not isinstance(value, int):
+        _refuse(path, f"a value of type {type(value).__name__} is not JSON")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refuse(path: tuple[str, ...], why: str) -> NoReturn:
+    pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+    where = f"at {pointer.encode('ascii', 'backslashreplace').decode()}" if pointer else "at the top"
+    raise InvalidInput(f"not JSON {where}: {why}")
