@@ -1,0 +1,78 @@
+"""A write buffer over a blob store: what one turn adds is gathered here and put as one pack.
+
+It reads what was added before it was flushed, so trees can be built on trees that are not stored yet. It keeps what is
+pending in memory; past a bound it puts early, so that a huge file is never held whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chronicle.blobs import ident
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobStore
+    from chronicle.ids import BlobId
+
+__all__ = ["SPILL_BYTES", "BlobBuffer"]
+
+SPILL_BYTES: Final = 32 * 1024 * 1024
+"""How much may be pending before it is put early. A turn of ordinary size stays one pack; memory stays bounded."""
+
+
+class BlobBuffer:
+    """Gathers new blobs for one `chronicle.blobs.store.BlobStore.put`. A `chronicle.blobs.store.BlobReader`.
+
+    Belongs to one thread. Dropping it without `flush` loses what is pending, and only that.
+
+    Args:
+        store: where blobs go, and where reads go that nothing pending answers.
+        spill_bytes: how many pending bytes make it put early; see `SPILL_BYTES`.
+    """
+
+    def __init__(self, store: BlobStore, spill_bytes: int = SPILL_BYTES) -> None:
+        self._store = store
+        self._spill_bytes = spill_bytes
+        self._pending: dict[BlobId, bytes] = {}
+        self._pending_bytes = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes wait for `flush`, before compression."""
+        return self._pending_bytes
+
+    def add(self, data: bytes) -> BlobId:
+        """Take a blob; it is durable after the next `flush`, maybe earlier.
+
+        Raises:
+            Unavailable: the bound was reached and the store could not be; the blob is pending all the same.
+        """
+        identifier = ident.blob_id(data)
+        if identifier not in self._pending:
+            self._pending[identifier] = data
+            self._pending_bytes += len(data)
+            if self._pending_bytes > self._spill_bytes:
+                self.flush()
+        return identifier
+
+    def get(self, blob_id: BlobId) -> bytes:
+        """Return a blob's bytes, pending or stored.
+
+        Raises:
+            NotFound: no such blob.
+            Corrupt: the stored bytes do not have that id.
+            Unavailable: the store could not be reached.
+        """
+        pending = self._pending.get(blob_id)
+        return pending if pending is not None else self._store.get(blob_id)
+
+    def flush(self) -> None:
+        """Put what is pending as one pack, durable on return. Does nothing if nothing is.
+
+        Raises:
+            Unavailable: the store could not be reached; everything stays pending, so flushing again is safe.
+        """
+        if self._pending:
+            self._store.put(self._pending)
+            self._pending = {}
+            self._pending_bytes = 0

@@ -1,0 +1,1 @@
+"""Contract suites for the ports of Chronicle, to be subclassed by whoever implements one."""

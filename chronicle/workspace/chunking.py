@@ -1,0 +1,49 @@
+"""Where large content is cut: FastCDC, so that an insertion changes the chunks around it and no others.
+
+The gear table (that of the ``fastcdc`` package) and the sizes below are part of every large file's id: they never
+change without a new kind of content. ``tests/unit/test_chunking.py`` pins both with golden cuts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fastcdc import fastcdc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["AVERAGE_CHUNK_BYTES", "MAX_CHUNK_BYTES", "MIN_CHUNK_BYTES", "chunks"]
+
+MIN_CHUNK_BYTES: Final = 16 * 1024
+AVERAGE_CHUNK_BYTES: Final = 64 * 1024
+"""A change of one byte stores one chunk anew: smaller chunks cost more entries, larger ones more bytes."""
+MAX_CHUNK_BYTES: Final = 256 * 1024
+_WINDOW_BYTES: Final = 4 * 1024 * 1024
+"""How much is read at a time; it has no influence on the cuts."""
+
+
+def chunks(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Yield the chunks of what ``read`` gives, in order. Holds about 4 MiB at a time.
+
+    A cut depends on the bytes since the cut before it, and on nothing else but the end of the data.
+
+    Args:
+        read: returns at most so many next bytes, and ``b""`` only at the end.
+    """
+    window = b""
+    ended = False
+    while True:
+        while not ended and len(window) < _WINDOW_BYTES:
+            more = read(_WINDOW_BYTES - len(window))
+            ended = not more
+            window = window + more if window else more
+        if not window:
+            return
+        start = 0
+        for cut in fastcdc(window, MIN_CHUNK_BYTES, AVERAGE_CHUNK_BYTES, MAX_CHUNK_BYTES):
+            if not ended and cut.offset + MAX_CHUNK_BYTES > len(window):
+                break  # the cut may have been forced by the window's end: decide it with more data
+            start = cut.offset + cut.length
+            yield window[cut.offset : start]
+        window = window[start:]

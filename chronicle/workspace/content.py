@@ -1,0 +1,218 @@
+"""The content of a file as blobs: small ones whole, large ones in chunks.
+
+Up to `WHOLE_BYTES` the content is one blob. Above, it is cut by `chronicle.workspace.chunking`, and the chunks are
+listed in a map of `chronicle.workspace.nodes`, from the offset at which a chunk ends (8 bytes, big-endian) to its
+length (4 bytes, big-endian) and raw id. So the list itself is split into blobs: a change in a file of 1 GiB rewrites
+two or three list nodes and not 16,000 entries. Equal bytes give an equal `Content`, however they were written.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+from chronicle.blobs.ident import RAW_ID_BYTES, from_raw, to_raw
+from chronicle.errors import Corrupt
+from chronicle.workspace import nodes
+from chronicle.workspace.chunking import chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import WriteableBuffer
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+
+__all__ = ["WHOLE_BYTES", "Chunk", "Content", "chunk_list", "open", "read", "store_bytes", "store_file"]
+
+WHOLE_BYTES: Final = 64 * 1024
+"""Content up to this size is one blob: chunking it would cost more than it could save."""
+_OFFSET_BYTES: Final = 8
+_LENGTH_BYTES: Final = 4
+_BUFFERED_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The bytes of a file, by reference."""
+
+    id: BlobId
+    """The blob of the bytes, or the root of the chunk list."""
+    size: int
+    """Bytes."""
+    chunked: bool
+    """Whether ``id`` is a chunk list; exactly when ``size`` is above `WHOLE_BYTES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk of a large file."""
+
+    start: int
+    """Where it begins in the file, bytes."""
+    end: int
+    """Where it ends, bytes."""
+    id: BlobId
+    """The blob of its bytes."""
+
+
+def store_bytes(buffer: nodes.NodeBuffer, data: bytes) -> Content:
+    """Add content to the buffer and return its reference."""
+    if len(data) <= WHOLE_BYTES:
+        return Content(buffer.add(data), len(data), chunked=False)
+    return store_file(buffer, io.BytesIO(data))
+
+
+def store_file(buffer: nodes.NodeBuffer, fileobj: BinaryIO) -> Content:
+    """Add what can still be read from a file to the buffer and return its reference.
+
+    Memory stays bounded if the buffer's is. What the file holds while it is read is what is stored: a file that
+    changes meanwhile gives a mixture, consistent in itself.
+    """
+    head = _read_up_to(fileobj, WHOLE_BYTES + 1)
+    if len(head) <= WHOLE_BYTES:
+        return Content(buffer.add(head), len(head), chunked=False)
+
+    def read_on(size: int) -> bytes:
+        nonlocal head
+        if head:
+            part, head = head[:size], head[size:]
+            return part
+        return fileobj.read(size)
+
+    entries: dict[bytes, bytes | None] = {}
+    end = 0
+    for chunk in chunks(read_on):
+        end += len(chunk)
+        entries[_key(end)] = _value(len(chunk), buffer.add(chunk))
+    root = nodes.update(buffer, None, entries)
+    assert root is not None
+    return Content(root, end, chunked=True)
+
+
+def chunk_list(reader: BlobReader, content: Content, offset: int = 0) -> Iterator[Chunk]:
+    """Yield the chunks of chunked content, from the one that holds ``offset`` on. Reads list nodes as it goes."""
+    for key, value in nodes.items(reader, content.id, after=_key(offset)):
+        yield _chunk(key, value)
+
+
+def read(reader: BlobReader, content: Content, offset: int = 0, size: int | None = None) -> bytes:
+    """Return the bytes from an offset on, at most ``size`` of them (all that follow if ``None``).
+
+    Raises:
+        NotFound: a blob is missing.
+        Corrupt: a blob, or the chunk list, is not what it was.
+        Unavailable: the store could not be reached.
+    """
+    end = content.size if size is None else min(content.size, offset + size)
+    if offset >= end:
+        return b""
+    if not content.chunked:
+        data = reader.get(content.id)
+        if len(data) != content.size:
+            raise Corrupt(f"blob {content.id} has {len(data)} bytes, its entry says {content.size}")
+        return data[offset:end]
+    parts = []
+    at = offset
+    for chunk in chunk_list(reader, content, offset):
+        if chunk.start > at:
+            break
+        data = reader.get(chunk.id)
+        if len(data) != chunk.end - chunk.start:
+            raise Corrupt(
+                f"chunk {chunk.id} of {content.id} has {len(data)} bytes, its list says {chunk.end - chunk.start}"
+            )
+        parts.append(data[at - chunk.start : end - chunk.start])
+        at = chunk.end
+        if at >= end:
+            return b"".join(parts)
+    raise Corrupt(f"the chunk list {content.id} has nothing for offset {at} of {content.size}")
+
+
+def open(reader: BlobReader, content: Content) -> BinaryIO:  # noqa: A001 - read as content.open
+    """Return the content as a seekable file, read-only; blobs are fetched as they are read."""
+    return cast("BinaryIO", io.BufferedReader(_ContentFile(reader, content), _BUFFERED_BYTES))
+
+
+class _ContentFile(io.RawIOBase):
+    """The raw file behind `open`; keeps the last chunk, so that reading on does not fetch it again."""
+
+    def __init__(self, reader: BlobReader, content: Content) -> None:
+        super().__init__()
+        self._reader = reader
+        self._content = content
+        self._at = 0
+        self._start = 0
+        self._data = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._content.size}[whence]
+        if base + offset < 0:
+            msg = f"cannot seek to {base + offset}"
+            raise OSError(22, msg)
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, into: WriteableBuffer) -> int:
+        target = memoryview(into).cast("B")
+        if self._at >= self._content.size or not target:
+            return 0
+        if not self._start <= self._at < self._start + len(self._data):
+            self._fetch()
+        part = self._data[self._at - self._start : self._at - self._start + len(target)]
+        target[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def _fetch(self) -> None:
+        if not self._content.chunked:
+            self._start, self._data = 0, read(self._reader, self._content)
+            return
+        chunk = next(chunk_list(self._reader, self._content, self._at), None)
+        if chunk is None or chunk.start > self._at:
+            raise Corrupt(
+                f"the chunk list {self._content.id} has nothing for offset {self._at} of {self._content.size}"
+            )
+        data = self._reader.get(chunk.id)
+        if len(data) != chunk.end - chunk.start:
+            raise Corrupt(
+                f"chunk {chunk.id} of {self._content.id} has {len(data)} bytes, its list says {chunk.end - chunk.start}"
+            )
+        self._start, self._data = chunk.start, data
+
+
+def _read_up_to(fileobj: BinaryIO, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        part = fileobj.read(size)
+        if not part:
+            break
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _key(end: int) -> bytes:
+    return end.to_bytes(_OFFSET_BYTES, "big")
+
+
+def _value(length: int, identifier: BlobId) -> bytes:
+    return length.to_bytes(_LENGTH_BYTES, "big") + to_raw(identifier)
+
+
+def _chunk(key: bytes, value: bytes) -> Chunk:
+    if len(key) != _OFFSET_BYTES or len(value) != _LENGTH_BYTES + RAW_ID_BYTES:
+        raise Corrupt(f"a chunk list has an entry of {len(key)} and {len(value)} bytes")
+    end = int.from_bytes(key, "big")
+    return Chunk(end - int.from_bytes(value[:_LENGTH_BYTES], "big"), end, from_raw(value[_LENGTH_BYTES:]))

@@ -1,0 +1,404 @@
+"""Directory trees as blobs. A directory is a map of `chronicle.workspace.nodes` from names to encoded `Entry` values.
+
+A tree's id is that of its root directory's map, and depends on content alone: names, kinds, permission bits, bytes,
+extended attributes and which names are one file. Times and inode numbers are not content. The root has no entry, for
+it has no name; what differs from `ROOT_DEFAULT` in its mode, owner or attributes is kept in its map under ``.``, a
+name that no file can have. `EMPTY` is the id of the empty directory; it needs no blob.
+
+A directory's entry holds the id of its subtree, so moving a directory means putting its entry under another name.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import msgpack
+
+from chronicle.blobs.ident import blob_id, from_raw, to_raw
+from chronicle.errors import Corrupt, InvalidInput, UnsupportedFormat
+from chronicle.workspace import nodes
+from chronicle.workspace.content import WHOLE_BYTES, Content
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+
+__all__ = [
+    "EMPTY",
+    "ROOT_DEFAULT",
+    "Entry",
+    "Kind",
+    "check_name",
+    "decode_entry",
+    "diff_trees",
+    "empty_tree",
+    "encode_entry",
+    "entry_at",
+    "list_dir",
+    "map_root",
+    "update_tree",
+    "walk",
+]
+
+ENTRY_FORMAT: Final = 1
+"""The first byte of every encoded entry."""
+MAX_NAME_BYTES: Final = 255
+"""What the kernel allows a name to have (NAME_MAX)."""
+_MODE_MASK: Final = 0o7777
+_SYMLINK_MODE: Final = 0o777
+_ROOT_NAME: Final = b"."
+_UID, _GID, _LINK, _XATTRS = 1, 2, 3, 4
+
+
+class Kind(enum.Enum):
+    """What an entry is. Devices are refused: a workspace must mean the same on every node."""
+
+    FILE = "file"
+    DIR = "dir"
+    SYMLINK = "symlink"
+    FIFO = "fifo"
+    SOCKET = "socket"
+
+
+_WHOLE, _CHUNKED, _DIR, _SYMLINK, _FIFO, _SOCKET = 1, 2, 3, 4, 5, 6
+_BARE_CODES: Final = {Kind.FIFO: _FIFO, Kind.SOCKET: _SOCKET}
+_BARE_KINDS: Final = {code: kind for kind, code in _BARE_CODES.items()}
+
+EMPTY: Final = blob_id(nodes.encode_node(0, (), ()))
+"""The id of the empty directory. Everyone knows it; it is neither stored nor read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory."""
+
+    kind: Kind
+    mode: int
+    """Permission bits with setuid, setgid and sticky, 0–0o7777; always 0o777 for a symlink."""
+    content: Content | None = None
+    """Of a file."""
+    subtree: BlobId | None = None
+    """Of a directory: the id of its map. ``None`` only in what is given to `update_tree`: "as it is in the tree"."""
+    target: bytes = b""
+    """Of a symlink."""
+    uid: int | None = None
+    """The owner; ``None`` is whoever owns the workspace, so that a tree means the same for another user."""
+    gid: int | None = None
+    """The group; ``None`` likewise."""
+    xattrs: tuple[tuple[bytes, bytes], ...] = ()
+    """Names and values of extended attributes, ascending by name."""
+    link: bytes | None = None
+    """For a file that has several names, what they have in common: the first of their paths in the tree, in byte
+    order. ``None`` for a file with one name. Whoever builds the tree keeps this canonical."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mode <= _MODE_MASK:
+            raise InvalidInput(f"mode {self.mode:#o} is outside 0–0o7777; the kind of a file is not part of it")
+        kind = self.kind
+        if (self.content is not None) != (kind is Kind.FILE) or bool(self.target) != (kind is Kind.SYMLINK):
+            raise InvalidInput(
+                f"a {kind.value} entry needs content if it is a file, a target if it is a symlink, and else neither"
+            )
+        if kind is Kind.SYMLINK and self.mode != _SYMLINK_MODE:
+            raise InvalidInput(f"a symlink has mode 0o777, not {self.mode:#o}")
+        if kind is Kind.DIR and self.link is not None:
+            raise InvalidInput("a directory has one name; it cannot be hard-linked")
+        if kind is not Kind.DIR and self.subtree is not None:
+            raise InvalidInput(f"a {kind.value} entry has no subtree")
+        names = [name for name, _ in self.xattrs]
+        if names != sorted(set(names)):
+            raise InvalidInput(f"extended attributes must be sorted by name, each once: {names}")
+
+
+ROOT_DEFAULT: Final = Entry(Kind.DIR, 0o755, subtree=EMPTY)
+"""What the root of a tree is unless it says otherwise (its subtree is the tree's id)."""
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return the canonical bytes of an entry: equal entries, equal bytes.
+
+    Raises:
+        InvalidInput: a directory without a subtree.
+    """
+    fields: list[object]
+    if entry.content is not None:
+        code = _CHUNKED if entry.content.chunked else _WHOLE
+        fields = [code, entry.mode, entry.content.size, to_raw(entry.content.id)]
+    elif entry.kind is Kind.DIR:
+        if entry.subtree is None:
+            raise InvalidInput("a directory entry without a subtree cannot be stored")
+        fields = [_DIR, entry.mode, to_raw(entry.subtree)]
+    elif entry.kind is Kind.SYMLINK:
+        fields = [_SYMLINK, entry.mode, entry.target]
+    else:
+        fields = [_BARE_CODES[entry.kind], entry.mode]
+    extra: dict[int, object] = {}
+    if entry.uid is not None:
+        extra[_UID] = entry.uid
+    if entry.gid is not None:
+        extra[_GID] = entry.gid
+    if entry.link is not None:
+        extra[_LINK] = entry.link
+    if entry.xattrs:
+        extra[_XATTRS] = entry.xattrs
+    if extra:
+        fields.append(extra)
+    packed: bytes = msgpack.packb(fields, use_bin_type=True)
+    return bytes((ENTRY_FORMAT,)) + packed
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Return the entry that these bytes are.
+
+    Raises:
+        UnsupportedFormat: written by a newer version.
+        Corrupt: not an entry.
+    """
+    if data[:1] != bytes((ENTRY_FORMAT,)):
+        if data and data[0] > ENTRY_FORMAT:
+            raise UnsupportedFormat(
+                f"a directory entry has format {data[0]}; this code reads {ENTRY_FORMAT}: upgrade podium"
+            )
+        raise Corrupt(f"not a directory entry: {data[:16].hex()}")
+    try:
+        return _decode_fields(msgpack.unpackb(memoryview(data)[1:], use_list=False, raw=False, strict_map_key=False))
+    except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException, InvalidInput) as error:
+        raise Corrupt(f"not a directory entry: {data[:16].hex()}") from error
+
+
+def _decode_fields(fields: tuple[object, ...]) -> Entry:
+    code, mode = fields[0], fields[1]
+    known = _FIELD_COUNTS[code]
+    extra = fields[known] if len(fields) > known else {}
+    if not isinstance(mode, int) or not isinstance(extra, dict) or len(fields) > known + 1:
+        raise TypeError
+    uid, gid, link, xattrs = extra.get(_UID), extra.get(_GID), extra.get(_LINK), extra.get(_XATTRS, ())
+    if code in (_WHOLE, _CHUNKED):
+        size, raw = fields[2], fields[3]
+        if not isinstance(size, int) or not isinstance(raw, bytes) or (size > WHOLE_BYTES) != (code == _CHUNKED):
+            raise TypeError
+        content = Content(from_raw(raw), size, chunked=code == _CHUNKED)
+        return Entry(Kind.FILE, mode, content=content, uid=uid, gid=gid, xattrs=xattrs, link=link)
+    if code == _DIR:
+        raw = fields[2]
+        if not isinstance(raw, bytes):
+            raise TypeError
+        return Entry(Kind.DIR, mode, subtree=from_raw(raw), uid=uid, gid=gid, xattrs=xattrs, link=link)
+    if code == _SYMLINK:
+        target = fields[2]
+        if not isinstance(target, bytes):
+            raise TypeError
+        return Entry(Kind.SYMLINK, mode, target=target, uid=uid, gid=gid, xattrs=xattrs, link=link)
+    if not isinstance(code, int):
+        raise TypeError
+    return Entry(_BARE_KINDS[code], mode, uid=uid, gid=gid, xattrs=xattrs, link=link)
+
+
+_FIELD_COUNTS: Final[dict[object, int]] = {_WHOLE: 4, _CHUNKED: 4, _DIR: 3, _SYMLINK: 3, _FIFO: 2, _SOCKET: 2}
+
+
+def check_name(name: bytes) -> None:
+    """Check that a name can be a directory entry's.
+
+    Raises:
+        InvalidInput: empty, ``.``, ``..``, longer than 255 bytes, or with a slash or a zero byte in it.
+    """
+    if not name or name in (b".", b"..") or len(name) > MAX_NAME_BYTES or b"/" in name or b"\0" in name:
+        raise InvalidInput(f"{name!r} cannot be the name of a file")
+
+
+def map_root(subtree: BlobId) -> BlobId | None:
+    """Return the root of a directory's map as `chronicle.workspace.nodes` wants it: ``None`` if it is empty."""
+    return None if subtree == EMPTY else subtree
+
+
+def empty_tree(_buffer: nodes.NodeBuffer) -> BlobId:
+    """Return `EMPTY`: the empty tree needs no blob."""
+    return EMPTY
+
+
+def entry_at(reader: BlobReader, tree_id: BlobId, path: bytes) -> Entry | None:
+    """Return what is at a path of a tree, ``b""`` being its root; ``None`` if nothing is. Symlinks are not followed."""
+    if not path:
+        stored = nodes.lookup(reader, map_root(tree_id), _ROOT_NAME)
+        return replace(decode_entry(stored) if stored is not None else ROOT_DEFAULT, subtree=tree_id)
+    at = tree_id
+    entry: Entry | None = None
+    for name in path.split(b"/"):
+        if entry is not None:
+            if entry.subtree is None:
+                return None
+            at = entry.subtree
+        stored = nodes.lookup(reader, map_root(at), name) if name != _ROOT_NAME else None
+        if stored is None:
+            return None
+        entry = decode_entry(stored)
+    return entry
+
+
+def list_dir(reader: BlobReader, tree_id: BlobId, after: bytes | None = None) -> Iterator[tuple[bytes, Entry]]:
+    """Yield the names of one directory and what they are, in byte order; those after a name only, if one is given."""
+    for name, value in nodes.items(reader, map_root(tree_id), after):
+        if name != _ROOT_NAME:
+            yield name, decode_entry(value)
+
+
+def walk(reader: BlobReader, tree_id: BlobId) -> Iterator[tuple[bytes, Entry]]:
+    """Yield every path below the root and what is there, each directory before what is in it, names in byte order."""
+    stack = [(b"", list_dir(reader, tree_id))]
+    while stack:
+        prefix, listing = stack[-1]
+        for name, entry in listing:
+            path = prefix + name
+            yield path, entry
+            if entry.subtree is not None:
+                stack.append((path + b"/", list_dir(reader, entry.subtree)))
+                break
+        else:
+            stack.pop()
+
+
+def update_tree(buffer: nodes.NodeBuffer, tree_id: BlobId, changes: Mapping[bytes, Entry | None]) -> BlobId:
+    """Return the id of the tree with changes made to it.
+
+    New nodes are added to the buffer; only dirty directories are read.
+
+    A change puts an entry at a path, or removes what is there with all that is below (``None``; nothing there is
+    fine). A directory's entry with a subtree puts that subtree, so a move is ``{old: None, new: entry}``; one without
+    a subtree keeps what is below (nothing, if no directory was there). Changes below it come on top, whatever the
+    order of the mapping. ``b""`` changes the root: its mode, owner and attributes, and its whole content if the entry
+    has a subtree.
+
+    Raises:
+        InvalidInput: a path that cannot be; a change below what is no directory in the new tree; the root removed or
+            made something else than a directory.
+    """
+    return _TreeEdit(buffer, tree_id, changes).apply()
+
+
+class _TreeEdit:
+    """One `update_tree`: down to find what the dirty directories hold now, up to put what they hold then."""
+
+    def __init__(self, buffer: nodes.NodeBuffer, tree_id: BlobId, changes: Mapping[bytes, Entry | None]) -> None:
+        self._buffer = buffer
+        self._changes = changes
+        self._tree_id = tree_id
+        self._children: dict[bytes, set[bytes]] = {b"": set()}
+        """Dirty directory -> names in it that change or are dirty directories."""
+
+    def apply(self) -> BlobId:
+        for path, entry in self._changes.items():
+            self._mark(path, entry)
+        entries = self._resolve()
+        results: dict[bytes, BlobId] = {}
+        for directory in sorted(entries, key=_depth, reverse=True):
+            edits: dict[bytes, bytes | None] = {}
+            for name in self._children[directory]:
+                path = _join(directory, name)
+                if path in results:
+                    edits[name] = encode_entry(replace(entries[path], subtree=results[path]))
+                elif path in self._changes:
+                    entry = self._changes[path]
+                    edits[name] = None if entry is None else encode_entry(entry)
+            if not directory and b"" in self._changes:
+                root = replace(entries[b""], subtree=EMPTY)
+                edits[_ROOT_NAME] = None if root == ROOT_DEFAULT else encode_entry(root)
+            subtree = entries[directory].subtree
+            assert subtree is not None
+            results[directory] = nodes.update(self._buffer, map_root(subtree), edits) or EMPTY
+        return results[b""]
+
+    def _mark(self, path: bytes, entry: Entry | None) -> None:
+        """Note a changed path and the directories above it as dirty."""
+        if not path:
+            if entry is None or entry.kind is not Kind.DIR:
+                raise InvalidInput("the root of a tree is a directory and stays one")
+            return
+        if entry is not None and entry.kind is Kind.DIR and entry.subtree is None:
+            self._children.setdefault(path, set())
+        while path:
+            directory, _, name = path.rpartition(b"/")
+            check_name(name)
+            known = self._children.setdefault(directory, set())
+            if name in known:
+                return
+            known.add(name)
+            path = directory
+
+    def _resolve(self) -> dict[bytes, Entry]:
+        """Return, for each dirty directory that will be there, its entry with the subtree to edit."""
+        root_change = self._changes.get(b"")
+        root_now = entry_at(self._buffer, self._tree_id, b"")
+        assert root_now is not None
+        entries = {b"": root_now}
+        if root_change is not None:
+            entries[b""] = replace(root_change, subtree=root_change.subtree or self._tree_id)
+        for directory in sorted(self._children, key=_depth):
+            parent = entries.get(directory)
+            if parent is None:
+                self._refuse_content(directory)
+                continue
+            assert parent.subtree is not None
+            below = [name for name in self._children[directory] if _join(directory, name) in self._children]
+            stored = nodes.lookup_many(self._buffer, map_root(parent.subtree), below)
+            for name in below:
+                path = _join(directory, name)
+                now = decode_entry(stored[name]) if name in stored else None
+                then = self._changes.get(path, now)
+                if then is not None and then.kind is Kind.DIR:
+                    kept = now.subtree if now is not None and now.subtree is not None else EMPTY
+                    entries[path] = then if then.subtree is not None else replace(then, subtree=kept)
+        return entries
+
+    def _refuse_content(self, directory: bytes) -> None:
+        """Check that nothing is put into what will not be a directory; removals there are fine."""
+        for name in self._children[directory]:
+            path = _join(directory, name)
+            if self._changes.get(path) is not None:
+                raise InvalidInput(f"{path!r} cannot be put: {directory!r} is no directory in the new tree")
+
+
+def diff_trees(reader: BlobReader, old: BlobId, new: BlobId) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
+    """Yield ``(path, old entry, new entry)`` where two trees differ, parents first; ``None`` where nothing is.
+
+    A directory that was added or removed is followed by all that is in it. A directory that is in both with other
+    content below is itself yielded only if its own mode, owner or attributes differ. ``b""`` is the root. What the
+    trees share is not read.
+    """
+    before, after = entry_at(reader, old, b""), entry_at(reader, new, b"")
+    assert before is not None
+    assert after is not None
+    if replace(before, subtree=EMPTY) != replace(after, subtree=EMPTY):
+        yield b"", before, after
+    stack = [(b"", nodes.diff(reader, map_root(old), map_root(new)))]
+    while stack:
+        prefix, differing = stack[-1]
+        for name, was, now in differing:
+            if name == _ROOT_NAME:
+                continue
+            left = decode_entry(was) if was is not None else None
+            right = decode_entry(now) if now is not None else None
+            path = prefix + name
+            left_dir = left.subtree if left is not None else None
+            right_dir = right.subtree if right is not None else None
+            both = left is not None and right is not None and left_dir is not None and right_dir is not None
+            if not both or replace(left, subtree=EMPTY) != replace(right, subtree=EMPTY):  # type: ignore[type-var]
+                yield path, left, right
+            if left_dir != right_dir:
+                below = nodes.diff(reader, map_root(left_dir or EMPTY), map_root(right_dir or EMPTY))
+                stack.append((path + b"/", below))
+                break
+        else:
+            stack.pop()
+
+
+def _join(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name
+
+
+def _depth(path: bytes) -> int:
+    return path.count(b"/") + 1 if path else 0
