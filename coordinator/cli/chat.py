@@ -1,0 +1,131 @@
+"""A conversation with one agent: messages go out in order, replies are shown while they are produced.
+
+Ctrl-C while a reply is under way asks the service to cancel that message; a second one leaves without waiting. What
+was sent is safe with the service either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.keyboard import interrupts
+from coordinator.cli.progress import Progress
+from coordinator.cli.reply import JsonReply, TextReply, outcome
+from coordinator.cli.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from coordinator.cli.keyboard import Lines
+    from coordinator.cli.reply import ReplyView
+    from coordinator.service.client import AgentRef
+
+__all__ = ["Chat", "Sender"]
+
+
+class Sender(Protocol):
+    """What a conversation needs of the service's client."""
+
+    def send(self, agent: AgentRef, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Admit a message and yield its frames."""
+        ...
+
+    async def cancel(self, message_id: str) -> object:
+        """Take a message back."""
+        ...
+
+
+class Chat:
+    """One agent's end of the line.
+
+    Args:
+        json: show frames as JSON instead of text.
+    """
+
+    def __init__(self, client: Sender, agent: AgentRef, key: str, *, json: bool) -> None:
+        self._client = client
+        self._agent = agent
+        self._key = key
+        self._json = json
+        self._interrupted = False
+
+    async def send_all(self, texts: Sequence[str]) -> ExitCode:
+        """Send messages one after the other, each when the one before is answered; Ctrl-C drops those not sent.
+
+        Returns:
+            the code of the first that failed.
+        """
+        first = ExitCode.OK
+        for number, text in enumerate(texts, start=1):
+            code = await self.send(text)
+            if code is not ExitCode.OK and len(texts) > 1:
+                say(f"that was message {number} of {len(texts)}")
+            if self._interrupted:
+                return ExitCode.INTERRUPTED
+            first = first or code
+        return first
+
+    async def converse(self, lines: Lines) -> ExitCode:
+        """Send each line as a message until the input ends; blank lines are passed over.
+
+        Returns:
+            the code of the first that failed.
+        """
+        first = ExitCode.OK
+        while (line := await lines.next()) is not None:
+            if line.strip():
+                code = await self.send(line)
+                first = first or code
+        return first
+
+    async def send(self, text: str) -> ExitCode:
+        """Send one message and show its frames to the last."""
+        with Progress(lines=False) as waiting:
+            waiting.show(f"{self._agent.agent_type}/{self._key} …")
+            view: ReplyView = JsonReply() if self._json else TextReply(before_output=waiting.clear)
+            async with asyncio.TaskGroup() as tasks:
+                exchange = _Exchange(self._client, tasks, view)
+                with interrupts(exchange.interrupt):
+                    code = await exchange.run(self._client.send(self._agent, self._key, {"text": text}))
+        self._interrupted = exchange.interrupted
+        return code
+
+
+class _Exchange:
+    """One message under way, and what Ctrl-C does to it."""
+
+    def __init__(self, client: Sender, tasks: asyncio.TaskGroup, view: ReplyView) -> None:
+        self._client = client
+        self._tasks = tasks
+        self._view = view
+        self._message_id: str | None = None
+        self.interrupted = False
+
+    async def run(self, frames: AsyncIterator[dict[str, Any]]) -> ExitCode:
+        """Show the frames; return what the last one means."""
+        code = ExitCode.UNAVAILABLE  # unless a terminal frame comes
+        async for frame in frames:
+            if frame["type"] == "accepted":
+                self._message_id = frame["message_id"]
+                if self.interrupted:
+                    self._cancel()
+            self._view.show(frame)
+            code = outcome(frame, code)
+        return code
+
+    def interrupt(self) -> bool:
+        """Cancel at the first Ctrl-C; leave the second one to whoever dealt with it before."""
+        if self.interrupted:
+            return False
+        self.interrupted = True
+        self._view.break_off()
+        say("cancelling the reply; Ctrl-C again leaves")
+        if self._message_id is not None:
+            self._cancel()
+        return True
+
+    def _cancel(self) -> None:
+        assert self._message_id is not None
+        self._tasks.create_task(self._client.cancel(self._message_id), name=f"cancel {self._message_id}")

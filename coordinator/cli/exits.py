@@ -1,0 +1,119 @@
+"""One table: which error ends ``podium`` with which exit code; the help text and ``docs/cli.md`` say the same."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from chronicle import errors as chronicle
+from podium import errors as podium
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ERRORS", "MEANINGS", "ExitCode", "exit_code", "exit_code_of_frame"]
+
+
+class ExitCode(IntEnum):
+    """What a process of ``podium`` ended with."""
+
+    OK = 0
+    USAGE = 2
+    INVALID_ADDRESS = 10
+    FILE_NOT_FOUND = 11
+    FILE_BROKEN = 12
+    CLASS_NOT_FOUND = 13
+    NOT_AN_AGENT = 14
+    LOAD_ERROR = 15
+    UNKNOWN_AGENT = 20
+    UNKNOWN_MOMENT = 21
+    NOT_FOUND = 22
+    TURN_FAILED = 30
+    TURN_CANCELLED = 31
+    STATE_REFUSED = 32
+    HOME_ERROR = 40
+    HOME_NOT_WRITABLE = 41
+    HOME_TOO_NEW = 42
+    UNAVAILABLE = 50
+    CONFLICT = 51
+    DAMAGED = 60
+    BUG = 70
+    OS_ERROR = 74
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+MEANINGS: Final[Mapping[ExitCode, str]] = {
+    ExitCode.OK: "done",
+    ExitCode.USAGE: "the command line cannot be understood, or a value in it cannot be used",
+    ExitCode.INVALID_ADDRESS: "an agent's type or key cannot be used",
+    ExitCode.FILE_NOT_FOUND: "the agent's file does not exist",
+    ExitCode.FILE_BROKEN: "the agent's file does not import: syntax error, missing module, exception",
+    ExitCode.CLASS_NOT_FOUND: "the agent's file has no such class",
+    ExitCode.NOT_AN_AGENT: "the class is not a usable BaseAgent",
+    ExitCode.LOAD_ERROR: "the agent's class could not be loaded for another reason",
+    ExitCode.UNKNOWN_AGENT: "no such agent in this home",
+    ExitCode.UNKNOWN_MOMENT: "the agent never had that turn",
+    ExitCode.NOT_FOUND: "no such path, iteration, message or home",
+    ExitCode.TURN_FAILED: "a message could not be handled: on_message raised or ran out of time",
+    ExitCode.TURN_CANCELLED: "the reply was cancelled",
+    ExitCode.STATE_REFUSED: "the agent's state cannot be stored or read: a value JSON cannot hold, a newer version",
+    ExitCode.HOME_ERROR: "the home directory cannot be used",
+    ExitCode.HOME_NOT_WRITABLE: "the home directory cannot be written",
+    ExitCode.HOME_TOO_NEW: "the home or its journal was written by a newer version",
+    ExitCode.UNAVAILABLE: "the service or a store did not answer",
+    ExitCode.CONFLICT: "someone else was first, or the inbox is full; try again",
+    ExitCode.DAMAGED: "stored bytes are not what was written (verify found a bad event or blob)",
+    ExitCode.BUG: "an unexpected exception: a bug in podium",
+    ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
+    ExitCode.BROKEN_PIPE: "whoever read the output closed it",
+}
+"""What each code says, in the words of the help text."""
+
+ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
+    podium.InvalidAddress: ExitCode.INVALID_ADDRESS,
+    podium.AgentLoadError: ExitCode.LOAD_ERROR,
+    podium.AgentFileNotFound: ExitCode.FILE_NOT_FOUND,
+    podium.AgentFileBroken: ExitCode.FILE_BROKEN,
+    podium.AgentClassNotFound: ExitCode.CLASS_NOT_FOUND,
+    podium.NotAnAgent: ExitCode.NOT_AN_AGENT,
+    podium.UnknownAgent: ExitCode.UNKNOWN_AGENT,
+    podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,
+    podium.TurnFailed: ExitCode.TURN_FAILED,
+    podium.TurnCancelled: ExitCode.TURN_CANCELLED,
+    podium.AgentAsleep: ExitCode.UNAVAILABLE,
+    podium.Evicted: ExitCode.UNAVAILABLE,
+    podium.HomeError: ExitCode.HOME_ERROR,
+    podium.HomeNotWritable: ExitCode.HOME_NOT_WRITABLE,
+    podium.HomeTooNew: ExitCode.HOME_TOO_NEW,
+    chronicle.NotFound: ExitCode.NOT_FOUND,
+    chronicle.InvalidInput: ExitCode.USAGE,
+    chronicle.Conflict: ExitCode.CONFLICT,
+    chronicle.StaleEpoch: ExitCode.CONFLICT,
+    chronicle.InboxFull: ExitCode.CONFLICT,
+    chronicle.Corrupt: ExitCode.DAMAGED,
+    chronicle.UnsupportedFormat: ExitCode.HOME_TOO_NEW,
+    chronicle.Unavailable: ExitCode.UNAVAILABLE,
+    OSError: ExitCode.OS_ERROR,
+    BrokenPipeError: ExitCode.BROKEN_PIPE,
+    KeyboardInterrupt: ExitCode.INTERRUPTED,
+}
+"""A subclass has the code of its nearest ancestor here; what has none is a bug."""
+
+
+_STATE_ERRORS: Final = frozenset()
+"""Names of :mod:`podium.state.errors`, which come over the wire as names."""
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """Return the code of an error; `ExitCode.BUG` for one that nobody expected."""
+    return next((ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS), ExitCode.BUG)
+
+
+def exit_code_of_frame(error_type: str) -> ExitCode:
+    """Return the code of an ``error`` frame, which names its error's type; an agent's own exception: a failed turn."""
+    if error_type in _STATE_ERRORS:
+        return ExitCode.STATE_REFUSED
+    known = getattr(podium, error_type, None) if error_type in podium.__all__ else None
+    return ERRORS.get(known, ExitCode.TURN_FAILED) if known else ExitCode.TURN_FAILED

@@ -1,0 +1,105 @@
+"""``podium log``: an agent's events."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+)
+from coordinator.cli.record import find_agent, opened_journal
+from coordinator.cli.terminal import json_text, one_line, write_json, write_line
+from coordinator.cli.times import iso
+
+if TYPE_CHECKING:
+    from chronicle.journal.records import Event
+
+__all__ = ["event_object", "log"]
+
+
+def log(
+    agent: AgentArgument,
+    *,
+    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only events after this seq.")] = 0,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most so many events.")] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only events of this type; can be repeated.")
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Show an agent's events, oldest first.
+
+    Messages, replies, and turns with their state patches and the ids of their trees.
+    """
+    with opened_journal(home) as store:
+        branch_id = find_agent(store, agent).main_branch_id
+        for event in islice(store.events(branch_id, after_seq=after, types=types or None), limit):
+            if json:
+                write_json(event_object(event))
+            else:
+                _write_text(event)
+
+
+def event_object(event: Event) -> dict[str, Any]:
+    """Return an event with the field names of the journal; ``payload`` is null when it is out of line or erased."""
+    return {
+        "branch_id": event.branch_id,
+        "seq": event.seq,
+        "event_id": event.event_id,
+        "type": event.type,
+        "turn": event.turn,
+        "ts": event.ts,
+        "payload": _payload(event),
+        "payload_ref": event.payload_ref,
+        "correlation_id": event.correlation_id,
+        "causation_id": event.causation_id,
+        "prev_hash": event.prev_hash,
+        "hash": event.hash,
+    }
+
+
+def _payload(event: Event) -> Any:
+    from chronicle.canonical import decode  # noqa: PLC0415
+
+    return None if event.payload is None else decode(event.payload)
+
+
+def _write_text(event: Event) -> None:
+    line = f"{event.seq:>5}  {iso(event.ts)}  turn {event.turn:<4}  {event.type:<17}  {one_line(_gist(event))}"
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        line = line if len(line) <= width else line[: width - 1] + "…"
+    write_line(line)
+
+
+def _gist(event: Event) -> str:
+    """Return what is worth a glance: the text of a message, the patch of a turn, the error of a failure."""
+    payload = _payload(event)
+    match event.type, payload:
+        case _, None:
+            return f"(out of line: {event.payload_ref})" if event.payload_ref else "(erased)"
+        case "user_message", {"message": {"text": str(text), **rest}} if not rest:
+            return text
+        case "user_message", {"message": message}:
+            return json_text(message)
+        case "assistant_message", {"text": str(text)}:
+            return text
+        case "agent.created", {"state": state}:
+            return json_text(state)
+        case "turn.committed", {"state": {"patch": patch}, "cause": cause}:
+            return json_text(patch) if cause == "message" else f"({cause}) {json_text(patch)}"
+        case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
+            return f"attempt {attempt}{', parked' if parked else ''}: {kind}: {message}"
+        case _:
+            return json_text(payload)

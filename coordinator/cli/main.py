@@ -1,0 +1,109 @@
+"""``podium``: the commands put together, and the one place where errors become a line of text and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import typer
+
+from coordinator.cli import log, ps, run, state
+from coordinator.cli.exits import MEANINGS, ExitCode, exit_code
+from coordinator.cli.options import DebugOption, Invocation
+from coordinator.cli.terminal import say, warn
+from podium.errors import AgentLoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["app", "main"]
+
+EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"{code:>3}  {meaning}" for code, meaning in MEANINGS.items())
+
+app = typer.Typer(
+    name="podium",
+    help="Stateful AI agents: durable state, versioned files, one atomic commit per turn.",
+    epilog=EXIT_CODES,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: it starts at once, and reads the same in a pipe
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for name, command in {
+    "run": run.run,
+    "ps": ps.ps,
+    "log": log.log,
+    "state": state.state,
+}.items():
+    app.command(name)(command)
+
+
+@app.callback()
+def options(*, debug: DebugOption = False) -> None:
+    """Take the options that stand before the command."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: those of the command line, without the program's name; the process's own by default.
+
+    Returns:
+        the exit code, one of `ExitCode`. No exception leaves.
+    """
+    invocation = Invocation()
+    try:
+        code = _invoke(list(sys.argv[1:] if arguments is None else arguments) or ["--help"], invocation)
+        sys.stdout.flush()  # here, where a reader that left can still be told apart from a bug
+    except BrokenPipeError:
+        # Python would flush stdout once more at its end and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.BROKEN_PIPE
+    except KeyboardInterrupt:
+        if invocation.debug:
+            traceback.print_exc()
+        return ExitCode.INTERRUPTED
+    except Exception as error:  # noqa: BLE001  this is where they all end
+        return _report(error, debug=invocation.debug)
+    return code
+
+
+def _invoke(arguments: list[str], invocation: Invocation) -> int:
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("podium", arguments, obj=invocation) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return int(end.exit_code)
+    except typer.TyperException as error:
+        return _report_usage(error)
+    return ExitCode.OK
+
+
+def _report_usage(error: typer.TyperException) -> int:
+    """Say what cannot be understood, and which help to ask for."""
+    context = getattr(error, "ctx", None)
+    describe = getattr(error, "format_message", error.__str__)
+    warn(str(describe()))
+    if context is not None:
+        say(f"see: {context.command_path} --help")
+    return ExitCode.USAGE
+
+
+def _report(error: Exception, *, debug: bool) -> int:
+    """Say what went wrong in a line or two."""
+    code = exit_code(error)
+    if debug:
+        traceback.print_exception(error)
+        if isinstance(error, AgentLoadError) and error.detail:
+            say(error.detail)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if code is ExitCode.BUG:
+        warn(f"unexpected {type(error).__name__}: {' '.join(lines) or 'no message'}")
+        say("This is a bug in podium. Run the command again with --debug and report what it prints.")
+        return code
+    warn("\n".join(lines[:2]) or type(error).__name__)
+    return code

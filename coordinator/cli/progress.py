@@ -1,0 +1,55 @@
+"""Saying what is being waited for: a spinner on a terminal, a line for each step otherwise."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Self
+
+from coordinator.cli.terminal import say, shown
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.status import Status
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """What is under way, on stderr. As a context manager it is cleared at the end.
+
+    Args:
+        lines: when stderr is no terminal, print each step as a line; else such steps are not shown.
+    """
+
+    def __init__(self, *, lines: bool = True) -> None:
+        self._lines = lines
+        self._status: Status | None = None
+
+    def show(self, text: str) -> None:
+        """Replace what was shown."""
+        if not sys.stderr.isatty():
+            if self._lines:
+                say(text)
+            return
+        if self._status is None:
+            from rich.console import Console  # noqa: PLC0415  a pipe needs no spinner
+            from rich.status import Status  # noqa: PLC0415
+
+            self._status = Status("", console=Console(stderr=True, highlight=False, markup=False))
+            self._status.start()
+        self._status.update(shown(text, tty=True))
+
+    def clear(self) -> None:
+        """Take it away, if it is there; the cursor is where it was before."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()

@@ -1,0 +1,98 @@
+"""``podium ps``: the agents of a home, and whether its service is up."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+)
+from coordinator.cli.record import opened_journal, service_alive
+from coordinator.cli.terminal import say, table, write_json
+from coordinator.cli.times import ago, iso
+
+if TYPE_CHECKING:
+    from chronicle.journal.records import Session
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["AgentRow", "ps"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRow:
+    """One agent, as ``ps`` shows it."""
+
+    agent: str
+    status: str
+    """``awake`` while a lease on it is in force, else ``asleep``."""
+    turn: int
+    version: int
+    """Its branch's length."""
+    last_activity: int
+    """When its last event was made, else when it was first addressed; epoch milliseconds."""
+    pending: int
+    """Messages that wait."""
+    parked: int
+    """Messages that were set aside after their last failed attempt."""
+
+
+def ps(
+    *,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """List the agents of a home.
+
+    For each: awake or asleep, its turn and version, its last activity, how many messages wait or were set aside.
+    """
+    from chronicle.clock import SystemClock  # noqa: PLC0415
+    from podium.record import list_agents  # noqa: PLC0415
+
+    now_ms = SystemClock().now_ms()
+    with opened_journal(home) as store:
+        rows = [_row(store, session, now_ms) for session in list_agents(store)]
+    alive = service_alive(home)
+    if json:
+        write_json({"home": str(home), "service": alive, "agents": [asdict(row) for row in rows]})
+        return
+    if rows:
+        table(
+            ("AGENT", "STATUS", "TURN", "VERSION", "LAST ACTIVITY", "PENDING", "PARKED"),
+            [
+                (
+                    row.agent,
+                    row.status,
+                    str(row.turn),
+                    str(row.version),
+                    f"{iso(row.last_activity)} ({ago(now_ms - row.last_activity)})",
+                    str(row.pending),
+                    str(row.parked),
+                )
+                for row in rows
+            ],
+        )
+    else:
+        say("no agents yet: `podium run FILE.py:Class` starts one")
+    say("the service is up" if alive else "no service is running, which agents at rest do not need")
+
+
+def _row(store: JournalStore, session: Session, now_ms: int) -> AgentRow:
+    from chronicle.journal.records import MessageStatus  # noqa: PLC0415
+
+    head = store.head(session.main_branch_id)
+    last = store.find_event(head.event_id) if head.event_id else None
+    lease = store.lease(session.session_id)
+    return AgentRow(
+        agent=session.name,
+        status="awake" if lease is not None and lease.expires_ms > now_ms else "asleep",
+        turn=head.turn,
+        version=head.seq,
+        last_activity=last.ts if last else session.created_ms,
+        pending=len(store.messages(session.session_id, MessageStatus.PENDING)),
+        parked=len(store.messages(session.session_id, MessageStatus.PARKED)),
+    )

@@ -1,0 +1,106 @@
+"""Finding things in a home: the journal and the blobs, opened for reading, and the agent or moment that was named."""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from chronicle.errors import NotFound
+from podium.address import Address
+from podium.errors import InvalidAddress, UnknownAgent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.journal.records import Session
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["find_agent", "opened_blobs", "opened_journal", "service_alive", "split_moment"]
+
+_SHOWN_AGENTS = 5
+"""Agents that a message about an unknown one lists."""
+
+
+@contextmanager
+def opened_journal(home: Path) -> Iterator[JournalStore]:
+    """Open a home's journal for a while; the service may be writing to it or not be there."""
+    from coordinator.home import Home  # noqa: PLC0415  databases are slow to import and --help needs none
+
+    place = Home(home)
+    place.open()
+    store = place.journal()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def opened_blobs(home: Path) -> Iterator[BlobStore]:
+    """Open a home's blobs for a while."""
+    from coordinator.home import Home  # noqa: PLC0415
+
+    store = Home(home).blobs()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def service_alive(home: Path) -> bool:
+    """Return whether a service of that home runs now; none is started."""
+    from coordinator.home import Home  # noqa: PLC0415
+
+    return Home(home).service_alive()
+
+
+def find_agent(store: JournalStore, name: str) -> Session:
+    """Return the agent of that address.
+
+    Raises:
+        UnknownAgent: there is none; the message names the nearest ones.
+    """
+    try:
+        return store.session(name)
+    except NotFound:
+        names = [session.name for session in store.sessions() if _is_agent(session.name)]
+        raise UnknownAgent(f"no agent {name!r} in this home; {_instead(name, names)}") from None
+
+
+def split_moment(store: JournalStore, text: str) -> tuple[Session, int | None]:
+    """Read ``AGENT`` or ``AGENT@TURN``.
+
+    A key may hold ``@`` and digits itself: an agent whose whole address was written comes first.
+
+    Raises:
+        UnknownAgent: there is none.
+    """
+    name, at, turn = text.rpartition("@")
+    if at and turn.isascii() and turn.isdecimal():
+        try:
+            return store.session(text), None
+        except NotFound:
+            return find_agent(store, name), int(turn)
+    return find_agent(store, text), None
+
+
+def _is_agent(name: str) -> bool:
+    try:
+        Address.parse(name)
+    except InvalidAddress:
+        return False
+    return True
+
+
+def _instead(name: str, names: list[str]) -> str:
+    """Say what is there."""
+    if not names:
+        return "there are none yet: `podium run FILE.py:Class` starts one"
+    near = difflib.get_close_matches(name, names, n=_SHOWN_AGENTS, cutoff=0.6)
+    if near:
+        return "did you mean " + " or ".join(near) + "?"
+    rest = len(names) - _SHOWN_AGENTS
+    return "there are " + ", ".join(names[:_SHOWN_AGENTS]) + (f" and {rest} more (podium ps)" if rest > 0 else "")

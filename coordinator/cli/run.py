@@ -1,0 +1,90 @@
+"""``podium run``: talk to one agent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+)
+from coordinator.cli.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coordinator.home import Home
+    from coordinator.service.client import AgentRef
+    from podium.address import Address
+
+__all__ = ["run"]
+
+
+def run(
+    spec: Annotated[str, typer.Argument(metavar="FILE.py:Class", help="The agent's file and class.")],
+    *,
+    key: Annotated[str, typer.Option("--key", metavar="KEY", help="Which agent of that class.")] = "default",
+    message: Annotated[
+        list[str] | None,
+        typer.Option("--message", "-m", metavar="TEXT", help="Send this and end; can be repeated."),
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Talk to an agent; without --message, chat with it.
+
+    In a chat each line is a message. Ctrl-C cancels a reply, Ctrl-D leaves. The same --key later goes on where the
+    agent was. With --json each event of a reply is one line on stdout.
+    """
+    from coordinator.home import Home  # noqa: PLC0415  databases are slow to import and --help needs none
+    from coordinator.service.client import AgentRef  # noqa: PLC0415
+    from podium.address import Address  # noqa: PLC0415
+    from podium.agent.inspect import inspect_agent  # noqa: PLC0415
+
+    Address("agent", key)  # a bad key is refused before anything is started
+    info = inspect_agent(spec)
+    address = Address(info.agent_type, key)
+    place = Home(home)
+    place.create()
+    agent = AgentRef(info.file, info.class_name, info.agent_type)
+    raise typer.Exit(asyncio.run(_talk(place, agent, address, message, json=json)))
+
+
+async def _talk(home: Home, agent: AgentRef, address: Address, texts: Sequence[str] | None, *, json: bool) -> int:
+    """Connect to the home's service, starting it if need be, and send what there is to send."""
+    from coordinator.cli.chat import Chat  # noqa: PLC0415
+    from coordinator.cli.keyboard import Prompt, chosen_lines  # noqa: PLC0415
+    from coordinator.cli.progress import Progress  # noqa: PLC0415
+    from coordinator.service.client import connect  # noqa: PLC0415
+
+    with Progress() as progress:
+        async with connect(home, on_progress=progress.show) as client:
+            progress.clear()
+            say(f"{address}, {_position(home, address)}")
+            chat = Chat(client, agent, address.key, json=json)
+            if texts is not None:
+                return await chat.send_all(texts)
+            lines = chosen_lines()
+            if isinstance(lines, Prompt):
+                say("Ctrl-C cancels a reply, Ctrl-D leaves.")
+            return await chat.converse(lines)
+
+
+def _position(home: Home, address: Address) -> str:
+    """Say where the agent is."""
+    from chronicle.errors import NotFound  # noqa: PLC0415
+
+    store = home.journal()
+    try:
+        head = store.head(store.session(str(address)).main_branch_id)
+    except NotFound:
+        return "new"
+    finally:
+        store.close()
+    return f"at turn {head.turn}" if head.seq else "new"

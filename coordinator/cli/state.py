@@ -1,0 +1,53 @@
+"""``podium state``: an agent's state, now or after an earlier turn."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+)
+from coordinator.cli.record import opened_journal, split_moment
+from coordinator.cli.terminal import json_text, say, write, write_json
+
+__all__ = ["state"]
+
+
+def state(
+    moment: Annotated[
+        str,
+        typer.Argument(metavar="AGENT[@TURN]", help="Such as hello/alice, or hello/alice@3 after turn 3."),
+    ],
+    *,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Show an agent's state, now or after a turn.
+
+    What is shown was committed; an agent that runs may be in the middle of a later turn.
+    """
+    from podium.address import Address  # noqa: PLC0415
+    from podium.record import read_agent  # noqa: PLC0415
+
+    with opened_journal(home) as store:
+        session, turn = split_moment(store, moment)
+        record = read_agent(store, Address.parse(session.name), turn)
+    if json:
+        write_json(
+            {
+                "agent": str(record.address),
+                "branch": record.head.branch_id,
+                "version": record.version_seq,
+                "turn": record.turn,
+                "state": record.state,
+            }
+        )
+        return
+    say(f"{record.address} after turn {record.turn}")
+    write(json_text(record.state, indent=2) + "\n")
