@@ -21,6 +21,7 @@ import errno
 import logging
 import os
 import select
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyfuse3
@@ -28,7 +29,7 @@ import pyfuse3
 from chronicle.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
     from pathlib import Path
 
 __all__ = ["MountSession"]
@@ -103,7 +104,7 @@ class MountSession:
         except StopIteration:
             return
         except Exception:
-            log.exception("mount failed", extra={"mountpoint": str(self._mountpoint)})
+            log.exception("the mount failed: %s", self._mountpoint)
             raise
         main.close()
         raise RuntimeError("an operation suspended; the driver has no event loop to resume it")
@@ -111,6 +112,16 @@ class MountSession:
     def stop(self) -> None:
         """Make `run` return before it reads another request. For callbacks."""
         self._stopping = True
+
+    def forget_pages(self, inodes: Iterable[int]) -> None:
+        """Make the kernel drop what it cached of inodes: reads and mappings of them have to ask again.
+
+        Only for a session that is stopped and whose connection is aborted (it was unmounted): dropping the page of a
+        request that waits for this thread would wait for ever.
+        """
+        for inode in inodes:
+            with suppress(OSError):  # the kernel does not know it any more
+                pyfuse3.invalidate_inode(inode)
 
     def close(self) -> None:
         """End the connection to the kernel; whoever still uses the mount gets ENOTCONN. Unmounting is left to others.

@@ -68,7 +68,9 @@ def _probe(device: int) -> str | None:
         code = _libc().mount(b"chronicle-probe", os.fsencode(directory), b"fuse", flags, options.encode())
         if code != 0:
             reason = os.strerror(ctypes.get_errno())
-            return f"mounting is not permitted here ({reason}): the container needs the capability SYS_ADMIN. {_DIR_HINT}"
+            return (
+                f"mounting is not permitted here ({reason}): the container needs the capability SYS_ADMIN. {_DIR_HINT}"
+            )
         _umount2(directory)
     return None
 
@@ -99,7 +101,9 @@ def make_mountpoint(mountpoint: Path) -> None:
         mountpoint.mkdir(parents=True, exist_ok=True)
         crowded = next(os.scandir(mountpoint), None) is not None
     except OSError as error:
-        raise InvalidInput(f"{mountpoint} cannot be a mountpoint: {error.strerror}; name a directory of your own") from error
+        raise InvalidInput(
+            f"{mountpoint} cannot be a mountpoint: {error.strerror}; name a directory of your own"
+        ) from error
     if crowded:
         raise InvalidInput(f"{mountpoint} is not empty, and a mount would hide what is in it; name an empty directory")
 

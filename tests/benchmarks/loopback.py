@@ -6,6 +6,7 @@ costs above it is the price of versioning; what it costs above the native file s
     python -m tests.benchmarks.loopback SOURCE MOUNTPOINT      serves until it is unmounted or gets SIGTERM
 """
 
+# ruff: noqa: PTH - paths are bytes, as the kernel gives them
 from __future__ import annotations
 
 import errno

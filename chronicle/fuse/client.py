@@ -1,0 +1,253 @@
+"""The host's side of a mounted workspace: the workspace port, spoken over a Unix socket to the mount server.
+
+No call hangs: each has a deadline, and running over it is `Unavailable`. When the server died in the middle of a call
+the zygote puts another in its place, on the same layer, and the call is made again: all of them may be made twice. The
+host must not serve or wait for the mount in the thread that calls, and never forks a server itself: a process that
+waits for its own mount with the interpreter's lock held (a page fault, ``dlopen``) hangs for good.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+from chronicle.errors import ChronicleError, NotFound, Unavailable
+from chronicle.fuse import control
+from chronicle.fuse.control import Caller
+from chronicle.workspace.port import Opened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
+
+__all__ = ["FuseWorkspace", "list_mounts", "open_fuse_workspace", "unmount_workspace"]
+
+_MOUNT_DEADLINE_S: Final = 60.0
+"""Recovering a large layer takes longer than the 15 ms of a small one."""
+_CALL_DEADLINE_S: Final = 30.0
+_SEAL_DEADLINE_S: Final = 900.0
+"""Compressing and storing goes at some 100 MB/s; a turn that wrote 50 GB may be sealed."""
+_ATTEMPTS: Final = 3
+"""How often a call is made when servers die under it."""
+_PIECE: Final = 1024 * 1024
+
+
+def open_fuse_workspace(
+    zygote_socket: Path, spec: LayerSpec, blobs_url: str, mountpoint: Path, *, with_caller: bool = True
+) -> Opened:
+    """Mount a workspace and return it, its files readable at once.
+
+    Args:
+        zygote_socket: where the node's zygote listens.
+        spec: which workspace, from which tree, under which epoch. A mount of an older epoch is cut off first.
+        blobs_url: the blob store, as fsspec names it.
+        mountpoint: an empty directory, made if it is not there; the workspace's `root`.
+        with_caller: unmount when the calling process ends, however it ends.
+
+    Raises:
+        StaleEpoch: a newer epoch has it mounted here.
+        InvalidInput: the mountpoint cannot be used.
+        Unavailable: the zygote or the new server does not answer, or mounting failed.
+        ChronicleError: the layer could not be opened.
+    """
+    request = {
+        "spec": control.spec_to_wire(spec),
+        "blobs_url": blobs_url,
+        "mountpoint": os.fspath(mountpoint.absolute()),
+        "with_caller": with_caller,
+    }
+    answer = _ask_zygote(zygote_socket, "mount", _MOUNT_DEADLINE_S, **request)
+    base = control.ref_from_wire(answer["base"])
+    if base is None:
+        raise Unavailable("the mount server did not say what it mounted")
+    workspace = FuseWorkspace(zygote_socket, Path(answer["control"]), mountpoint.absolute(), base)
+    return Opened(workspace, control.ref_from_wire(answer["recovered"]))
+
+
+def unmount_workspace(zygote_socket: Path, mountpoint: Path) -> None:
+    """Unmount what a zygote has mounted somewhere, and return when it is gone. The layer stays.
+
+    Raises:
+        NotFound: it has nothing mounted there.
+        Unavailable: the zygote does not answer.
+    """
+    _ask_zygote(zygote_socket, "unmount", _CALL_DEADLINE_S, mountpoint=os.fspath(mountpoint.absolute()))
+
+
+def list_mounts(zygote_socket: Path) -> list[dict[str, object]]:
+    """Return what a zygote has mounted: ``mountpoint, workspace_id, epoch, state, pid, restarts`` each."""
+    mounts: list[dict[str, object]] = _ask_zygote(zygote_socket, "list", _CALL_DEADLINE_S)
+    return mounts
+
+
+def _ask_zygote(zygote_socket: Path, op: str, deadline_s: float, **arguments: object) -> Any:
+    try:
+        caller = Caller(zygote_socket, deadline_s)
+        try:
+            return caller.call(op, deadline_s, **arguments)
+        finally:
+            caller.close()
+    except OSError as error:  # TimeoutError and ConnectionError among them
+        raise Unavailable(
+            f"the mount service at {zygote_socket} did not answer {op!r} ({type(error).__name__})"
+        ) from error
+
+
+class FuseWorkspace:
+    """A mounted workspace, as its host sees it. Calls from several threads wait for each other.
+
+    Made by `open_fuse_workspace`.
+    """
+
+    def __init__(self, zygote_socket: Path, control_socket: Path, root: Path, base: TreeRef) -> None:
+        self._zygote_socket = zygote_socket
+        self._control_socket = control_socket
+        self._root = root
+        self._base = base
+        self._caller: Caller | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def root(self) -> Path:
+        """The mountpoint."""
+        return self._root
+
+    @property
+    def base(self) -> TreeRef:
+        """The last adopted (or opened) tree."""
+        return self._base
+
+    def begin_turn(self, turn: int) -> None:
+        """Say which turn the changes from now on belong to."""
+        self._call("begin_turn", turn=turn)
+
+    def seal(self) -> TreeRef:
+        """Make the layer's content a tree, durable in the blob store when this returns."""
+        ref = control.ref_from_wire(self._call("seal", _SEAL_DEADLINE_S))
+        if ref is None:
+            raise Unavailable("the mount server did not name the tree it sealed")
+        return ref
+
+    def adopt(self, ref: TreeRef) -> None:
+        """Make a sealed tree the base."""
+        self._call("adopt", ref=control.ref_to_wire(ref))
+        self._base = ref
+
+    def rollback(self) -> None:
+        """Give up everything since the base; `root` is another mount when this returns, the old one's handles fail."""
+        with self._lock:
+            self._attempt("rollback", _SEAL_DEADLINE_S, {})
+            # The old server is ending: a new connection waits for the new one.
+            self._hang_up()
+            self._attempt("ping", _MOUNT_DEADLINE_S, {})
+
+    def history(self, path: str) -> Sequence[Iteration]:
+        """Return a path's iterations, oldest first.
+
+        Raises:
+            NotFound: the path never existed.
+        """
+        return [control.iteration_from_wire(item) for item in self._call("history", path=path)]
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        """Open a path's content at an iteration; it is fetched as it is read.
+
+        Raises:
+            NotFound: no such path or iteration, or the iteration is a deletion.
+        """
+        size = self._call("size", path=path, iteration=iteration)
+        return cast("BinaryIO", io.BufferedReader(_Version(self, path, iteration, size), _PIECE))
+
+    def read_version(self, path: str, iteration: int, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes of an old version; fewer only at its end, or beyond some MiB at once."""
+        data: bytes = self._call("read", path=path, iteration=iteration, offset=offset, size=size)
+        return data
+
+    def close(self) -> None:
+        """Unmount and let go; the layer stays on the node. Nothing to do the second time."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._hang_up()
+        try:
+            unmount_workspace(self._zygote_socket, self._root)
+        except NotFound:
+            return
+
+    def _call(self, op: str, deadline_s: float = _CALL_DEADLINE_S, **arguments: object) -> Any:
+        with self._lock:
+            return self._attempt(op, deadline_s, arguments)
+
+    def _attempt(self, op: str, deadline_s: float, arguments: dict[str, object]) -> Any:
+        """Make a call, with the lock held; again if the server died and another took its place."""
+        if self._closed:
+            raise Unavailable("this workspace is closed")
+        until = time.monotonic() + deadline_s
+        reason: Exception | None = None
+        for _ in range(_ATTEMPTS):
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            try:
+                if self._caller is None:
+                    self._caller = Caller(self._control_socket, left)
+                return self._caller.call(op, left, **arguments)
+            except ConnectionError as error:  # the server died
+                self._hang_up()
+                reason = error
+            except OSError as error:  # no answer in time, or no socket: the mount is gone
+                self._hang_up()
+                reason = error
+                break
+            except ChronicleError:
+                raise
+        raise Unavailable(
+            f"the mount at {self._root} did not answer {op!r} ({type(reason).__name__}: {reason})"
+        ) from reason
+
+    def _hang_up(self) -> None:
+        if self._caller is not None:
+            self._caller.close()
+            self._caller = None
+
+
+class _Version(io.RawIOBase):
+    """Reads an old version piece by piece over the control socket."""
+
+    def __init__(self, workspace: FuseWorkspace, path: str, iteration: int, size: int) -> None:
+        super().__init__()
+        self._workspace = workspace
+        self._path = path
+        self._iteration = iteration
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError(f"cannot seek to {start + offset}")
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._workspace.read_version(self._path, self._iteration, self._position, len(view))
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)

@@ -1,0 +1,283 @@
+"""A mount server: one workspace's layer, its mount, and the commands of the workspace port, in one thread.
+
+A server lives in a process forked by the zygote. It has three descriptors besides its layer's: the FUSE device, a
+listening socket on which its host connects (it belongs to the zygote and outlives this process, so that a host's
+connection attempt waits while a server is replaced), and the channel to the zygote:
+
+    server ─► zygote   {"up": {"base", "recovered"}} once mounted, or {"failed": {"type", "message"}};
+                       {"state": {"base", "turn"}} before the command that changed it is answered
+    zygote ─► server   {"cut"}: end now, and let nobody read what the kernel has cached;
+                       end of file: the mount is closed in order, or the zygote is dead
+
+A server never unmounts while the zygote lives: that is the zygote's, so that there is one place that knows what is
+mounted. When the zygote is dead, the server closes its layer, unmounts and exits.
+
+Commands run between requests. A host must not keep files of the mount open across a command and wait for the mount in
+the same thread; that is the client's side of the bargain.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
+
+from chronicle.errors import ChronicleError, InvalidInput
+from chronicle.fuse import control
+from chronicle.fuse.control import Peer, answer_error, answer_ok
+from chronicle.fuse.driver import MountSession
+from chronicle.fuse.mounts import unmount
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    import pyfuse3
+
+    from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
+
+__all__ = ["Engine", "Exit", "MountRequest", "Served", "serve"]
+
+log = logging.getLogger(__name__)
+
+_OPEN_VERSIONS: Final = 8
+"""How many old versions are kept open for clients that read them piece by piece."""
+_PIECE_LIMIT: Final = 4 * 1024 * 1024
+
+
+class Exit(IntEnum):
+    """How a mount server's process ends: what the zygote does next depends on it."""
+
+    CLOSED = 0
+    """It was told to; or someone unmounted it from outside."""
+    ROLLED_BACK = 10
+    """The layer is at its base; mount it again."""
+    FAILED = 11
+    """An operation raised what it should not; it is in the log. Mount it again, a few times."""
+    REFUSED = 12
+    """It could not be opened or mounted; the channel said why."""
+
+
+class Engine(Protocol):
+    """What a served layer does: the workspace port without its root."""
+
+    @property
+    def base(self) -> TreeRef:
+        """The last adopted (or opened) tree."""
+        ...
+
+    def begin_turn(self, turn: int) -> None:
+        """See `Workspace.begin_turn`."""
+        ...
+
+    def seal(self) -> TreeRef:
+        """See `Workspace.seal`."""
+        ...
+
+    def adopt(self, ref: TreeRef) -> None:
+        """See `Workspace.adopt`."""
+        ...
+
+    def rollback(self) -> None:
+        """See `Workspace.rollback`. The mount answers no request any more when this is called."""
+        ...
+
+    def history(self, path: str) -> Sequence[Iteration]:
+        """See `Workspace.history`."""
+        ...
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        """See `Workspace.at`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the layer's files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MountRequest:
+    """What is to be mounted where."""
+
+    spec: LayerSpec
+    blobs_url: str
+    """The blob store, as fsspec names it: ``file:///…``, ``s3://…``."""
+    mountpoint: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A layer opened for a mount."""
+
+    engine: Engine
+    operations: pyfuse3.Operations
+    recovered: TreeRef | None
+    cached_inodes: Callable[[], Iterable[int]]
+    """The inodes that the kernel may have pages of."""
+
+
+def serve(
+    request: MountRequest, opener: Callable[[MountRequest], Served], listener: socket.socket, channel: socket.socket
+) -> Exit:
+    """Open a layer, mount it and serve it to the end of the mount.
+
+    Returns:
+        What the process should exit with.
+    """
+    zygote = Peer(channel)
+    try:
+        served = opener(request)
+        session = MountSession(served.operations, request.mountpoint)
+        session.mount()
+    except Exception as error:  # whatever it is, the host that waits must hear of it
+        if not isinstance(error, ChronicleError):
+            log.exception("opening failed: %s", request.mountpoint)
+        zygote.send({"failed": answer_error(error)["error"]})
+        return Exit.REFUSED
+    server = _Server(request.mountpoint, served, session, listener, zygote)
+    return server.run()
+
+
+class _Server:
+    """The mount's session, the host's connections and the channel to the zygote."""
+
+    def __init__(
+        self, mountpoint: Path, served: Served, session: MountSession, listener: socket.socket, zygote: Peer
+    ) -> None:
+        self._mountpoint = mountpoint
+        self._served = served
+        self._engine = served.engine
+        self._session = session
+        self._listener = listener
+        self._zygote = zygote
+        self._turn: int | None = None
+        self._exit = Exit.CLOSED
+        self._cut = False
+        self._orphaned = False
+        self._versions: dict[tuple[str, int], BinaryIO] = {}
+        self._commands: dict[str, Callable[[dict[str, Any]], object]] = {
+            "ping": lambda _: control.ref_to_wire(self._engine.base),
+            "begin_turn": self._begin_turn,
+            "seal": lambda _: control.ref_to_wire(self._engine.seal()),
+            "adopt": self._adopt,
+            "rollback": self._roll_back,
+            "history": lambda arguments: [
+                control.iteration_to_wire(item) for item in self._engine.history(arguments["path"])
+            ],
+            "size": lambda arguments: self._version(arguments).seek(0, io.SEEK_END),
+            "read": self._read,
+        }
+
+    def run(self) -> Exit:
+        """Serve until told to end, cut off, rolled back, unmounted or failed."""
+        self._session.watch(self._listener.fileno(), self._accept)
+        self._session.watch(self._zygote.fileno(), self._hear_zygote)
+        self._zygote.send(
+            {
+                "up": {
+                    "base": control.ref_to_wire(self._engine.base),
+                    "recovered": control.ref_to_wire(self._served.recovered),
+                }
+            }
+        )
+        try:
+            self._session.run()
+        except Exception:  # logged by the session; the zygote mounts again
+            self._exit = Exit.FAILED
+        if self._cut:
+            self._drop_caches()
+        self._session.close()
+        with suppress(Exception):
+            self._engine.close()
+        if self._orphaned:
+            unmount(self._mountpoint)
+        return self._exit
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        peer = Peer(connection)
+        self._session.watch(peer.fileno(), lambda: self._hear(peer))
+
+    def _hear(self, peer: Peer) -> None:
+        messages, is_open = peer.receive()
+        for message in messages:
+            if not peer.send(self._answer(message)):
+                is_open = False
+        if not is_open:
+            self._session.unwatch(peer.fileno())
+            peer.close()
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        command = self._commands.get(message.get("op", ""))
+        if command is None:
+            return answer_error(InvalidInput(f"a mount server has no operation {message.get('op')!r}"))
+        try:
+            return answer_ok(command(message))
+        except Exception as error:  # the host must get an answer, and the mount goes on
+            if not isinstance(error, ChronicleError):
+                log.exception("%s failed: %s", message["op"], self._mountpoint)
+            return answer_error(error)
+
+    def _hear_zygote(self) -> None:
+        messages, is_open = self._zygote.receive()
+        if any("cut" in message for message in messages):
+            self._cut = True
+            self._session.stop()
+        elif not is_open:
+            # Unmounting twice does no harm: in an orderly close the zygote is there and does it too.
+            self._orphaned = True
+            self._session.stop()
+
+    def _begin_turn(self, arguments: dict[str, Any]) -> None:
+        self._engine.begin_turn(arguments["turn"])
+        self._turn = arguments["turn"]
+        self._tell_state()
+
+    def _adopt(self, arguments: dict[str, Any]) -> None:
+        ref = control.ref_from_wire(arguments["ref"])
+        if ref is not None and ref != self._engine.base:  # asked again after a lost answer
+            self._engine.adopt(ref)
+        self._tell_state()
+
+    def _tell_state(self) -> None:
+        """Let the zygote know what to mount if this process dies."""
+        self._zygote.send({"state": {"base": control.ref_to_wire(self._engine.base), "turn": self._turn}})
+
+    def _roll_back(self, _: dict[str, Any]) -> None:
+        # No request is served from here on: nothing can be written between this and the end of the mount.
+        self._engine.rollback()
+        self._exit = Exit.ROLLED_BACK
+        self._cut = True
+        self._session.stop()
+
+    def _version(self, arguments: dict[str, Any]) -> BinaryIO:
+        """Return an old version, open; its next piece is most likely asked for next."""
+        key = (arguments["path"], arguments["iteration"])
+        version = self._versions.pop(key, None)
+        if version is None:
+            version = self._engine.at(*key)
+            if len(self._versions) >= _OPEN_VERSIONS:
+                self._versions.pop(next(iter(self._versions))).close()
+        self._versions[key] = version
+        return version
+
+    def _read(self, arguments: dict[str, Any]) -> bytes:
+        version = self._version(arguments)
+        version.seek(arguments["offset"])
+        return version.read(min(arguments["size"], _PIECE_LIMIT))
+
+    def _drop_caches(self) -> None:
+        """Fail every handle and mapping of this mount, the pages that the kernel holds included.
+
+        The connection is aborted first: then no page is locked by a request that waits for us, and none can come back.
+        """
+        with suppress(ChronicleError):
+            unmount(self._mountpoint)
+        self._session.forget_pages(self._served.cached_inodes())
