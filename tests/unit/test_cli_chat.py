@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordinator.cli.chat import Chat
+from coordinator.cli.exits import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@dataclass(frozen=True)
+class Ref:
+    file: str = "/agents/echo.py"
+    class_name: str = "Echo"
+    agent_type: str = "echo"
+
+
+class Service:
+    """Answers a message with its text; ``fail`` fails; ``wait`` goes on until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.cancelled: dict[str, asyncio.Event] = {}
+
+    async def send(self, agent: Ref, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        self.sent.append((key, message))
+        message_id = f"msg_{len(self.sent)}"
+        cancelled = self.cancelled[message_id] = asyncio.Event()
+        yield {"type": "accepted", "message_id": message_id, "position": len(self.sent)}
+        text = message["text"]
+        if text == "wait":
+            yield {"type": "message_update", "message_id": message_id, "reply_id": "r", "delta": "so far"}
+            os.kill(os.getpid(), signal.SIGINT)
+            await cancelled.wait()
+            error = {"type": "TurnCancelled", "message": "cancelled"}
+            yield {"type": "error", "message_id": message_id, "error": error, "parked": False}
+        elif text == "fail":
+            error = {"type": "ValueError", "message": "no"}
+            yield {"type": "error", "message_id": message_id, "error": error, "parked": True}
+        else:
+            yield {"type": "message_update", "message_id": message_id, "reply_id": "r", "delta": text}
+            yield {"type": "message_end", "message_id": message_id, "reply_id": "r", "text": text}
+            yield {"type": "turn_end", "message_id": message_id, "turn": 1, "version": 1, "patch": []}
+
+    async def cancel(self, message_id: str) -> None:
+        self.cancelled[message_id].set()
+
+
+class Typed:
+    def __init__(self, *lines: str) -> None:
+        self._lines = list(lines)
+
+    async def next(self) -> str | None:
+        return self._lines.pop(0) if self._lines else None
+
+
+def test_messages_are_sent_in_order_and_answered_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    service = Service()
+    assert asyncio.run(Chat(service, Ref(), "a", json=False).send_all(["one", "two"])) is ExitCode.OK
+    assert service.sent == [("a", {"text": "one"}), ("a", {"text": "two"})]
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
+def test_the_first_failure_decides_and_the_rest_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    service = Service()
+    code = asyncio.run(Chat(service, Ref(), "a", json=False).send_all(["one", "fail", "two"]))
+    assert code is ExitCode.TURN_FAILED
+    captured = capsys.readouterr()
+    assert captured.out == "one\ntwo\n"
+    assert "ValueError: no" in captured.err
+    assert "that was message 2 of 3" in captured.err
+
+
+def test_ctrl_c_cancels_the_reply_and_drops_what_was_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    service = Service()
+    code = asyncio.run(Chat(service, Ref(), "a", json=False).send_all(["wait", "two"]))
+    assert code is ExitCode.INTERRUPTED
+    assert [message["text"] for _, message in service.sent] == ["wait"]
+    captured = capsys.readouterr()
+    assert captured.out == "so far\n"
+    assert "cancelled: nothing of this turn was kept" in captured.err
+
+
+def test_ctrl_c_in_a_chat_cancels_the_reply_and_the_chat_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    service = Service()
+    code = asyncio.run(Chat(service, Ref(), "a", json=False).converse(Typed("wait", "", "two")))
+    assert code is ExitCode.TURN_CANCELLED
+    assert capsys.readouterr().out == "so far\ntwo\n"
+
+
+def test_a_second_ctrl_c_leaves_at_once() -> None:
+    class Deaf(Service):
+        async def cancel(self, message_id: str) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(Chat(Deaf(), Ref(), "a", json=False).send("wait"))
+
+
+def test_a_stream_that_ends_too_early_is_no_success() -> None:
+    class Broken(Service):
+        async def send(self, agent: Ref, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+            yield {"type": "accepted", "message_id": "msg_1", "position": 1}
+
+    assert asyncio.run(Chat(Broken(), Ref(), "a", json=False).send("x")) is ExitCode.UNAVAILABLE

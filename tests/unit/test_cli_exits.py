@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import chronicle.errors
+import podium.errors
+from coordinator.cli.exits import ERRORS, MEANINGS, ExitCode, exit_code, exit_code_of_frame
+from podium.errors import AgentFileBroken, AgentLoadError
+
+
+def test_every_code_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(ExitCode)
+
+
+@pytest.mark.parametrize("module", [chronicle.errors, podium.errors])
+def test_no_error_of_ours_is_a_bug(module: object) -> None:
+    roots = {"ChronicleError", "PodiumError"}
+    for name, kind in inspect.getmembers(module, inspect.isclass):
+        if issubclass(kind, Exception) and name not in roots:
+            assert any(base in ERRORS for base in kind.__mro__), name
+
+
+def test_the_nearest_ancestor_decides() -> None:
+    class Special(AgentFileBroken):
+        pass
+
+    assert exit_code(Special("x")) is ExitCode.FILE_BROKEN
+    assert exit_code(AgentLoadError("x")) is ExitCode.LOAD_ERROR
+    assert exit_code(FileNotFoundError("x")) is ExitCode.OS_ERROR
+    assert exit_code(BrokenPipeError("x")) is ExitCode.BROKEN_PIPE
+    assert exit_code(ZeroDivisionError("x")) is ExitCode.BUG
+
+
+def test_an_error_frame_names_its_error() -> None:
+    assert exit_code_of_frame("TurnCancelled") is ExitCode.TURN_CANCELLED
+    assert exit_code_of_frame("AgentFileBroken") is ExitCode.FILE_BROKEN
+    assert exit_code_of_frame("ValueError") is ExitCode.TURN_FAILED
+    assert exit_code_of_frame("NotFound") is ExitCode.TURN_FAILED  # an exception of the agent's own, by that name
+    assert exit_code_of_frame("ERRORS") is ExitCode.TURN_FAILED

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.reply import JsonReply, TextReply, outcome
+
+Frames = list[dict[str, Any]]
+
+
+def start(reply_id: str = "r1") -> dict[str, Any]:
+    return {"type": "message_start", "reply_id": reply_id}
+
+
+def update(delta: str, reply_id: str = "r1") -> dict[str, Any]:
+    return {"type": "message_update", "reply_id": reply_id, "delta": delta}
+
+
+def end(text: str, reply_id: str = "r1") -> dict[str, Any]:
+    return {"type": "message_end", "reply_id": reply_id, "text": text}
+
+
+def show(capsys: pytest.CaptureFixture[str], frames: Frames) -> tuple[str, str]:
+    view = TextReply(before_output=lambda: None)
+    for frame in frames:
+        view.show(frame)
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def test_text_is_written_as_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    view = TextReply(before_output=lambda: None)
+    view.show(start())
+    view.show(update("Hel"))
+    assert capsys.readouterr().out == "Hel"
+    view.show(update("lo"))
+    assert capsys.readouterr().out == "lo"
+    view.show(end("Hello"))
+    view.show({"type": "turn_end", "turn": 1, "version": 3, "patch": []})
+    assert capsys.readouterr().out == "\n"
+
+
+def test_text_that_was_not_streamed_is_shown_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(capsys, [start(), end("whole\n"), start("r2"), update("ha", "r2"), end("half", "r2")]) == (
+        "whole\nhalf\n",
+        "",
+    )
+
+
+def test_two_replies_at_once_do_not_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    frames = [update("a1", "a"), update("b1", "b"), update("a2", "a"), end("a1a2", "a"), end("b1", "b")]
+    assert show(capsys, frames)[0] == "a1\nb1\na2\n"
+
+
+def test_a_retry_says_that_what_came_before_does_not_count(capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"type": "ValueError", "message": "no.\nmore"}
+    frames = [update("one"), {"type": "turn_retry", "attempt": 1, "error": error}, update("two"), end("two")]
+    assert show(capsys, frames) == (
+        "one\ntwo\n",
+        "attempt 1 failed: ValueError: no. What it had said does not count. Trying again.\n",
+    )
+
+
+def test_a_failure_says_what_was_kept_and_what_became_of_the_message(capsys: pytest.CaptureFixture[str]) -> None:
+    _, err = show(capsys, [{"type": "error", "error": {"type": "KeyError", "message": "'x'"}, "parked": True}])
+    assert err == (
+        "failed: KeyError: 'x'. State and files are as before it. "
+        "The message is set aside (podium ps counts it as parked).\n"
+    )
+
+
+def test_a_cancelled_reply_is_no_failure_of_the_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    _, err = show(capsys, [{"type": "error", "error": {"type": "TurnCancelled", "message": ""}, "parked": False}])
+    assert err == "cancelled: nothing of this turn was kept\n"
+
+
+def test_events_of_the_agent_and_unknown_frames(capsys: pytest.CaptureFixture[str]) -> None:
+    frames = [update("x"), {"type": "event", "name": "step", "data": {"n": 1}}, {"type": "from_the_future"}]
+    assert show(capsys, frames) == ("x\n", '[step] {"n":1}\n')
+
+
+def test_json_is_one_frame_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    frames = [update("a\nb"), end("a\nb"), {"type": "from_the_future"}]
+    for frame in frames:
+        JsonReply().show(frame)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == frames
+
+
+def test_the_spinner_stops_before_the_first_output(capsys: pytest.CaptureFixture[str]) -> None:
+    outputs: list[str] = []
+    view = TextReply(before_output=lambda: outputs.append(capsys.readouterr().out))
+    view.show(start())
+    assert outputs == []
+    view.show(update("x"))
+    assert outputs[0] == ""
+
+
+def test_what_the_last_frame_means() -> None:
+    before = ExitCode.UNAVAILABLE
+    assert outcome({"type": "turn_end"}, before) is ExitCode.OK
+    assert outcome({"type": "error", "error": {"type": "ValueError"}}, before) is ExitCode.TURN_FAILED
+    assert outcome({"type": "message_end"}, before) is before
