@@ -1,4 +1,4 @@
-"""The fleet: where agents run, on Ray, and the command line that talks to them.
+"""The coordinator, the fleet: where agents run, and the ways to reach them.
 
-Import from its modules; this package itself exports nothing.
+It knows Chronicle and Podium, and owns Ray. Import from its modules; this package itself exports nothing.
 """

@@ -128,6 +128,7 @@ class Activation:
         self._schema_version = agent_class.State._version  # noqa: SLF001
         self._initialised = False
         self._over = False
+        self._due_s: float | None = None
         self._deadline: asyncio.Timeout | None = None
         self._running: str | None = None
         self._taken_back: set[str] = set()
@@ -266,6 +267,11 @@ class Activation:
         """Whether a message is being handled."""
         return self._running is not None
 
+    @property
+    def due_s(self) -> float | None:
+        """When the running hook's time is over, by the clock's ``monotonic_s``; ``None`` when no hook runs."""
+        return self._due_s
+
     def cancel(self, message_id: str) -> None:
         """Take a message back: stop its turn if it runs, or drop it when its place comes; too late once it committed."""
         self._taken_back.add(message_id)
@@ -361,6 +367,7 @@ class Activation:
         self, call: Callable[[], Awaitable[Any]], limit_s: float, message: InboxMessage | None
     ) -> Any:
         """Await user code under its deadline, and turn whatever goes wrong in it into `_TryFailed`."""
+        self._due_s = self._env.clock.monotonic_s() + limit_s
         try:
             async with asyncio.timeout(limit_s) as self._deadline:
                 if message is not None and message.message_id in self._taken_back:
@@ -382,6 +389,7 @@ class Activation:
             raise _TryFailed(_describe(error)) from error
         finally:
             self._deadline = None
+            self._due_s = None
 
     async def _after_failure(self, message: InboxMessage, failed: _TryFailed) -> Step:
         if failed.cancelled:

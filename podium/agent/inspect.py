@@ -25,6 +25,9 @@ __all__ = ["AgentInfo", "inspect_agent"]
 _TIMEOUT_S: Final = 60.0
 """Longest an import may take: heavy libraries need seconds, never a minute."""
 
+_DETAIL_LIMIT: Final = 20_000
+"""Characters of a traceback that are passed on; the answer must fit a pipe's buffer of 64 KiB."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
@@ -98,7 +101,7 @@ def _report(path: str, class_name: str) -> dict[str, object]:
     try:
         cls = load_agent_class(Path(path), class_name)
     except AgentLoadError as error:
-        return {"error": type(error).__name__, "message": str(error), "detail": error.detail}
+        return {"error": type(error).__name__, "message": str(error), "detail": error.detail[-_DETAIL_LIMIT:]}
     agent_type = agent_type_of(cls)
     return asdict(
         AgentInfo(

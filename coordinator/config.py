@@ -1,0 +1,40 @@
+"""Settings of a process, read once from the environment (``PODIUM_…``) by its main function and passed down.
+
+Each field says its unit, its default and why.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+__all__ = ["Settings"]
+
+
+class Settings(BaseSettings):
+    """What can be set. Frozen: a running process does not change its mind."""
+
+    model_config = SettingsConfigDict(env_prefix="PODIUM_", frozen=True, extra="ignore")
+
+    home: Path = Path(".podium")
+    """Where everything is kept; ``--home`` wins."""
+    presentation: Literal["auto", "fuse", "dir"] = "auto"
+    """How agents see their workspace. ``auto`` takes FUSE where it works and says once where it does not."""
+    warm_hosts: int = Field(default=1, ge=0)
+    """Processes kept ready with an agent's code imported: one hides a cold start of over a second from a first
+    message; each costs about 90 MB."""
+    host_cpus: float = Field(default=0.1, gt=0)
+    """CPUs that Ray sets aside for a host. Agents mostly wait; with 0.1 a node takes ten for each of its CPUs."""
+    lease_ttl_s: float = Field(default=15.0, gt=0)
+    """How long a host that is cut off keeps its agents to itself; renewed every third of it."""
+    start_timeout_s: float = Field(default=120.0, gt=0)
+    """Longest wait for Ray: 4 to 17 s were measured on two busy cores."""
+    wake_timeout_s: float = Field(default=60.0, gt=0)
+    """Longest wait for a host to take an agent, its code's imports included."""
+    stop_timeout_s: float = Field(default=20.0, gt=0)
+    """Longest wait for agents to end in order when the service ends."""
+    inbox_limit: int = Field(default=1000, ge=1)
+    """Messages that may wait for one agent; more are refused."""

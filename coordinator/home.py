@@ -1,0 +1,181 @@
+"""A home: the directory in which one podium keeps everything.
+
+::
+
+    format            the version of this layout
+    lock              held by the service while it runs
+    start.lock        held by a client while it starts the service
+    journal.db        the journal (SQLite)
+    blobs/            the blob store
+    nodes/<node>/     what belongs to one node: layers/, mounts/, zygote.sock's directory
+    logs/             of the service and its hosts
+
+Sockets live in a short directory under the system's temporary path (`Home.run_dir`), because a Unix socket's path
+may not exceed 107 bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.journal.sqlite import SqliteJournalStore
+from podium.errors import HomeError, HomeNotWritable, HomeTooNew
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["Home"]
+
+_FORMAT: Final = 1
+
+
+class Home:
+    """A home directory. Making one of these touches nothing.
+
+    Args:
+        path: the directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+
+    # -- making and checking --------------------------------------------------------------------------------------
+
+    def create(self) -> Home:
+        """Make the directory if it is not there, and check that it can be used and written.
+
+        Raises:
+            HomeNotWritable: no permission, a file in the way, a read-only or full disk.
+            HomeTooNew: a newer version wrote it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for part in ("blobs", "nodes", "logs"):
+                (self.path / part).mkdir(exist_ok=True)
+            if not self._format_path.exists():
+                replacement = self.path / f".format-{os.getpid()}"
+                replacement.write_text(json.dumps({"format": _FORMAT}) + "\n", encoding="utf-8")
+                replacement.replace(self._format_path)
+            with self._lock_path.open("a"):
+                pass
+        except OSError as error:
+            raise HomeNotWritable(
+                f"the home {self.path} cannot be written ({error.strerror}); give another one with --home, or mend its "
+                "owner and permissions"
+            ) from error
+        return self.open()
+
+    def open(self) -> Home:
+        """Check that this is a home of a format that can be read.
+
+        Raises:
+            HomeError: it is not a home.
+            HomeTooNew: a newer version wrote it.
+        """
+        try:
+            found = json.loads(self._format_path.read_text(encoding="utf-8"))["format"]
+        except FileNotFoundError:
+            raise HomeError(
+                f"{self.path} is not a podium home; run an agent first (podium run), or give the right --home"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise HomeError(f"{self._format_path} cannot be read ({error}); restore it or take another --home") from error
+        if not isinstance(found, int) or found > _FORMAT:
+            raise HomeTooNew(
+                f"the home {self.path} has format {found}, this podium reads up to {_FORMAT}: upgrade podium"
+            )
+        return self
+
+    # -- what is in it --------------------------------------------------------------------------------------------
+
+    def journal(self) -> JournalStore:
+        """Open the journal."""
+        return SqliteJournalStore(self.path / "journal.db")
+
+    @property
+    def blobs_url(self) -> str:
+        """The blob store, as a URL."""
+        return f"file://{self.path / 'blobs'}"
+
+    def blobs(self) -> BlobStore:
+        """Open the blob store."""
+        return FsspecBlobStore(self.blobs_url)
+
+    @property
+    def logs(self) -> Path:
+        """Where the service and its hosts log."""
+        return self.path / "logs"
+
+    def node(self, node: str) -> Path:
+        """Return the directory of one node."""
+        return self.path / "nodes" / node
+
+    @property
+    def run_dir(self) -> Path:
+        """A short directory for sockets and Ray's session, of this user and home alone; made on first use.
+
+        Raises:
+            HomeError: someone else made it, so it cannot be trusted.
+        """
+        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
+        directory = Path(tempfile.gettempdir()) / f"podium-{os.getuid()}" / digest
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in (directory.parent, directory):
+            found = part.lstat()
+            if found.st_uid != os.getuid() or found.st_mode & 0o022:
+                raise HomeError(f"{part} belongs to someone else or can be written by others; remove it or set TMPDIR")
+        return directory
+
+    @property
+    def socket_path(self) -> Path:
+        """The service's socket."""
+        return self.run_dir / "service.sock"
+
+    # -- locks ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def service_lock(self) -> Iterator[None]:
+        """Hold the home as its service, waiting for an earlier service to end; the kernel lets go if we die."""
+        with self._lock_path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def start_lock(self) -> Iterator[None]:
+        """Hold the right to start the service, so that of many clients one does."""
+        with (self.path / "start.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def service_alive(self) -> bool:
+        """Whether a service holds this home now."""
+        try:
+            with self._lock_path.open("r") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN):
+                return True
+            raise
+        return False
+
+    @property
+    def _format_path(self) -> Path:
+        return self.path / "format"
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.path / "lock"

@@ -1,0 +1,249 @@
+"""A host's work without Ray: one process, one agent, its lease, its workspace and its loop.
+
+A host imports an agent's code while it is warm, is given one agent, runs it until the agent goes to zero, and is then
+ended by its node manager; it is not used again. A thread of its own renews the lease, because user code may block the
+event loop; the same thread ends the process when a turn ignores its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import structlog
+
+from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.clock import SystemClock
+from chronicle.errors import ChronicleError, StaleEpoch
+from chronicle.fuse.client import open_fuse_workspace
+from chronicle.ids import IdSource, MessageId
+from chronicle.journal.committer import GroupCommitter
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.port import LayerSpec, Opened
+from podium.activation import Activation, Environment, WorkspaceRequest
+from podium.address import Address
+from podium.agent.loader import load_agent_class
+from podium.loop import ActivationLoop, Ending
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from chronicle.journal.records import Lease
+    from coordinator.model import Code
+    from podium.agent.base import BaseAgent
+    from podium.stream import Frame
+
+__all__ = ["AgentHost", "HostConfig"]
+
+_DEADLINE_GRACE_S: Final = 5.0
+"""Time a turn has to end by itself after its deadline or its cancellation, before its process is ended."""
+_EXIT_DEADLINE: Final = 75
+"""Exit code of a host that ended itself because a turn would not stop (EX_TEMPFAIL of sysexits.h)."""
+
+_log = structlog.stdlib.get_logger("coordinator.host")
+
+
+@dataclass(frozen=True, slots=True)
+class HostConfig:
+    """What a host is told when it is started; fixed for its life."""
+
+    host_id: str
+    journal: str
+    """Path of the journal's database."""
+    blobs_url: str
+    layers: str
+    """The node's directory of workspace layers."""
+    mountpoint: str
+    """Where the agent's workspace will be; ``AGENT_WORKSPACE`` in this process."""
+    zygote_socket: str
+    presentation: Literal["fuse", "dir"]
+    logs: str
+    """Directory of the agents' logs."""
+    lease_ttl_s: float
+
+
+class AgentHost:
+    """One host.
+
+    Args:
+        config: of this host.
+    """
+
+    def __init__(self, config: HostConfig) -> None:
+        self._config = config
+        os.environ["AGENT_WORKSPACE"] = config.mountpoint
+        self._clock = SystemClock()
+        self._store = SqliteJournalStore(Path(config.journal))
+        self._class: type[BaseAgent] | None = None
+        self._activation: Activation | None = None
+        self._loop: ActivationLoop | None = None
+        self._ended: asyncio.Future[Ending] | None = None
+        self._overdue_at_s: float | None = None
+
+    def load(self, code: Code) -> None:
+        """Import an agent's class.
+
+        Raises:
+            AgentLoadError: it cannot be used.
+        """
+        self._class = load_agent_class(Path(code.file), code.class_name)
+
+    async def activate(self, address: Address, lease: Lease, *, unclean: bool) -> int:
+        """Take an agent: load its state, open its workspace and begin to handle its messages.
+
+        Returns:
+            the turns it has committed.
+
+        Raises:
+            StateError: the stored state does not fit the class.
+            ChronicleError: journal or workspace cannot be opened.
+        """
+        if self._class is None:
+            raise RuntimeError("a host activates only after it loaded code")
+        self._log_to(Path(self._config.logs) / f"{address.workspace_id}.log")
+        environment = Environment(
+            self._store, GroupCommitter(self._store), self._clock, IdSource(), self._open_workspace
+        )
+        activation = Activation(self._class, address, lease, environment)
+        try:
+            await activation.start(unclean=unclean)
+        except BaseException:
+            await activation.abandon()
+            raise
+        self._activation = activation
+        self._loop = ActivationLoop(activation, self._class.idle_timeout_s)
+        self._ended = asyncio.ensure_future(self._run(self._loop, lease))
+        return activation.turn
+
+    async def deliver(self, message_id: MessageId, *, cancelled: bool = False) -> AsyncIterator[list[Frame]]:
+        """Yield a message's frames in batches, up to its terminal frame.
+
+        Args:
+            cancelled: its sender took it back already.
+
+        Raises:
+            AgentAsleep: the activation is ending; deliver it to the next one.
+        """
+        activation, loop = self._running()
+        if cancelled:
+            self.cancel(message_id)
+        loop.poke()
+        async for batch in activation.follow(message_id):
+            yield batch
+
+    def cancel(self, message_id: MessageId) -> None:
+        """Take a message back."""
+        activation, loop = self._running()
+        if activation.busy:
+            self._overdue_at_s = self._clock.monotonic_s() + _DEADLINE_GRACE_S
+        activation.cancel(message_id)
+        loop.poke()
+
+    def stop(self) -> None:
+        """End in order after the turn that runs."""
+        if self._loop is not None:
+            self._loop.stop()
+
+    async def wait_ended(self) -> Ending:
+        """Return how the activation ended, when it did.
+
+        Raises:
+            Exception: it broke; the agent is safe in the journal.
+        """
+        if self._ended is None:
+            raise RuntimeError("a host that runs no agent does not end")
+        return await asyncio.shield(self._ended)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    async def _run(self, loop: ActivationLoop, lease: Lease) -> Ending:
+        stop_renewing = threading.Event()
+        renewer = threading.Thread(
+            target=self._renew, args=(lease, stop_renewing, asyncio.get_running_loop()), name="lease", daemon=True
+        )
+        renewer.start()
+        try:
+            ending = await loop.run()
+            if ending is not Ending.EVICTED:
+                await asyncio.to_thread(self._store.release_lease, lease.session_id, lease.epoch)
+            return ending
+        finally:
+            stop_renewing.set()
+
+    def _renew(self, lease: Lease, stop: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
+        """Renew the lease and watch the turn's deadline, in a thread of its own."""
+        ttl_ms = round(self._config.lease_ttl_s * 1000)
+        interval_s = self._config.lease_ttl_s / 3
+        renew_at_s = self._clock.monotonic_s() + interval_s
+        while not stop.wait(min(interval_s, 1.0)):
+            self._end_if_overdue()
+            if self._clock.monotonic_s() < renew_at_s:
+                continue
+            renew_at_s = self._clock.monotonic_s() + interval_s
+            try:
+                self._store.renew_lease(lease.session_id, lease.epoch, self._clock.now_ms(), ttl_ms)
+            except StaleEpoch as error:
+                _log.warning("lease_lost", host_id=self._config.host_id, error=str(error))
+                if self._loop is not None:
+                    loop.call_soon_threadsafe(self._loop.evict)
+                return
+            except ChronicleError as error:
+                _log.warning("lease_not_renewed", host_id=self._config.host_id, error=str(error))
+
+    def _end_if_overdue(self) -> None:
+        """End the process if a turn goes on although its time is over: code that blocks cannot be stopped otherwise."""
+        activation = self._activation
+        due_s = activation.due_s if activation is not None else None
+        if activation is None or due_s is None:
+            self._overdue_at_s = None
+            return
+        limit_s = due_s + _DEADLINE_GRACE_S
+        if self._overdue_at_s is not None:
+            limit_s = min(limit_s, self._overdue_at_s)
+        if self._clock.monotonic_s() > limit_s:
+            _log.error("turn_would_not_stop", agent_id=str(activation.address), host_id=self._config.host_id)
+            sys.stdout.flush()
+            os._exit(_EXIT_DEADLINE)
+
+    async def _open_workspace(self, request: WorkspaceRequest) -> Opened:
+        spec = LayerSpec(
+            workspace_id=request.address.workspace_id,
+            layers=Path(self._config.layers),
+            base=request.base,
+            epoch=request.epoch,
+            turn=request.turn,
+        )
+        mountpoint = Path(self._config.mountpoint)
+        if self._config.presentation == "fuse":
+            return await asyncio.to_thread(
+                open_fuse_workspace, Path(self._config.zygote_socket), spec, self._config.blobs_url, mountpoint
+            )
+        return await asyncio.to_thread(self._open_directory, spec, mountpoint)
+
+    def _open_directory(self, spec: LayerSpec, mountpoint: Path) -> Opened:
+        """Open the plain-directory presentation, and let this host's fixed path lead to it."""
+        root = spec.layers / spec.workspace_id / "files"
+        opened = open_dir_workspace(spec, FsspecBlobStore(self._config.blobs_url), root, self._clock)
+        mountpoint.rmdir()
+        mountpoint.symlink_to(root, target_is_directory=True)
+        return opened
+
+    def _running(self) -> tuple[Activation, ActivationLoop]:
+        if self._activation is None or self._loop is None:
+            raise RuntimeError("this host runs no agent")
+        return self._activation, self._loop
+
+    def _log_to(self, path: Path) -> None:
+        """Send what this process and the user's code print to the agent's log."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(fd, sys.stdout.fileno())
+        os.dup2(fd, sys.stderr.fileno())
+        os.close(fd)

@@ -1,0 +1,83 @@
+"""What the coordinator knows of its fleet, as plain values: the input and output of :mod:`coordinator.plan`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from podium.address import Address
+
+__all__ = ["Action", "Assign", "Code", "Fleet", "Host", "HostStatus", "Retire", "StartHost"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Code:
+    """An agent class by path and name: what a host imports."""
+
+    file: str
+    """Absolute path."""
+    class_name: str
+    agent_type: str
+
+
+class HostStatus(StrEnum):
+    """Where a host stands."""
+
+    STARTING = "starting"
+    """Its process is being made, or imports code."""
+    WARM = "warm"
+    """Ready, with code imported, and given to no agent yet."""
+    ASSIGNED = "assigned"
+    """Given to an agent, for the rest of its life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One process for one agent."""
+
+    host_id: str
+    code: Code
+    code_stamp: str
+    """What identifies the source files as they were when the host was started."""
+    status: HostStatus
+    address: Address | None = None
+    """The agent it was given to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What is wanted and what is there."""
+
+    hosts: tuple[Host, ...] = ()
+    wanted: tuple[tuple[Address, Code], ...] = ()
+    """Agents to be woken that have no host, in the order in which they were asked for."""
+    code_stamps: dict[Code, str] = field(default_factory=dict)
+    """Each code in use, and its stamp as the files are now."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartHost:
+    """Start a host and let it import some code."""
+
+    code: Code
+    code_stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Give a warm host to an agent."""
+
+    host_id: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """End a warm host that nobody will want: its code changed, or there are too many."""
+
+    host_id: str
+
+
+Action: TypeAlias = StartHost | Assign | Retire

@@ -1,0 +1,334 @@
+"""The coordinator's Ray actor: decides where agents live, and sees to it that they do.
+
+Its loop is observe, plan, act. It holds no truth of its own: leases are in the store and hosts are named actors in Ray,
+so a coordinator that is started again finds what is there (`_recover`). It is off the path of a message once the
+caller knows the route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import ray
+import structlog
+
+from chronicle.clock import SystemClock
+from chronicle.ids import IdSource
+from chronicle.journal.sqlite import SqliteJournalStore
+from coordinator.code_stamp import code_stamp
+from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, StartHost
+from coordinator.plan import plan
+from coordinator.ray.cluster import find_actor
+from podium.address import Address
+from podium.errors import InvalidAddress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chronicle.journal.records import Lease, Session
+    from coordinator.model import Action, Code
+
+__all__ = ["CoordinatorActor", "CoordinatorConfig", "Route"]
+
+_TICK_S: Final = 2.0
+"""How often the loop looks without being asked: for edited code and lost hosts."""
+
+_log = structlog.stdlib.get_logger("coordinator")
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorConfig:
+    """What a coordinator is told when it is started."""
+
+    journal: Path
+    node_manager: str
+    """Name of the node manager's actor."""
+    warm_hosts: int
+    lease_ttl_s: float
+    wake_timeout_s: float
+    stop_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an agent is: the name of its host's actor, and under which epoch."""
+
+    host_id: str
+    epoch: int
+    turn: int
+    """Turns committed when it was woken."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An agent that is wanted, and who waits for it."""
+
+    code: Code
+    route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+@ray.remote(max_restarts=-1, max_task_retries=0)
+class CoordinatorActor:
+    """Places agents on hosts.
+
+    Args:
+        config: of this coordinator.
+    """
+
+    def __init__(self, config: CoordinatorConfig) -> None:
+        self._config = config
+        self._store = SqliteJournalStore(config.journal)
+        self._clock = SystemClock()
+        self._ids = IdSource()
+        self._hosts: dict[str, Host] = {}
+        self._routes: dict[Address, Route] = {}
+        self._wanted: dict[Address, _Waiting] = {}
+        self._codes: dict[str, Code] = {}
+        self._changed = asyncio.Event()
+        self._stopping = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._node: Any = None
+
+    async def start(self) -> None:
+        """Find what is there, and begin to plan."""
+        if self._node is None:
+            self._node = find_actor(self._config.node_manager)
+            self._spawn(self._loop(), "coordinator-loop")
+
+    async def register(self, code: Code) -> None:
+        """Make an agent type's code known: hosts are warmed for it, and its agents that have messages are woken."""
+        if self._codes.get(code.agent_type) == code:
+            return
+        self._codes[code.agent_type] = code
+        self._changed.set()
+        for address in await asyncio.to_thread(self._addresses_with_pending, code.agent_type):
+            self._want(address, code)
+
+    async def wake(self, address: Address, lost: Route | None = None) -> Route:
+        """Return where an agent is, waking it if it sleeps.
+
+        Args:
+            lost: a route that did not work any more; the answer is another one.
+
+        Raises:
+            PodiumError: the agent's code or state cannot be loaded; its messages stay in its inbox.
+        """
+        route = self._routes.get(address)
+        if route is not None and (lost is None or route.epoch > lost.epoch):
+            return route
+        if route is not None:
+            await self._host_lost(route.host_id)
+        waiting = self._want(address, self._codes[address.agent_type])
+        async with asyncio.timeout(self._config.wake_timeout_s):
+            return await asyncio.shield(waiting.route)
+
+    async def running(self) -> list[dict[str, Any]]:
+        """Return the hosts there are, as plain values."""
+        return [
+            {
+                "host_id": host.host_id,
+                "status": host.status.value,
+                "agent": str(host.address) if host.address else None,
+                "code": f"{host.code.file}:{host.code.class_name}",
+            }
+            for host in self._hosts.values()
+        ]
+
+    async def stop(self) -> None:
+        """End all agents in order, then all hosts; no agent is woken any more."""
+        self._stopping = True
+        ended = []
+        for host in list(self._hosts.values()):
+            handle = find_actor(host.host_id)
+            if host.status is HostStatus.ASSIGNED and handle is not None:
+                ended.append(asyncio.ensure_future(self._stop_host(handle)))
+        if ended:
+            await asyncio.wait(ended, timeout=self._config.stop_timeout_s)
+        for host_id in list(self._hosts):
+            await self._node.end_host.remote(host_id)
+        for task in list(self._tasks):
+            task.cancel()
+
+    # -- observe, plan, act ---------------------------------------------------------------------------------------
+
+    async def _loop(self) -> None:
+        await self._recover()
+        while not self._stopping:
+            self._changed.clear()
+            for action in plan(self._observe(), self._config.warm_hosts):
+                self._act(action)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._changed.wait()
+
+    def _observe(self) -> Fleet:
+        codes = set(self._codes.values())
+        return Fleet(
+            hosts=tuple(self._hosts.values()),
+            wanted=tuple(
+                (address, waiting.code)
+                for address, waiting in self._wanted.items()
+                if not any(host.address == address for host in self._hosts.values())
+            ),
+            code_stamps={code: code_stamp(code.file) for code in sorted(codes)},
+        )
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case StartHost(code, stamp):
+                host_id = self._ids.other("host_", self._clock.now_ms())
+                self._hosts[host_id] = Host(host_id, code, stamp, HostStatus.STARTING)
+                self._spawn(self._start_host(host_id, code), f"start-{host_id}")
+            case Assign(host_id, address):
+                self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.ASSIGNED, address=address)
+                self._spawn(self._activate(host_id, address), f"activate-{address}")
+            case Retire(host_id):
+                self._spawn(self._end_host(host_id), f"retire-{host_id}")
+
+    async def _start_host(self, host_id: str, code: Code) -> None:
+        try:
+            await self._node.start_host.remote(host_id, code)
+        except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
+            self._hosts.pop(host_id, None)
+            self._refuse(code, _cause(error))
+            self._codes.pop(code.agent_type, None)
+            return
+        if host_id in self._hosts:
+            self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.WARM)
+        self._changed.set()
+
+    async def _activate(self, host_id: str, address: Address) -> None:
+        waiting = self._wanted[address]
+        handle = find_actor(host_id)
+        try:
+            lease, unclean = await asyncio.to_thread(self._take_lease, address, host_id)
+            turn = await handle.activate.remote(address, lease, unclean)  # type: ignore[union-attr]
+        except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
+            _log.warning("wake_failed", agent_id=str(address), error=str(error))
+            await self._end_host(host_id)
+            self._wanted.pop(address, None)
+            if not waiting.route.done():
+                waiting.route.set_exception(_cause(error))
+                waiting.route.exception()  # nobody may be waiting; that is not worth a warning
+            return
+        route = Route(host_id, lease.epoch, turn)
+        self._routes[address] = route
+        self._wanted.pop(address, None)
+        if not waiting.route.done():
+            waiting.route.set_result(route)
+        self._spawn(self._watch(host_id), f"watch-{host_id}")
+
+    async def _watch(self, host_id: str) -> None:
+        """Wait for a host's end, whether in order or not, and clear up after it."""
+        handle = find_actor(host_id)
+        if handle is not None:
+            try:
+                ending = await handle.wait_ended.remote()
+                _log.info("agent_ended", host_id=host_id, ending=str(ending))
+            except Exception as error:  # noqa: BLE001  a host may die of anything
+                _log.warning("host_lost", host_id=host_id, error=str(_cause(error)))
+        await self._host_lost(host_id)
+
+    async def _host_lost(self, host_id: str) -> None:
+        """Forget a host that ended or died, and wake its agent again if messages wait for it."""
+        host = self._hosts.get(host_id)
+        await self._end_host(host_id)
+        if host is None or host.address is None:
+            return
+        route = self._routes.get(host.address)
+        if route is not None and route.host_id == host_id:
+            del self._routes[host.address]
+        pending = await asyncio.to_thread(self._addresses_with_pending, host.address.agent_type)
+        if host.address in pending and not self._stopping:
+            self._want(host.address, self._codes.get(host.address.agent_type, host.code))
+
+    async def _end_host(self, host_id: str) -> None:
+        await self._node.end_host.remote(host_id)
+        self._hosts.pop(host_id, None)
+        self._changed.set()
+
+    async def _stop_host(self, handle: Any) -> None:  # noqa: ANN401  Ray's handles have no useful type
+        with contextlib.suppress(ray.exceptions.RayError):
+            await handle.stop.remote()
+            await handle.wait_ended.remote()
+
+    # -- leases and names -----------------------------------------------------------------------------------------
+
+    def _take_lease(self, address: Address, host_id: str) -> tuple[Lease, bool]:
+        """Take an agent's lease for a host; also from a holder that Ray says is dead.
+
+        Returns:
+            the lease, and whether the one before was not given back in order.
+        """
+        session = self._store.session(str(address))
+        before = self._store.lease(session.session_id)
+        dead = before is not None and find_actor(before.holder) is None
+        lease = self._store.acquire_lease(
+            session.session_id, host_id, self._clock.now_ms(), round(self._config.lease_ttl_s * 1000), takeover=dead
+        )
+        return lease, before is not None
+
+    async def _recover(self) -> None:
+        """Take up agents that run already: this coordinator was started again."""
+        for session in await asyncio.to_thread(self._store.sessions):
+            await self._recover_agent(session)
+
+    async def _recover_agent(self, session: Session) -> None:
+        lease = await asyncio.to_thread(self._store.lease, session.session_id)
+        if lease is None or find_actor(lease.holder) is None:
+            return
+        try:
+            address = Address.parse(session.name)
+        except InvalidAddress:
+            return
+        code = self._codes.get(address.agent_type)
+        if code is None:
+            return
+        self._hosts[lease.holder] = Host(lease.holder, code, "", HostStatus.ASSIGNED, address)
+        self._routes[address] = Route(lease.holder, lease.epoch, 0)
+        self._spawn(self._watch(lease.holder), f"watch-{lease.holder}")
+
+    def _addresses_with_pending(self, agent_type: str) -> list[Address]:
+        with_pending = set(self._store.sessions_with_pending())
+        return [
+            Address.parse(session.name)
+            for session in self._store.sessions(prefix=f"{agent_type}/")
+            if session.session_id in with_pending
+        ]
+
+    def _want(self, address: Address, code: Code) -> _Waiting:
+        waiting = self._wanted.get(address)
+        if waiting is None:
+            waiting = self._wanted[address] = _Waiting(code)
+            self._changed.set()
+        return waiting
+
+    def _refuse(self, code: Code, error: Exception) -> None:
+        """Tell all who wait for agents of a code that it cannot be loaded."""
+        for address, waiting in list(self._wanted.items()):
+            if waiting.code == code:
+                del self._wanted[address]
+                if not waiting.route.done():
+                    waiting.route.set_exception(error)
+                    waiting.route.exception()
+
+    def _spawn(self, coroutine: Any, name: str) -> None:  # noqa: ANN401  any coroutine
+        task = asyncio.get_running_loop().create_task(self._logged(coroutine), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _logged(self, coroutine: Any) -> None:  # noqa: ANN401  any coroutine
+        try:
+            await coroutine
+        except Exception:  # a bug; the loop must go on
+            _log.exception("coordinator_task_failed")
+
+
+def _cause(error: Exception) -> Exception:
+    """Return what a Ray task raised, without Ray's wrapping."""
+    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
+        return error.cause
+    return error

@@ -1,0 +1,55 @@
+"""The host's Ray actor: a thin shell around :class:`coordinator.hosting.AgentHost`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import ray
+
+from coordinator.hosting import AgentHost
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from chronicle.ids import MessageId
+    from chronicle.journal.records import Lease
+    from coordinator.hosting import HostConfig
+    from coordinator.model import Code
+    from podium.address import Address
+    from podium.loop import Ending
+    from podium.stream import Frame
+
+__all__ = ["HostActor"]
+
+
+@ray.remote(max_restarts=0)
+class HostActor:
+    """One process for one agent. Its methods are `AgentHost`'s; arguments and answers are pickled."""
+
+    def __init__(self, config: HostConfig) -> None:
+        self._host = AgentHost(config)
+
+    async def load(self, code: Code) -> None:
+        """Import an agent's class."""
+        self._host.load(code)
+
+    async def activate(self, address: Address, lease: Lease, unclean: bool) -> int:  # noqa: FBT001  Ray passes it so
+        """Take an agent; return the turns it has committed."""
+        return await self._host.activate(address, lease, unclean=unclean)
+
+    async def deliver(self, message_id: MessageId, cancelled: bool) -> AsyncIterator[list[Frame]]:  # noqa: FBT001
+        """Yield a message's frames in batches."""
+        async for batch in self._host.deliver(message_id, cancelled=cancelled):
+            yield batch
+
+    async def cancel(self, message_id: MessageId) -> None:
+        """Take a message back."""
+        self._host.cancel(message_id)
+
+    async def stop(self) -> None:
+        """End in order after the turn that runs."""
+        self._host.stop()
+
+    async def wait_ended(self) -> Ending:
+        """Return how the activation ended, when it did; raise if it broke."""
+        return await self._host.wait_ended()

@@ -1,0 +1,118 @@
+"""The loop that drives an activation: messages as they come, retries, idleness, the end.
+
+One loop runs one activation. It owns no lease and no process; whoever does reacts to how the loop ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from podium.activation import Step
+from podium.errors import Evicted
+
+if TYPE_CHECKING:
+    from podium.activation import Activation
+
+__all__ = ["ActivationLoop", "Ending"]
+
+RETRY_DELAYS_S: Final = (0.2, 1.0)
+"""Waits before the second and any later try of a message: enough for a passing fault, not felt as a hang."""
+
+_log = structlog.stdlib.get_logger("podium.loop")
+
+
+class Ending(StrEnum):
+    """Why a loop ended."""
+
+    IDLE = "idle"
+    """The agent went to zero."""
+    STOPPED = "stopped"
+    """It was told to."""
+    EVICTED = "evicted"
+    """Its lease is another one's."""
+
+
+class ActivationLoop:
+    """Runs an activation until it is idle, stopped or evicted.
+
+    Args:
+        activation: started by the caller.
+        idle_timeout_s: seconds without a message after which the agent is asked whether it may go.
+    """
+
+    def __init__(self, activation: Activation, idle_timeout_s: float) -> None:
+        self._activation = activation
+        self._idle_timeout_s = idle_timeout_s
+        self._poked = asyncio.Event()
+        self._stopping = False
+        self._evicted = False
+
+    def poke(self) -> None:
+        """Say that a message may have come in."""
+        self._poked.set()
+
+    def stop(self) -> None:
+        """End after the turn that runs, if one does."""
+        self._stopping = True
+        self._poked.set()
+
+    def evict(self) -> None:
+        """End at once, without writing: the lease is lost."""
+        self._evicted = True
+        self._activation.interrupt()
+        self._poked.set()
+
+    async def run(self) -> Ending:
+        """Drive the activation to its end and let go of its workspace.
+
+        Raises:
+            Exception: the activation cannot go on, such as a workspace that could not be rolled back. Nothing that
+                was answered is lost; the next activation starts from the last commit.
+        """
+        try:
+            ending = await self._drive()
+            if ending is Ending.EVICTED:
+                await self._activation.abandon()
+            else:
+                await self._activation.stop()
+        except Evicted as error:
+            _log.warning("evicted", agent_id=str(self._activation.address), error=str(error))
+            await self._activation.abandon()
+            return Ending.EVICTED
+        except BaseException:
+            await self._activation.abandon()
+            raise
+        return ending
+
+    async def _drive(self) -> Ending:
+        failures = 0
+        while True:
+            self._poked.clear()
+            if self._evicted:
+                return Ending.EVICTED
+            if self._stopping:
+                return Ending.STOPPED
+            step = await self._activation.handle_next()
+            if step is Step.RETRY:
+                await asyncio.sleep(RETRY_DELAYS_S[min(failures, len(RETRY_DELAYS_S) - 1)])
+                failures += 1
+                continue
+            failures = 0
+            if step is Step.NOTHING and not await self._wait_for_message() and await self._may_go():
+                return Ending.IDLE
+
+    async def _wait_for_message(self) -> bool:
+        """Wait for a poke; ``False`` when the idle time ran out without one."""
+        try:
+            async with asyncio.timeout(self._idle_timeout_s):
+                await self._poked.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _may_go(self) -> bool:
+        return await self._activation.idle() and not self._poked.is_set()
