@@ -5,6 +5,7 @@
     ├── InvalidInput                the caller's value cannot be used; says which and how to mend it
     ├── Conflict                    lost a compare-and-set; read again and retry
     │   ├── BranchVersionConflict   another append came first; carries the branch's head
+    │   ├── BranchInUse             forks read from it; names them
     │   ├── IdempotencyConflict     the key was used before with another body
     │   └── LeaseHeld               another holder's lease has not run out
     ├── StaleEpoch                  a newer epoch holds the lease: this holder must stop, not retry
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BranchId, EventId
 
 __all__ = [
+    "BranchInUse",
     "BranchVersionConflict",
     "ChronicleError",
     "Conflict",
@@ -66,10 +68,26 @@ class BranchVersionConflict(Conflict):
     """
 
     def __init__(self, branch_id: BranchId, version: int, head_event_id: EventId | None) -> None:
-        super().__init__(f"branch {branch_id} is at version {version} (head {head_event_id}), not where the append expected it")
+        super().__init__(
+            f"branch {branch_id} is at version {version} (head {head_event_id}), not where the append expected it"
+        )
         self.branch_id = branch_id
         self.version = version
         self.head_event_id = head_event_id
+
+
+class BranchInUse(Conflict):
+    """A branch cannot be deleted, as living forks read their history from it.
+
+    Attributes:
+        branch_id: the branch.
+        forks: the branches that continue it.
+    """
+
+    def __init__(self, branch_id: BranchId, forks: tuple[BranchId, ...]) -> None:
+        super().__init__(f"branch {branch_id} is read by its forks {', '.join(forks)}; delete or detach them first")
+        self.branch_id = branch_id
+        self.forks = forks
 
 
 class IdempotencyConflict(Conflict):

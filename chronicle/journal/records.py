@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Branch",
+    "BranchChange",
+    "CatalogueEntry",
     "Commit",
     "Draft",
     "Event",
@@ -67,6 +69,35 @@ class Branch:
     """Events 1 to ``parent_seq`` are read from the parent; 0 without a parent."""
     head: Head
     created_ms: int
+
+
+class BranchChange(StrEnum):
+    """What a catalogue entry says of a branch."""
+
+    CREATED = "created"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """One entry of a session's catalogue: the chained list of branches that were made and deleted.
+
+    ``hash`` covers every other field, so a branch that vanished without an entry is noticed.
+    """
+
+    session_id: SessionId
+    number: int
+    """From 1."""
+    change: BranchChange
+    branch_id: BranchId
+    parent_branch_id: BranchId | None
+    seq: int
+    """The seq that the branch began on top of, or ended with."""
+    branch_hash: str
+    """The hash that the branch began on top of (its genesis hash without a parent), or ended with."""
+    ts: int
+    prev_hash: str
+    hash: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,16 @@ The contract in code is ``chronicle.testing.journal_contract``: subclass it to t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
     from chronicle.journal.records import (
         Branch,
+        CatalogueEntry,
         Commit,
         Event,
         Head,
@@ -34,7 +36,53 @@ if TYPE_CHECKING:
         Snapshot,
     )
 
-__all__ = ["JournalStore"]
+__all__ = ["EventRow", "JournalStore", "SessionAudit"]
+
+EventRow: TypeAlias = (
+    "tuple[int, str, str, int, int, str | None, str | None, str | None, str | None, bytes | None, bytes]"
+)
+"""An event as it lies in storage: ``seq, event_id, type, turn, ts, correlation_id, causation_id, payload_ref,
+payload_sha256, payload, hash``. ``payload_sha256`` (hex) may be absent when the payload is there; ``hash`` is the 32
+bytes. A damaged store may give other types than these."""
+
+
+class SessionAudit(Protocol):
+    """What is stored of a session, all of it as of one moment, for :mod:`chronicle.journal.verify`.
+
+    It comes from the tables themselves: nothing cached, nothing left out, rows included that should not be there.
+    """
+
+    @property
+    def session(self) -> Session:
+        """The session."""
+        ...
+
+    @property
+    def catalogue(self) -> Sequence[CatalogueEntry]:
+        """The catalogue's entries, by number."""
+        ...
+
+    @property
+    def catalogue_head(self) -> tuple[int, str]:
+        """The number and hash of the catalogue's last entry, as the session has them."""
+        ...
+
+    @property
+    def branches(self) -> Sequence[Branch]:
+        """The branches that are there."""
+        ...
+
+    def branch(self, branch_id: BranchId) -> Branch | None:
+        """Return a branch, of this session or another one, that a fork may continue."""
+        ...
+
+    def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
+        """Yield a branch's own events by seq, those after its head included.
+
+        Raises:
+            Corrupt: a row cannot be read.
+        """
+        ...
 
 
 class JournalStore(Protocol):
@@ -73,6 +121,62 @@ class JournalStore(Protocol):
         """Return a session's branches, oldest first."""
         ...
 
+    def fork_branch(self, parent_branch_id: BranchId, parent_seq: int, branch_id: BranchId, now_ms: int) -> Branch:
+        """Make a branch in the same session that continues another one after ``parent_seq``; O(1), nothing is copied.
+
+        Nothing is written to the parent.
+
+        Raises:
+            NotFound: no such parent.
+            InvalidInput: the parent does not reach ``parent_seq``.
+            Conflict: there is a branch of that id.
+        """
+        ...
+
+    def fork_session(
+        self,
+        parent_branch_id: BranchId,
+        parent_seq: int,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        now_ms: int,
+    ) -> Session:
+        """Make a session whose main branch continues a branch of another session after ``parent_seq``; O(1).
+
+        Raises:
+            NotFound: no such parent.
+            InvalidInput: the parent does not reach ``parent_seq``.
+            Conflict: there is a session of that name, or one of the ids is taken.
+        """
+        ...
+
+    def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
+        """Delete a branch, its events and snapshots; the session's catalogue keeps that it was there.
+
+        Raises:
+            NotFound: no such branch.
+            InvalidInput: it is the session's main branch.
+            BranchInUse: forks read from it.
+        """
+        ...
+
+    def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
+        """Return the chained list of a session's branches made and deleted, by number.
+
+        Raises:
+            NotFound: no such session.
+        """
+        ...
+
+    def audit(self, session_id: SessionId) -> AbstractContextManager[SessionAudit]:
+        """Open what is stored of a session, as of one moment, for verification.
+
+        Raises:
+            NotFound: no such session.
+        """
+        ...
+
     # -- events ---------------------------------------------------------------------------------------------------
 
     def events(
@@ -106,6 +210,7 @@ class JournalStore(Protocol):
             BranchVersionConflict: the head is not ``commit.expected``; nothing was written.
             StaleEpoch: the epoch is not the one in force; nothing was written.
             NotFound: a settled message is not in this session's inbox, or is settled already; nothing was written.
+            InvalidInput: the events were not sealed on top of ``commit.expected``, or an id was used before.
             Unavailable: not known whether it was written.
         """
         ...
@@ -144,6 +249,14 @@ class JournalStore(Protocol):
         """Return a session's messages of one status, in order of position."""
         ...
 
+    def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
+        """Put a parked message back into its place in the inbox, with no attempts counted.
+
+        Raises:
+            NotFound: no such message, or it is not parked.
+        """
+        ...
+
     def sessions_with_pending(self) -> Sequence[SessionId]:
         """Return the sessions that have pending messages."""
         ...
@@ -171,6 +284,7 @@ class JournalStore(Protocol):
         Raises:
             LeaseHeld: another holder's lease has not run out and ``takeover`` is false. The same holder's own lease
                 is replaced.
+            NotFound: no such session.
         """
         ...
 

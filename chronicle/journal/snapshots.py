@@ -1,0 +1,214 @@
+"""Snapshots as stores keep them: which ones to keep, and how their bodies share structure. Pure.
+
+A body is cut into content-defined chunks. Chunks that the branch's newest snapshot has already are referred to; the
+others go together, compressed, into new *packs*. A body is then a list of runs ``(pack, offset, length)``, so a body
+that grew by a little costs that little, and reading it back reads few rows. A pack that no kept snapshot refers to is
+dropped. A pack of which the newest snapshot uses less than half is not referred to by new ones, so it dies out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import zstandard
+from blake3 import blake3
+from fastcdc import fastcdc
+
+from chronicle.errors import Corrupt, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["Kept", "Manifest", "Pack", "Plan", "Run", "kept_seqs", "open_pack", "plan"]
+
+_MIN_CHUNK: Final = 1 << 10
+_MEAN_CHUNK: Final = 4 << 10
+_MAX_CHUNK: Final = 16 << 10
+_MAX_PACK: Final = 4 << 20
+"""A pack is read whole, for one of its chunks too."""
+_MAX_BODY: Final = 1 << 30
+_ZSTD_LEVEL: Final = 3
+_RAW: Final = b"\0"
+_ZSTD: Final = b"\1"
+_RUN: Final = struct.Struct("<III")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``length`` bytes from ``offset`` of a pack."""
+
+    pack: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """How a body is put together."""
+
+    runs: tuple[Run, ...]
+
+    def to_bytes(self) -> bytes:
+        """Return the stored form: pack, offset and length of each run, 32 bits each, little-endian."""
+        return b"".join(_RUN.pack(run.pack, run.offset, run.length) for run in self.runs)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Read the stored form.
+
+        Raises:
+            Corrupt: it is not one.
+        """
+        if len(data) % _RUN.size:
+            raise Corrupt("a snapshot's manifest was cut off")
+        return cls(tuple(Run(*numbers) for numbers in _RUN.iter_unpack(data)))
+
+    def packs(self) -> set[int]:
+        """Return the numbers of the packs that the body needs."""
+        return {run.pack for run in self.runs}
+
+    def body(self, load: Callable[[int], bytes]) -> bytes:
+        """Return the body.
+
+        Args:
+            load: returns a pack's content by its number.
+        """
+        content = {pack: load(pack) for pack in self.packs()}
+        return b"".join(content[run.pack][run.offset : run.offset + run.length] for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """New chunks, to be stored under a number."""
+
+    number: int
+    size: int
+    """Length of its content."""
+    data: bytes
+    """The content, compressed when that makes it smaller; `open_pack` gives it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The branch's newest snapshot, which a new one may share with."""
+
+    body: bytes
+    manifest: Manifest
+    pack_sizes: Mapping[int, int]
+    """Of each pack that the manifest names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to store for a body."""
+
+    manifest: Manifest
+    packs: tuple[Pack, ...]
+
+
+def plan(body: bytes, kept: Kept | None, first_pack: int) -> Plan:
+    """Say how to store a body.
+
+    Args:
+        kept: the newest snapshot of the branch, if it has one.
+        first_pack: the first number that no pack of the branch has; new packs are numbered from there.
+
+    Raises:
+        InvalidInput: the body is larger than 1 GiB.
+    """
+    if len(body) > _MAX_BODY:
+        raise InvalidInput(f"a snapshot of {len(body)} bytes is over the limit of {_MAX_BODY}")
+    known = _known_chunks(kept) if kept is not None else {}
+    runs: list[Run] = []
+    packs: list[Pack] = []
+    fresh: list[bytes] = []
+    number, size = first_pack, 0
+    for digest, offset, length in _chunks(body):
+        run = known.get(digest)
+        if run is None:
+            if size + length > _MAX_PACK:
+                packs.append(_make_pack(number, fresh))
+                number, size, fresh = number + 1, 0, []
+            run = known[digest] = Run(number, size, length)
+            fresh.append(body[offset : offset + length])
+            size += length
+        last = runs[-1] if runs else None
+        if last is not None and last.pack == run.pack and last.offset + last.length == run.offset:
+            runs[-1] = Run(run.pack, last.offset, last.length + length)
+        else:
+            runs.append(run)
+    if fresh:
+        packs.append(_make_pack(number, fresh))
+    return Plan(Manifest(tuple(runs)), tuple(packs))
+
+
+def open_pack(data: bytes) -> bytes:
+    """Return a stored pack's content.
+
+    Raises:
+        Corrupt: it cannot be decompressed.
+    """
+    codec, content = data[:1], data[1:]
+    if codec == _RAW:
+        return content
+    try:
+        if codec == _ZSTD:
+            return zstandard.ZstdDecompressor().decompress(content, max_output_size=_MAX_PACK)
+    except zstandard.ZstdError as error:
+        raise Corrupt(f"a pack of a snapshot cannot be decompressed: {error}") from error
+    raise Corrupt("a pack of a snapshot has an unknown codec")
+
+
+def kept_seqs(seqs: Iterable[int]) -> set[int]:
+    """Return which snapshots of a branch to keep.
+
+    These are the newest, the oldest, and between them a number that grows with the logarithm of the branch's length.
+    One is dropped when the gap that it leaves is not longer than the way from there to the newest. So going back to
+    any moment replays no more than what came after it, and of three that are kept the ages double.
+    """
+    ordered = sorted(set(seqs))
+    if not ordered:
+        return set()
+    newest = ordered[-1]
+    kept = ordered[:1]
+    for seq, following in pairwise(ordered[1:]):
+        if following - kept[-1] > newest - following:
+            kept.append(seq)
+    return {*kept, newest}
+
+
+def _chunks(body: bytes) -> Iterable[tuple[bytes, int, int]]:
+    """Yield digest, offset and length of each chunk."""
+    for chunk in fastcdc(body, _MIN_CHUNK, _MEAN_CHUNK, _MAX_CHUNK):
+        offset, length = chunk.offset, chunk.length
+        yield blake3(body[offset : offset + length]).digest(length=16), offset, length
+
+
+def _known_chunks(kept: Kept) -> dict[bytes, Run]:
+    """Return where the chunks of a body are stored, but for those in packs that are mostly dead."""
+    live: Counter[int] = Counter()
+    for run in kept.manifest.runs:
+        live[run.pack] += run.length
+    known: dict[bytes, Run] = {}
+    runs = list(kept.manifest.runs)
+    at, start = 0, 0
+    for digest, offset, length in _chunks(kept.body):
+        while start + runs[at].length <= offset:
+            start += runs[at].length
+            at += 1
+        run, inside = runs[at], offset - start
+        # A chunk lies in one run, unless it was cut with other parameters than today's.
+        if inside + length <= run.length and 2 * live[run.pack] >= kept.pack_sizes[run.pack]:
+            known[digest] = Run(run.pack, run.offset + inside, length)
+    return known
+
+
+def _make_pack(number: int, chunks: list[bytes]) -> Pack:
+    content = b"".join(chunks)
+    compressed = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(content)
+    data = _ZSTD + compressed if len(compressed) < len(content) else _RAW + content
+    return Pack(number, len(content), data)
