@@ -4,10 +4,9 @@
 
     format            the version of this layout
     lock              held by the service while it runs
-    start.lock        held by a client while it starts the service
     journal.db        the journal (SQLite)
     blobs/            the blob store
-    nodes/<node>/     what belongs to one node: layers/, mounts/, zygote.sock's directory
+    nodes/<node>/     what belongs to one node: layers/ and mounts/
     logs/             of the service and its hosts
 
 Sockets live in a short directory under the system's temporary path (`Home.run_dir`), because a Unix socket's path
@@ -139,6 +138,11 @@ class Home:
         return directory
 
     @property
+    def stage_path(self) -> Path:
+        """Where a starting service says in a line what it waits for."""
+        return self.run_dir / "stage"
+
+    @property
     def socket_path(self) -> Path:
         """The service's socket."""
         return self.run_dir / "service.sock"
@@ -146,18 +150,19 @@ class Home:
     # -- locks ----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def service_lock(self) -> Iterator[None]:
-        """Hold the home as its service, waiting for an earlier service to end; the kernel lets go if we die."""
-        with self._lock_path.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def service_lock(self) -> Iterator[bool]:
+        """Hold the home as its service while the context lasts; the kernel lets go if we die.
 
-    @contextlib.contextmanager
-    def start_lock(self) -> Iterator[None]:
-        """Hold the right to start the service, so that of many clients one does."""
-        with (self.path / "start.lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        Yields:
+            whether it was got: ``False`` when another service holds it.
+        """
+        with self._lock_path.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
     def service_alive(self) -> bool:
         """Whether a service holds this home now."""

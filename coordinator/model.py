@@ -38,7 +38,8 @@ class Host:
     """One process for one agent."""
 
     host_id: str
-    code: Code
+    code: Code | None
+    """What it imported; ``None`` for an assigned host that this coordinator found running."""
     code_stamp: str
     """What identifies the source files as they were when the host was started."""
     status: HostStatus

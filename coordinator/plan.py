@@ -31,6 +31,8 @@ def plan(fleet: Fleet, warm_reserve: int) -> list[Action]:
     warm: dict[Code, list[str]] = {}
     starting: dict[Code, int] = {}
     for host in fleet.hosts:
+        if host.code is None:
+            continue
         stamp = fleet.code_stamps.get(host.code)
         if host.status is HostStatus.WARM and host.code_stamp != stamp:
             actions.append(Retire(host.host_id))

@@ -70,7 +70,7 @@ class _Waiting:
     route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-@ray.remote(max_restarts=-1, max_task_retries=0)
+@ray.remote(max_restarts=-1, max_task_retries=-1)
 class CoordinatorActor:
     """Places agents on hosts.
 
@@ -91,15 +91,11 @@ class CoordinatorActor:
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._node: Any = None
-
-    async def start(self) -> None:
-        """Find what is there, and begin to plan."""
-        if self._node is None:
-            self._node = find_actor(self._config.node_manager)
-            self._spawn(self._loop(), "coordinator-loop")
+        self._beginning = asyncio.Lock()
 
     async def register(self, code: Code) -> None:
         """Make an agent type's code known: hosts are warmed for it, and its agents that have messages are woken."""
+        await self._begin()
         if self._codes.get(code.agent_type) == code:
             return
         self._codes[code.agent_type] = code
@@ -107,15 +103,18 @@ class CoordinatorActor:
         for address in await asyncio.to_thread(self._addresses_with_pending, code.agent_type):
             self._want(address, code)
 
-    async def wake(self, address: Address, lost: Route | None = None) -> Route:
+    async def wake(self, address: Address, code: Code, lost: Route | None = None) -> Route:
         """Return where an agent is, waking it if it sleeps.
 
         Args:
+            code: its class, for a coordinator that was started again and was not told.
             lost: a route that did not work any more; the answer is another one.
 
         Raises:
             PodiumError: the agent's code or state cannot be loaded; its messages stay in its inbox.
         """
+        await self._begin()
+        self._codes.setdefault(address.agent_type, code)
         route = self._routes.get(address)
         if route is not None and (lost is None or route.epoch > lost.epoch):
             return route
@@ -127,18 +126,20 @@ class CoordinatorActor:
 
     async def running(self) -> list[dict[str, Any]]:
         """Return the hosts there are, as plain values."""
+        await self._begin()
         return [
             {
                 "host_id": host.host_id,
                 "status": host.status.value,
                 "agent": str(host.address) if host.address else None,
-                "code": f"{host.code.file}:{host.code.class_name}",
+                "code": f"{host.code.file}:{host.code.class_name}" if host.code else None,
             }
             for host in self._hosts.values()
         ]
 
     async def stop(self) -> None:
         """End all agents in order, then all hosts; no agent is woken any more."""
+        await self._begin()
         self._stopping = True
         ended = []
         for host in list(self._hosts.values()):
@@ -154,8 +155,15 @@ class CoordinatorActor:
 
     # -- observe, plan, act ---------------------------------------------------------------------------------------
 
+    async def _begin(self) -> None:
+        """Find what is there and start to plan, once; also after Ray has started this actor again."""
+        async with self._beginning:
+            if self._node is None:
+                self._node = find_actor(self._config.node_manager)
+                await self._recover()
+                self._spawn(self._loop(), "coordinator-loop")
+
     async def _loop(self) -> None:
-        await self._recover()
         while not self._stopping:
             self._changed.clear()
             for action in plan(self._observe(), self._config.warm_hosts):
@@ -243,7 +251,9 @@ class CoordinatorActor:
             del self._routes[host.address]
         pending = await asyncio.to_thread(self._addresses_with_pending, host.address.agent_type)
         if host.address in pending and not self._stopping:
-            self._want(host.address, self._codes.get(host.address.agent_type, host.code))
+            code = self._codes.get(host.address.agent_type)
+            if code is not None:
+                self._want(host.address, code)
 
     async def _end_host(self, host_id: str) -> None:
         await self._node.end_host.remote(host_id)
@@ -284,10 +294,7 @@ class CoordinatorActor:
             address = Address.parse(session.name)
         except InvalidAddress:
             return
-        code = self._codes.get(address.agent_type)
-        if code is None:
-            return
-        self._hosts[lease.holder] = Host(lease.holder, code, "", HostStatus.ASSIGNED, address)
+        self._hosts[lease.holder] = Host(lease.holder, None, "", HostStatus.ASSIGNED, address)
         self._routes[address] = Route(lease.holder, lease.epoch, 0)
         self._spawn(self._watch(lease.holder), f"watch-{lease.holder}")
 

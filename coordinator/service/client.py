@@ -1,0 +1,277 @@
+"""The client's side of a home's service: find it or start it, and talk to it.
+
+Starting takes as long as Ray takes. A client imports no Ray; the service is a process of its own session, so that
+neither the client's terminal nor its signals reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
+from podium.errors import PodiumError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from coordinator.home import Home
+    from podium.stream import Frame
+
+__all__ = ["AgentRef", "ServiceClient", "ServiceError", "ServiceRefused", "connect"]
+
+_POLL_S: Final = 0.1
+"""How often a starting service is looked for; a fraction of what starting takes."""
+_LOST: Final = {"lost": "the service of this home ended; run the command again: accepted messages are kept"}
+
+
+class ServiceError(PodiumError):
+    """The service could not be started or reached. Messages that were accepted are safe."""
+
+
+class ServiceRefused(PodiumError):
+    """The service refused an operation.
+
+    Attributes:
+        kind: the name of the error's class on the other side.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRef:
+    """An agent class: file, class name and the agent type it declares."""
+
+    file: str
+    class_name: str
+    agent_type: str
+
+
+class ServiceClient:
+    """A connection to a home's service. Made by `connect`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._ids = itertools.count(1)
+        self._answers: dict[int, asyncio.Queue[dict[str, Any]]] = {}
+        self._lost = False
+        self._listening = asyncio.get_running_loop().create_task(self._listen(), name="service-listener")
+
+    async def hello(self) -> int:
+        """Return the protocol that the service speaks.
+
+        Raises:
+            ServiceError: it is ending.
+        """
+        answer = await self._ask({"op": "hello", "protocol": PROTOCOL})
+        spoken: int = answer["protocol"]
+        return spoken
+
+    async def close(self) -> None:
+        """End the connection; messages that were sent are handled all the same."""
+        self._listening.cancel()
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def send(
+        self, agent: AgentRef, key: str, message: dict[str, Any], idempotency_key: str | None = None
+    ) -> AsyncIterator[Frame]:
+        """Send a message and yield its frames, the terminal one last.
+
+        Ending the iteration early does not take the message back; `cancel` does.
+
+        Raises:
+            ServiceRefused: the message was not admitted, or its agent cannot be woken.
+            ServiceError: the connection broke.
+        """
+        request = {
+            "op": "send",
+            "agent": {"file": agent.file, "class": agent.class_name, "agent_type": agent.agent_type},
+            "key": key,
+            "message": message,
+            "idempotency_key": idempotency_key,
+        }
+        async with self._asking(request) as answers:
+            while True:
+                frame: Frame = _checked(await answers.get())["frame"]
+                yield frame
+                if frame["type"] in TERMINAL_FRAMES:
+                    return
+
+    async def cancel(self, message_id: str) -> None:
+        """Take a message back; its stream ends with an ``error`` frame, unless it was committed already."""
+        await self._ask({"op": "cancel", "message_id": message_id})
+
+    async def ps(self) -> list[dict[str, Any]]:
+        """Return the hosts that run."""
+        result: list[dict[str, Any]] = (await self._ask({"op": "ps"}))["hosts"]
+        return result
+
+    async def _listen(self) -> None:
+        """Pass what the service says on to those who asked, until the connection ends."""
+        try:
+            while line := await self._reader.readline():
+                answer = json.loads(line)
+                queue = self._answers.get(answer["id"])
+                if queue is not None:
+                    queue.put_nowait(answer)
+        except (ConnectionError, ValueError):
+            pass  # told to those who wait, below
+        self._lost = True
+        for queue in self._answers.values():
+            queue.put_nowait(_LOST)
+
+    async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        async with self._asking(request) as answers:
+            result: dict[str, Any] = _checked(await answers.get())["result"]
+            return result
+
+    @asynccontextmanager
+    async def _asking(self, request: dict[str, Any]) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
+        request_id = next(self._ids)
+        answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._answers[request_id] = answers
+        if self._lost:
+            answers.put_nowait(_LOST)
+        try:
+            self._writer.write(json.dumps({"id": request_id, **request}).encode() + b"\n")
+            with contextlib.suppress(ConnectionError):  # the listener tells
+                await self._writer.drain()
+            yield answers
+        finally:
+            del self._answers[request_id]
+
+
+@asynccontextmanager
+async def connect(
+    home: Home, on_progress: Callable[[str], None], timeout_s: float = 120.0
+) -> AsyncIterator[ServiceClient]:
+    """Attach to a home's service, starting it if none is up, for as long as the context lasts.
+
+    Args:
+        on_progress: told in a few words what is being waited for, again and again while it lasts.
+        timeout_s: longest wait for a service that is starting.
+
+    Raises:
+        ServiceError: it did not start; the message has the end of its log.
+        HomeError: the home cannot be used.
+    """
+    home.create()
+    deadline = _Deadline(timeout_s)
+    process: subprocess.Popen[bytes] | None = None
+    while True:
+        client = await _attach(home)
+        if client is not None:
+            break
+        process = await asyncio.to_thread(_start, home, process)
+        on_progress(f"{_stage(home)} ({deadline.elapsed_s:.0f} s)")
+        if deadline.passed:
+            raise ServiceError(f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}")
+        await asyncio.sleep(_POLL_S)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+class _Deadline:
+    """A limit of time on the event loop's clock."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._started_s = asyncio.get_running_loop().time()
+        self._timeout_s = timeout_s
+
+    @property
+    def elapsed_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._started_s
+
+    @property
+    def passed(self) -> bool:
+        return self.elapsed_s > self._timeout_s
+
+
+async def _attach(home: Home) -> ServiceClient | None:
+    """Return a client of the running service, ``None`` if there is none or it is just ending.
+
+    Raises:
+        ServiceError: it speaks another protocol.
+    """
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(home.socket_path), limit=MAX_LINE)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    client = ServiceClient(reader, writer)
+    try:
+        spoken = await client.hello()
+    except ServiceError:
+        await client.close()
+        return None
+    if spoken != PROTOCOL:
+        await client.close()
+        raise ServiceError(f"the running service speaks protocol {spoken}, this client {PROTOCOL}: end it and try again")
+    return client
+
+
+def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Popen[bytes]:
+    """Start the service, unless the one we started is still on its way.
+
+    Of several that are started at once, one gets the home; the others exit with `EXIT_HELD`, and so does one that comes
+    while an earlier service is ending.
+
+    Raises:
+        ServiceError: it could not start; the message has the end of its log.
+    """
+    if process is not None:
+        code = process.poll()
+        if code is None:
+            return process
+        if code not in (0, EXIT_HELD):
+            raise ServiceError(f"the service did not start; {_end_of(home.logs / 'service.log')}")
+    log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        return subprocess.Popen(  # noqa: S603  our own interpreter and module
+            [sys.executable, "-m", "coordinator.service.daemon", "--home", str(home.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log_fd,
+            stderr=log_fd,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log_fd)
+
+
+def _stage(home: Home) -> str:
+    try:
+        return home.stage_path.read_text(encoding="utf-8").strip() or "starting the service"
+    except FileNotFoundError:
+        return "starting the service"
+
+
+def _end_of(log: Path) -> str:
+    try:
+        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    except FileNotFoundError:
+        lines = []
+    return f"{log} ends with: {lines[-1][:300]}" if lines else f"see {log}"
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if "lost" in answer:
+        raise ServiceError(answer["lost"])
+    if "error" in answer:
+        raise ServiceRefused(answer["error"]["type"], answer["error"]["message"])
+    return answer

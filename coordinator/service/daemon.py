@@ -1,0 +1,71 @@
+"""The service's process: holds the home and the Ray cluster, and serves clients until the last one has gone.
+
+It is the edge of an embedded podium: it admits messages to the journal, asks the coordinator for routes, and passes
+the frames that hosts stream on to clients. Run as ``python -m coordinator.service.daemon --home DIR``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from coordinator.home import Home
+from coordinator.service.protocol import EXIT_HELD
+
+if TYPE_CHECKING:
+    from coordinator.config import Settings
+
+__all__ = ["main"]
+
+_FIRST_CLIENT_S: Final = 30.0
+"""How long a service waits for the client that started it before it ends again."""
+
+
+def main() -> int:
+    """Run the service of a home.
+
+    Returns:
+        0 when the last client has gone or a signal ended it, `EXIT_HELD` when another service holds the home.
+    """
+    parser = argparse.ArgumentParser(prog="python -m coordinator.service.daemon", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home directory")
+    home = Home(parser.parse_args().home).create()
+    with home.service_lock() as held:
+        if not held:
+            return EXIT_HELD
+        home.stage_path.write_text("starting Ray", encoding="utf-8")
+        from coordinator.config import Settings  # noqa: PLC0415  after the lock: who cannot have it need not wait for it
+
+        try:
+            asyncio.run(_serve(home, Settings()))
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                home.stage_path.unlink()
+    return 0
+
+
+async def _serve(home: Home, settings: Settings) -> None:
+    from coordinator.ray.fleet import Fleet  # noqa: PLC0415  importing Ray takes 1.5 s
+    from coordinator.service.server import ServiceServer  # noqa: PLC0415
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, stopping.set)
+    fleet = Fleet(home, settings)
+    try:
+        await fleet.start(on_stage=lambda text: home.stage_path.write_text(text, encoding="utf-8"))
+        server = ServiceServer(home, settings, fleet)
+        async with server.listening():
+            await server.wait_unused(stopping, first_client_s=_FIRST_CLIENT_S)
+    finally:
+        await fleet.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

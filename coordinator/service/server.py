@@ -1,0 +1,192 @@
+"""Serving clients over the home's Unix socket: admission, streams, cancellation. The protocol is :mod:`.protocol`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from chronicle.canonical import encode
+from chronicle.clock import SystemClock
+from chronicle.errors import ChronicleError
+from chronicle.ids import IdSource
+from chronicle.journal.records import NewMessage
+from coordinator.model import Code
+from coordinator.service.protocol import MAX_LINE, PROTOCOL
+from podium.address import Address
+from podium.errors import PodiumError
+from podium.state import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from chronicle.ids import MessageId
+    from chronicle.journal.records import Receipt
+    from coordinator.config import Settings
+    from coordinator.home import Home
+    from coordinator.ray.fleet import Fleet
+
+__all__ = ["ServiceServer"]
+
+_log = logging.getLogger(__name__)
+
+
+class ServiceServer:
+    """The service's socket.
+
+    Args:
+        home: whose.
+        settings: of this process.
+        fleet: started.
+    """
+
+    def __init__(self, home: Home, settings: Settings, fleet: Fleet) -> None:
+        self._home = home
+        self._settings = settings
+        self._fleet = fleet
+        self._store = home.journal()
+        self._clock = SystemClock()
+        self._ids = IdSource()
+        self._clients = 0
+        self._came_or_went = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._known: set[Code] = set()
+        self._cancelled: set[str] = set()
+        self._addresses: dict[str, Address] = {}
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Accept clients while the context lasts."""
+        path = self._home.socket_path
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        server = await asyncio.start_unix_server(self._serve, path=str(path), limit=MAX_LINE)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            server.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._store.close()
+
+    async def wait_unused(self, stopping: asyncio.Event, first_client_s: float) -> None:
+        """Return when the last client has gone, or ``stopping`` is set, or no client came in time at first."""
+        stop = asyncio.ensure_future(stopping.wait())
+        try:
+            timeout_s: float | None = first_client_s
+            while not stop.done():
+                self._came_or_went.clear()
+                changed = asyncio.ensure_future(self._came_or_went.wait())
+                await asyncio.wait({stop, changed}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if self._clients == 0:
+                    return
+                timeout_s = None
+        finally:
+            stop.cancel()
+
+    # -- one client -----------------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients += 1
+        self._came_or_went.set()
+        client = _Client(writer)
+        try:
+            while line := await reader.readline():
+                request = json.loads(line)
+                self._spawn(self._answer(client, request), f"request-{request.get('op')}")
+        except (ConnectionError, ValueError) as error:
+            _log.warning("client dropped: %s", error)
+        finally:
+            client.gone = True
+            writer.close()
+            self._clients -= 1
+            self._came_or_went.set()
+
+    async def _answer(self, client: _Client, request: dict[str, Any]) -> None:
+        try:
+            match request["op"]:
+                case "hello":
+                    await client.say(request, result={"protocol": PROTOCOL, "notice": self._fleet.notice})
+                case "send":
+                    await self._send(client, request)
+                case "cancel":
+                    await self._cancel(request["message_id"])
+                    await client.say(request, result={})
+                case "ps":
+                    await client.say(request, result={"hosts": await self._fleet.running()})
+                case unknown:
+                    raise PodiumError(f"unknown operation {unknown!r}")
+        except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
+            message = str(error) or "it took too long; the message stays in the inbox"
+            await client.say(request, error={"type": type(error).__name__, "message": message})
+        except Exception as error:  # a bug: the client is told, the log has the trace
+            _log.exception("request failed")
+            await client.say(request, error={"type": type(error).__name__, "message": str(error)})
+
+    async def _send(self, client: _Client, request: dict[str, Any]) -> None:
+        agent = request["agent"]
+        code = Code(agent["file"], agent["class"], agent["agent_type"])
+        address = Address(code.agent_type, request["key"])
+        if code not in self._known:
+            await self._fleet.register(code)
+            self._known.add(code)
+        receipt = await asyncio.to_thread(self._admit, address, request)
+        message_id = receipt.message_id
+        accepted = {"type": "accepted", "message_id": message_id, "position": receipt.position}
+        await client.say(request, frame=accepted)
+        self._addresses[message_id] = address
+        try:
+            frames = self._fleet.deliver(address, code, message_id, lambda: message_id in self._cancelled)
+            async for frame in frames:
+                await client.say(request, frame=frame)
+        finally:
+            self._addresses.pop(message_id, None)
+            self._cancelled.discard(message_id)
+
+    def _admit(self, address: Address, request: dict[str, Any]) -> Receipt:
+        now_ms = self._clock.now_ms()
+        session = self._store.ensure_session(
+            str(address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms
+        )
+        message = NewMessage(
+            message_id=self._ids.message(now_ms),
+            body=encode(request["message"]),
+            admitted_ms=now_ms,
+            idempotency_key=request.get("idempotency_key"),
+        )
+        return self._store.admit(session.session_id, message, limit=self._settings.inbox_limit)
+
+    async def _cancel(self, message_id: MessageId) -> None:
+        self._cancelled.add(message_id)
+        address = self._addresses.get(message_id)
+        if address is not None:
+            await self._fleet.cancel(address, message_id)
+
+    def _spawn(self, coroutine: Any, name: str) -> None:  # noqa: ANN401  any coroutine
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Client:
+    """The way back to one client. What is said to a client that has gone is dropped."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.gone = False
+
+    async def say(self, request: dict[str, Any], **answer: object) -> None:
+        if self.gone:
+            return
+        line = json.dumps({"id": request["id"], **answer}, ensure_ascii=False, separators=(",", ":"))
+        try:
+            self._writer.write(line.encode("utf-8", "surrogatepass") + b"\n")
+            await self._writer.drain()
+        except ConnectionError:
+            self.gone = True
