@@ -14,7 +14,7 @@ import enum
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 
 from chronicle.blobs.ident import blob_id, from_raw, to_raw
 from chronicle.errors import Corrupt, InvalidInput, UnsupportedFormat

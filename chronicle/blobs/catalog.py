@@ -1,0 +1,232 @@
+"""Where each blob lies: the part of an index that is common to all media, and the form for remote ones.
+
+A catalog is derived from the packs, which alone are the truth: it may be lost or behind, and is then made again. It
+has *segments* (`chronicle.blobs.segments`), which cover many packs, and *fresh* entries of packs that no segment
+covers yet. `ListedCatalog` finds new packs by listing them and reads their own indexes; whoever finds many uncovered
+ones writes a segment for the others. Not safe to share between threads: the store locks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from chronicle.blobs import packs
+from chronicle.blobs.segments import Segment, build_segment
+from chronicle.errors import Corrupt, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from chronicle.blobs.objects import Objects
+    from chronicle.blobs.packs import PackEntry
+
+__all__ = ["INDEX_FOLDER", "PACK_FOLDER", "Catalog", "ListedCatalog", "Places", "pack_object", "read_pack_index"]
+
+PACK_FOLDER: Final = "packs"
+INDEX_FOLDER: Final = "index"
+SEGMENT_SUFFIX: Final = ".idx"
+_SHARD_DIGITS: Final = 5
+"""Packs lie in folders by the first digits of their names, which are those of a time: one folder for nine hours."""
+_UNCOVERED_LIMIT: Final = 64
+"""So many packs without a segment are worth writing one: reading each one's index is a request of its own."""
+_SEGMENT_LIMIT: Final = 8
+"""More segments than this are merged into one, for each is searched."""
+_TAIL_BYTES: Final = 64 * 1024
+"""The end of a pack that is read at first: the whole index of a pack of up to 1,300 blobs."""
+
+
+class Catalog(Protocol):
+    """What a pack store asks about places."""
+
+    def find(self, raw_id: bytes) -> tuple[str, PackEntry] | None:
+        """Return the name of the pack that a blob lies in and its entry there, from what is known now."""
+        ...
+
+    def refresh(self) -> None:
+        """Learn of other writers' packs as far as that is cheap."""
+        ...
+
+    def scan(self) -> None:
+        """Learn of every pack that there is."""
+        ...
+
+    def note(self, name: str, entries: list[PackEntry]) -> None:
+        """Take in a pack that was just written, and tell other processes if that is cheap."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Take a pack to be gone."""
+        ...
+
+    def entries(self) -> Iterator[tuple[str, PackEntry]]:
+        """Yield what is known, each id once."""
+        ...
+
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """The packs whose own index could not be read, and why: what was in them is not known."""
+        ...
+
+
+def pack_object(name: str) -> str:
+    """Return the object name of a pack."""
+    return f"{PACK_FOLDER}/{name[:_SHARD_DIGITS]}/{name}"
+
+
+def read_pack_index(objects: Objects, name: str) -> list[PackEntry]:
+    """Return the entries of a pack, read from the pack itself.
+
+    Raises:
+        NotFound: no such pack.
+        Corrupt: it is damaged.
+        UnsupportedFormat: written by a newer version.
+        Unavailable: the medium could not be reached.
+    """
+    at = pack_object(name)
+    size = objects.size(at)
+    tail = objects.read(at, -_TAIL_BYTES if size > _TAIL_BYTES else 0)
+    start = packs.index_start(name, size, tail)
+    if size - start > len(tail):
+        tail = objects.read(at, start)
+    return packs.read_index(name, tail[len(tail) - (size - start) :])
+
+
+class Places:
+    """Segments and fresh entries: what is known, searchable."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.fresh: dict[bytes, tuple[str, PackEntry]] = {}
+        self.gone: set[str] = set()
+        self.damaged: dict[str, str] = {}
+
+    def find(self, raw_id: bytes) -> tuple[str, PackEntry] | None:
+        """Return a place of a blob that is not in a pack that is gone."""
+        found = self.fresh.get(raw_id)
+        if found is not None and found[0] not in self.gone:
+            return found
+        for segment in self.segments:
+            found = segment.find(raw_id)
+            if found is not None and found[0] not in self.gone:
+                return found
+        return None
+
+    def add(self, name: str, entries: list[PackEntry]) -> None:
+        """Take in the entries of a pack."""
+        for entry in entries:
+            self.fresh.setdefault(entry.raw_id, (name, entry))
+
+    def read(self, objects: Objects, name: str) -> list[PackEntry] | None:
+        """Take in a pack from its own index; ``None`` if it is gone or damaged."""
+        try:
+            entries = read_pack_index(objects, name)
+        except NotFound:
+            return None
+        except Corrupt as error:
+            self.damaged[name] = str(error)
+            return None
+        self.damaged.pop(name, None)
+        self.add(name, entries)
+        return entries
+
+    def entries(self) -> Iterator[tuple[str, PackEntry]]:
+        """Yield each id's place once."""
+        for raw_id in list(self.fresh):
+            found = self.find(raw_id)
+            if found is not None:
+                yield found
+        for number, segment in enumerate(self.segments):
+            for place in segment.entries():
+                raw_id = place[1].raw_id
+                if raw_id in self.fresh or any(earlier.find(raw_id) for earlier in self.segments[:number]):
+                    continue
+                if place[0] not in self.gone:
+                    yield place
+
+
+class ListedCatalog:
+    """The catalog for media that can only list: ``memory://``, ``s3://`` and their like.
+
+    Args:
+        objects: the medium.
+        new_name: makes names for segments.
+    """
+
+    def __init__(self, objects: Objects, new_name: Callable[[], str]) -> None:
+        self._objects = objects
+        self._new_name = new_name
+        self._places = Places()
+        self._known: set[str] = set()
+        self._scanned = False
+
+    def find(self, raw_id: bytes) -> tuple[str, PackEntry] | None:
+        """Return the place of a blob."""
+        if not self._scanned:
+            self.scan()
+        return self._places.find(raw_id)
+
+    def refresh(self) -> None:
+        """List once; later a listing would cost as much as the put it is for, so blobs put twice are accepted."""
+        if not self._scanned:
+            self.scan()
+
+    def scan(self) -> None:
+        """List packs and segments, and read what is new of them."""
+        segment_names = {name for name in self._objects.names(INDEX_FOLDER) if name.endswith(SEGMENT_SUFFIX)}
+        loaded = {segment.name for segment in self._places.segments}
+        for name in segment_names - loaded:
+            segment = self._load(name)
+            if segment is not None:
+                self._places.segments.append(segment)
+                self._known.update(segment.pack_names())
+        listed = {name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER)}
+        self._places.gone |= self._known - listed
+        uncovered = []
+        for name in sorted(listed - self._known):
+            entries = self._places.read(self._objects, name)
+            if entries is not None:
+                self._known.add(name)
+                uncovered.append((name, entries))
+        self._scanned = True
+        if len(uncovered) > _UNCOVERED_LIMIT:
+            self._cover(uncovered)
+
+    def note(self, name: str, entries: list[PackEntry]) -> None:
+        """Take in a pack that was just written."""
+        self._places.add(name, entries)
+        self._known.add(name)
+
+    def forget(self, name: str) -> None:
+        """Take a pack to be gone."""
+        self._places.gone.add(name)
+
+    def entries(self) -> Iterator[tuple[str, PackEntry]]:
+        """Yield what is known, each id once."""
+        return self._places.entries()
+
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """The packs whose own index could not be read."""
+        return self._places.damaged
+
+    def _load(self, name: str) -> Segment | None:
+        try:
+            return Segment(name, self._objects.read(name))
+        except (NotFound, Corrupt):
+            return None  # merged away, or of no use: the packs themselves are read instead
+
+    def _cover(self, uncovered: list[tuple[str, list[PackEntry]]]) -> None:
+        """Write a segment for packs that have none, taking in all others when there are too many."""
+        found = [(name, entry) for name, entries in uncovered for entry in entries]
+        merged = self._places.segments if len(self._places.segments) >= _SEGMENT_LIMIT else []
+        for segment in merged:
+            found.extend(place for place in segment.entries() if place[0] not in self._places.gone)
+        name = f"{INDEX_FOLDER}/{self._new_name()}{SEGMENT_SUFFIX}"
+        data = build_segment(found)
+        self._objects.write(name, [data])
+        for segment in merged:
+            self._objects.delete(segment.name)
+        kept = [] if merged else self._places.segments
+        self._places.segments = [Segment(name, data), *kept]
+        for entry_id in [entry.raw_id for _, entries in uncovered for entry in entries]:
+            self._places.fresh.pop(entry_id, None)

@@ -1,0 +1,219 @@
+"""Named immutable objects, the ground that packs lie on, and their form on a local disk.
+
+`Objects` is what a pack store needs of any medium. `LocalObjects` is the one for ``file://``: it speaks to the kernel
+itself, for durability (fsync of file and directory) is what file system libraries leave out.
+
+An object is written beside the others (``tmp/``), synced, renamed to its name, and the directory synced: it is either
+there with all its bytes or not at all, whatever the moment of a crash.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, Protocol
+
+from chronicle.errors import NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["LocalObjects", "Objects"]
+
+_WRITE_BYTES: Final = 1024 * 1024
+"""Parts are gathered into writes of about this size."""
+
+
+class Objects(Protocol):
+    """A medium for immutable objects. Names have ``/`` between components."""
+
+    def write(self, name: str, parts: Sequence[bytes]) -> None:
+        """Store an object, durable on return, visible with all its bytes or not at all.
+
+        Raises:
+            Unavailable: the medium could not take it; nothing is visible.
+        """
+        ...
+
+    def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Return bytes of an object, fewer where it ends; a negative offset counts from the end.
+
+        Raises:
+            NotFound: no such object.
+            Unavailable: the medium could not be reached.
+        """
+        ...
+
+    def size(self, name: str) -> int:
+        """Return an object's size in bytes.
+
+        Raises:
+            NotFound: no such object.
+            Unavailable: the medium could not be reached.
+        """
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all objects below a folder, in no order; none if there is no such folder.
+
+        Raises:
+            Unavailable: the medium could not be reached.
+        """
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove an object; nothing there is fine.
+
+        Raises:
+            Unavailable: the medium could not be reached.
+        """
+        ...
+
+
+class LocalObjects:
+    """Objects as files below a directory, which is made with the first of them.
+
+    Args:
+        root: the directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, name: str, parts: Sequence[bytes]) -> None:
+        """Store an object: file synced, renamed into place, directory synced."""
+        target = self.root / name
+        temporary = self.root / "tmp" / f"{target.name}.{os.getpid()}"
+        try:
+            descriptor = self._create(temporary)
+            try:
+                for block in _gathered(parts):
+                    _write_all(descriptor, block)
+                os.fsync(descriptor)
+            except BaseException:
+                temporary.unlink()
+                raise
+            finally:
+                os.close(descriptor)
+            try:
+                temporary.rename(target)
+            except FileNotFoundError:
+                self._make_folder(target.parent)
+                temporary.rename(target)
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise Unavailable(f"{target} could not be written: {error.strerror}") from error
+
+    def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Return bytes of an object."""
+        path = self.root / name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if offset < 0 or size is None:
+                    length = os.fstat(descriptor).st_size
+                    offset = max(0, length + offset) if offset < 0 else offset
+                    size = length - offset if size is None else size
+                return _read_all(descriptor, offset, size)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError as error:
+            raise NotFound(f"no object {path}") from error
+        except OSError as error:
+            raise Unavailable(f"{path} could not be read: {error.strerror}") from error
+
+    def size(self, name: str) -> int:
+        """Return an object's size in bytes."""
+        path = self.root / name
+        try:
+            return path.stat().st_size
+        except FileNotFoundError as error:
+            raise NotFound(f"no object {path}") from error
+        except OSError as error:
+            raise Unavailable(f"{path} could not be read: {error.strerror}") from error
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all objects below a folder."""
+        top = self.root / folder
+        try:
+            return list(_files_below(str(top), folder))
+        except OSError as error:
+            raise Unavailable(f"{top} could not be listed: {error.strerror}") from error
+
+    def delete(self, name: str) -> None:
+        """Remove an object. The removal may be undone by a power loss."""
+        path = self.root / name
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(f"{path} could not be removed: {error.strerror}") from error
+
+    def _create(self, path: Path) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            self._make_folder(path.parent)
+            return os.open(path, flags, 0o644)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it, each durable in the one above."""
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def _gathered(parts: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the parts, small ones joined."""
+    small: list[bytes] = []
+    size = 0
+    for part in parts:
+        small.append(part)
+        size += len(part)
+        if size >= _WRITE_BYTES:
+            yield b"".join(small)
+            small, size = [], 0
+    if small:
+        yield b"".join(small)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read_all(descriptor: int, offset: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, offset)
+    if len(data) == size or not data:
+        return data
+    parts = [data]  # a read may stop short at 2 GiB or a signal; only an empty one is the end
+    while data:
+        offset += len(data)
+        size -= len(data)
+        data = os.pread(descriptor, size, offset)
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _files_below(path: str, name: str) -> Iterator[str]:
+    try:
+        listing = os.scandir(path)
+    except FileNotFoundError:
+        return
+    with listing:
+        for item in listing:
+            if item.is_dir(follow_symlinks=False):
+                yield from _files_below(item.path, f"{name}/{item.name}")
+            else:
+                yield f"{name}/{item.name}"
