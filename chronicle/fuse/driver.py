@@ -22,7 +22,7 @@ import logging
 import os
 import select
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyfuse3
 
@@ -209,11 +209,11 @@ class _Nursery:
     def __init__(self) -> None:
         self._task: Callable[[], Coroutine[Any, Any, None]] | None = None
 
-    async def __aenter__(self) -> _Nursery:
+    async def __aenter__(self) -> Self:
         return self
 
-    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, name: str) -> None:
-        """Take the session loop."""
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, **_: str) -> None:
+        """Take the session loop; its name is of no use here."""
         self._task = lambda: function(self, *args[1:])
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -23,8 +23,8 @@ from chronicle.errors import InvalidInput, Unavailable
 __all__ = ["available", "fuse_mounts_under", "is_mounted", "make_mountpoint", "unmount", "unmount_all_under"]
 
 _DEVICE: Final = "/dev/fuse"
-_MOUNTINFO: Final = "/proc/self/mountinfo"
-# linux/mount.h and umount2(2)
+_MOUNTINFO: Final = Path("/proc/self/mountinfo")
+# The numbers are those of linux/mount.h and of umount2(2).
 _MS_NOSUID: Final = 2
 _MS_NODEV: Final = 4
 _MNT_FORCE: Final = 1
@@ -40,7 +40,7 @@ def available() -> str | None:
     if not sys.platform.startswith("linux"):
         return f"FUSE workspaces need Linux. {_DIR_HINT}"
     if importlib.util.find_spec("pyfuse3") is None:
-        return f"pyfuse3 is not installed: pip install 'podium[fuse]' (needs libfuse3-dev, pkg-config and gcc). {_DIR_HINT}"
+        return f"pyfuse3 is not there: pip install 'podium[fuse]' (needs libfuse3-dev, pkg-config, gcc). {_DIR_HINT}"
     try:
         device = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def available() -> str | None:
     helper = shutil.which("fusermount3")
     if helper is None:
         return f"fusermount3 is not installed: apt-get install fuse3. {_DIR_HINT}"
-    if not os.stat(helper).st_mode & stat.S_ISUID:
+    if not Path(helper).stat().st_mode & stat.S_ISUID:
         return f"{helper} is not setuid root, so that only root can mount: chmod u+s {helper}. {_DIR_HINT}"
     return None
 
@@ -68,9 +68,7 @@ def _probe(device: int) -> str | None:
         code = _libc().mount(b"chronicle-probe", os.fsencode(directory), b"fuse", flags, options.encode())
         if code != 0:
             reason = os.strerror(ctypes.get_errno())
-            return (
-                f"mounting is not permitted here ({reason}): the container needs the capability SYS_ADMIN. {_DIR_HINT}"
-            )
+            return f"mounting is refused here ({reason}): the container needs the capability SYS_ADMIN. {_DIR_HINT}"
         _umount2(directory)
     return None
 
@@ -144,7 +142,7 @@ def unmount_all_under(directory: Path) -> list[Path]:
 def _mounts() -> list[tuple[str, str]]:
     """Return (mountpoint, file system type) of each mount, in the order they were mounted."""
     found = []
-    with open(_MOUNTINFO, "rb") as mountinfo:
+    with _MOUNTINFO.open("rb") as mountinfo:
         for line in mountinfo:
             before, _, after = line.partition(b" - ")
             # Blanks and backslashes in a path are written as three octal digits: proc(5).

@@ -186,13 +186,15 @@ class _Server:
         )
         try:
             self._session.run()
-        except Exception:  # logged by the session; the zygote mounts again
+        except Exception:  # noqa: BLE001 - logged by the session; the zygote mounts again
             self._exit = Exit.FAILED
         if self._cut:
             self._drop_caches()
         self._session.close()
-        with suppress(Exception):
+        try:
             self._engine.close()
+        except Exception:
+            log.exception("closing the layer failed: %s", self._mountpoint)
         if self._orphaned:
             unmount(self._mountpoint)
         return self._exit
@@ -220,7 +222,7 @@ class _Server:
             return answer_error(InvalidInput(f"a mount server has no operation {message.get('op')!r}"))
         try:
             return answer_ok(command(message))
-        except Exception as error:  # the host must get an answer, and the mount goes on
+        except Exception as error:
             if not isinstance(error, ChronicleError):
                 log.exception("%s failed: %s", message["op"], self._mountpoint)
             return answer_error(error)

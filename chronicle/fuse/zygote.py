@@ -1,463 +1,33 @@
-"""The zygote: a warm process from which mount servers are forked, and which owns every mount of a node.
+"""The zygote: a warm process from which a node's mount servers are forked.
 
 Starting a mount server afresh takes 170 ms and 18 MB, most of it imports; forking one from a process that has imported
 everything takes a few milliseconds and shares its memory. The zygote is started by exec, in a session of its own, with
-one thread, so that a fork is always safe and no user code or Ray is ever in it.
-
-It is also the supervisor, and the only one that unmounts while it lives:
-
-    mount ──► STARTING ──up──► UP ──unmount / owner gone / replaced──► ENDING ──exit──► (unmounted, forgotten)
-                  │              └──exit: rolled back, failed, killed──► unmount, STARTING again, same layer
-                  └──failed──► (unmounted, forgotten, the caller is told why)
-
-A server that dies again and again is given up after `_RESTARTS` in `_RESTART_WINDOW_S` seconds; its mountpoint then is
-an empty directory, and its host's next call fails.
-
-Who goes with whom: the zygote ends when its owner does (a process id, watched by pidfd), on SIGTERM and on ``shutdown``;
-a mount ends with the process that asked for it, unless that was not wanted; a server ends, unmounting, when the zygote
-does. What a kill of everything at once leaves mounted is unmounted when the next zygote starts.
-
-Nothing here waits for anything but the poll: one server that hangs never keeps the others from being mounted.
+one thread, so that a fork is always safe and no user code or Ray is ever in it. What it does is in
+`chronicle.fuse.supervisor`; here is how it is started and ended, for which pyfuse3 is not imported.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import gc
 import logging
 import os
 import select
-import signal
-import socket
 import subprocess
 import sys
-import time
-from collections import deque
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
-from chronicle.fuse import control, mounts
-from chronicle.fuse.control import Caller, Peer, answer_error, answer_ok
+from chronicle.errors import ChronicleError, Conflict, Unavailable
+from chronicle.fuse.control import Caller
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+__all__ = ["is_running", "main", "shut_down", "start"]
 
-    from chronicle.fuse.server import MountRequest, Served
-
-__all__ = ["Zygote", "is_running", "main", "shut_down", "start"]
-
-log = logging.getLogger(__name__)
-
-_RESTARTS: Final = 5
-_RESTART_WINDOW_S: Final = 30.0
-_CLOSE_DEADLINE_S: Final = 5.0
-"""For a server to close its layer in order; then it is killed. Killing loses nothing that was acknowledged."""
 _START_DEADLINE_S: Final = 30.0
 """For the imports, on a busy machine; usually half a second."""
 _CALL_DEADLINE_S: Final = 10.0
-
-
-class _State(Enum):
-    STARTING = "starting"
-    UP = "up"
-    ENDING = "ending"
-
-
-@dataclass(slots=True)
-class _Mount:
-    """One mount and the server that serves it at the moment."""
-
-    request: MountRequest
-    listener: socket.socket
-    socket_path: Path
-    state: _State = _State.STARTING
-    pid: int = 0
-    pidfd: int = -1
-    channel: Peer | None = None
-    base: list[str] | None = None
-    recovered: list[str] | None = None
-    restarts: deque[float] = field(default_factory=deque)
-    """When it was mounted again after a crash, monotonic seconds."""
-    owner_pidfd: int = -1
-    waiting: list[Peer] = field(default_factory=list)
-    """Who gets an answer when it is up."""
-    leaving: list[Peer] = field(default_factory=list)
-    """Who gets an answer when it is gone."""
-    then: Callable[[], None] | None = None
-    """What to do when it is gone: mount what replaces it."""
-    kill_at: float | None = None
-
-
-class Zygote:
-    """The supervisor's loop.
-
-    Args:
-        socket_path: where it listens; mounts' control sockets are made beside it.
-        mounts_dir: where this node's mountpoints are; stale mounts below it are removed at the start.
-        opener: opens the layer of a mount, in the forked server.
-        owner_pid: the process to end with; ``None`` to run until told to end.
-
-    Raises:
-        Conflict: another zygote runs on this socket.
-    """
-
-    def __init__(
-        self,
-        socket_path: Path,
-        mounts_dir: Path,
-        opener: Callable[[MountRequest], Served],
-        owner_pid: int | None = None,
-    ) -> None:
-        self._directory = socket_path.parent
-        self._socket_path = socket_path
-        self._opener = opener
-        self._lock = os.open(
-            socket_path.with_name(socket_path.name + ".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600
-        )
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._lock)
-            raise Conflict(f"a zygote runs at {socket_path} already") from error
-        for mountpoint in mounts.unmount_all_under(mounts_dir):
-            log.warning("removed a stale mount: %s", mountpoint)
-        for path in self._directory.glob(f"{socket_path.name}.*.ctl"):
-            path.unlink()
-        self._poll = select.poll()
-        self._callbacks: dict[int, Callable[[], None]] = {}
-        self._mounts: dict[str, _Mount] = {}
-        self._peers: dict[int, Peer] = {}
-        self._serial = 0
-        self._ending = False
-        self._owner_pidfd = -1
-        self._leaving: list[Peer] = []
-        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._watch(self._wake, self._end)
-        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, lambda *_: None)  # the wake-up descriptor is what ends the loop
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of a terminal is for its foreground job
-        if owner_pid is not None:
-            try:
-                self._owner_pidfd = os.pidfd_open(owner_pid)
-                self._watch(self._owner_pidfd, self._end)
-            except ProcessLookupError:
-                self._end()
-        self._listener = control.listen(socket_path)
-        self._watch(self._listener.fileno(), self._accept)
-
-    def run(self) -> None:
-        """Serve until told to end, or the owner is gone; then close every mount and return."""
-        while not self._ending or self._mounts:
-            for fd, _ in self._poll.poll(self._timeout_ms()):
-                callback = self._callbacks.get(fd)
-                if callback is not None:  # else forgotten by a callback of this round
-                    callback()
-            self._kill_overdue()
-        self._socket_path.unlink(missing_ok=True)
-        for peer in self._leaving:
-            peer.send(answer_ok())
-
-    # The loop
-
-    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
-        self._callbacks[fd] = callback
-        self._poll.register(fd, select.POLLIN)
-
-    def _unwatch(self, fd: int) -> None:
-        if self._callbacks.pop(fd, None) is not None:
-            self._poll.unregister(fd)
-
-    def _timeout_ms(self) -> int | None:
-        due = [mount.kill_at for mount in self._mounts.values() if mount.kill_at is not None]
-        return None if not due else max(0, round((min(due) - time.monotonic()) * 1000) + 1)
-
-    def _kill_overdue(self) -> None:
-        now = time.monotonic()
-        for mount in self._mounts.values():
-            if mount.kill_at is not None and mount.kill_at <= now:
-                mount.kill_at = None
-                log.warning("killed a mount server that did not end: %s", mount.request.mountpoint)
-                signal.pidfd_send_signal(mount.pidfd, signal.SIGKILL)
-
-    def _end(self) -> None:
-        """Close every mount, and leave the loop when the last is gone."""
-        self._unwatch(self._wake)
-        self._unwatch(self._owner_pidfd)
-        self._ending = True
-        for mount in list(self._mounts.values()):
-            self._close(mount)
-
-    # Callers
-
-    def _accept(self) -> None:
-        with suppress(BlockingIOError):
-            connection, _ = self._listener.accept()
-            peer = Peer(connection)
-            self._peers[peer.fileno()] = peer
-            self._watch(peer.fileno(), lambda: self._hear(peer))
-
-    def _hear(self, peer: Peer) -> None:
-        messages, is_open = peer.receive()
-        for message in messages:
-            try:
-                self._carry_out(message, peer)
-            except Exception as error:  # the caller must get an answer, and the others their mounts
-                if not isinstance(error, ChronicleError):
-                    log.exception("%s failed", message.get("op"))
-                peer.send(answer_error(error))
-        if not is_open:
-            self._unwatch(peer.fileno())
-            del self._peers[peer.fileno()]
-            for mount in self._mounts.values():
-                mount.waiting = [other for other in mount.waiting if other is not peer]
-                mount.leaving = [other for other in mount.leaving if other is not peer]
-            self._leaving = [other for other in self._leaving if other is not peer]
-            peer.close()
-
-    def _carry_out(self, message: dict[str, Any], peer: Peer) -> None:
-        op = message.get("op")
-        if op == "mount":
-            self._mount(message, peer)
-        elif op == "unmount":
-            mount = self._mounts.get(message["mountpoint"])
-            if mount is None:
-                raise NotFound(f"this zygote has nothing mounted at {message['mountpoint']}")
-            mount.leaving.append(peer)
-            self._close(mount)
-        elif op == "list":
-            peer.send(answer_ok([self._describe(mount) for mount in self._mounts.values()]))
-        elif op == "ping":
-            peer.send(answer_ok({"pid": os.getpid()}))
-        elif op == "shutdown":
-            self._leaving.append(peer)
-            self._end()
-        else:
-            raise InvalidInput(f"a zygote has no operation {op!r}")
-
-    @staticmethod
-    def _describe(mount: _Mount) -> dict[str, object]:
-        spec = mount.request.spec
-        return {
-            "mountpoint": os.fspath(mount.request.mountpoint),
-            "workspace_id": spec.workspace_id,
-            "epoch": spec.epoch,
-            "state": mount.state.value,
-            "pid": mount.pid,
-            "restarts": len(mount.restarts),
-        }
-
-    # Mounts
-
-    def _mount(self, message: dict[str, Any], peer: Peer) -> None:
-        from chronicle.fuse.server import MountRequest
-
-        if self._ending:
-            raise Unavailable("this zygote is ending")
-        request = MountRequest(
-            spec=control.spec_from_wire(message["spec"]),
-            blobs_url=message["blobs_url"],
-            mountpoint=Path(message["mountpoint"]),
-        )
-        spec = request.spec
-        older = [
-            mount
-            for mount in self._mounts.values()
-            if mount.request.mountpoint == request.mountpoint
-            or (mount.request.spec.layers, mount.request.spec.workspace_id) == (spec.layers, spec.workspace_id)
-        ]
-        for mount in older:
-            ours = mount.request.spec
-            if ours.workspace_id == spec.workspace_id and ours.epoch > spec.epoch:
-                raise StaleEpoch(spec.epoch, ours.epoch)
-        if older:
-            # One layer has one server, and one path one mount: the newcomer waits until the older one is cut off. Then
-            # it looks again, as another newcomer may have come first.
-            older[0].then = lambda: self._try_mount(message, peer)
-            self._cut_off(older[0])
-            return
-        if mounts.is_mounted(request.mountpoint):
-            raise InvalidInput(f"something is mounted at {request.mountpoint} already; unmount it or name another path")
-        mounts.make_mountpoint(request.mountpoint)
-        self._serial += 1
-        socket_path = self._directory / f"{self._socket_path.name}.{self._serial}.ctl"
-        mount = _Mount(request, control.listen(socket_path), socket_path, waiting=[peer])
-        if message["with_caller"]:
-            try:
-                mount.owner_pidfd = os.pidfd_open(peer.pid())
-            except ProcessLookupError:
-                mount.listener.close()
-                raise Unavailable("the process that wants this mount is gone") from None
-            self._watch(mount.owner_pidfd, lambda: self._let_go(mount))
-        self._mounts[os.fspath(request.mountpoint)] = mount
-        self._fork(mount)
-
-    def _try_mount(self, message: dict[str, Any], peer: Peer) -> None:
-        """Mount what had to wait for its predecessor's end."""
-        if peer.fileno() not in self._peers:
-            return
-        try:
-            self._mount(message, peer)
-        except Exception as error:  # as in `_hear`: an answer in any case
-            peer.send(answer_error(error))
-
-    def _fork(self, mount: _Mount) -> None:
-        """Fork a server for a mount. In the child this never returns."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        mount.state = _State.STARTING
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                ours.close()
-                code = self._serve(mount, theirs)
-            except BaseException:
-                log.exception("mount server failed: %s", mount.request.mountpoint)
-            finally:
-                logging.shutdown()
-                os._exit(code)
-        theirs.close()
-        channel = Peer(ours)
-        mount.pid = pid
-        mount.pidfd = os.pidfd_open(pid)
-        mount.channel = channel
-        self._watch(mount.pidfd, lambda: self._reap(mount))
-        self._watch(channel.fileno(), lambda: self._hear_server(mount, channel))
-
-    def _serve(self, mount: _Mount, channel: socket.socket) -> int:
-        """Be a mount server."""
-        from chronicle.fuse.server import serve
-
-        # A descriptor kept here would keep a sibling from seeing that the zygote is gone, or a caller from being let
-        # go. They are closed one by one and by their owners, as a socket object closes its number when collected.
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the zygote gets it too, and ends its servers in order
-        for fd in (self._wake, self._woken, self._lock):
-            os.close(fd)
-        self._listener.close()
-        for peer in self._peers.values():
-            peer.close()
-        for other in self._mounts.values():
-            if other is not mount:
-                other.listener.close()
-            if other.channel is not None:
-                other.channel.close()
-            for fd in (other.pidfd, other.owner_pidfd):
-                if fd >= 0:
-                    os.close(fd)
-        return int(serve(mount.request, self._opener, mount.listener, channel))
-
-    def _hear_server(self, mount: _Mount, channel: Peer) -> None:
-        messages, is_open = channel.receive()
-        for message in messages:
-            if "up" in message:
-                mount.base = message["up"]["base"]
-                if mount.recovered is None:
-                    mount.recovered = message["up"]["recovered"]
-                if mount.state is _State.STARTING:
-                    mount.state = _State.UP
-                for peer in mount.waiting:
-                    peer.send(answer_ok(self._opened(mount)))
-                mount.waiting = []
-            elif "state" in message:
-                base, turn = control.ref_from_wire(message["state"]["base"]), message["state"]["turn"]
-                spec = mount.request.spec
-                mount.request = replace(
-                    mount.request, spec=replace(spec, base=base, turn=spec.turn if turn is None else turn)
-                )
-            elif "failed" in message:
-                for peer in mount.waiting:
-                    peer.send({"error": message["failed"]})
-                mount.waiting = []
-        if not is_open:
-            self._unwatch(channel.fileno())
-
-    @staticmethod
-    def _opened(mount: _Mount) -> dict[str, object]:
-        return {"control": os.fspath(mount.socket_path), "base": mount.base, "recovered": mount.recovered}
-
-    def _let_go(self, mount: _Mount) -> None:
-        """Close a mount whose owner is gone."""
-        self._unwatch(mount.owner_pidfd)
-        self._close(mount)
-
-    def _close(self, mount: _Mount) -> None:
-        """Let a server close its layer and end; kill it if it does not."""
-        if mount.state is _State.STARTING:
-            # It listens to nobody yet, and has acknowledged nothing.
-            mount.state = _State.ENDING
-            signal.pidfd_send_signal(mount.pidfd, signal.SIGKILL)
-        elif mount.state is _State.UP:
-            mount.state = _State.ENDING
-            mount.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
-            if mount.channel is not None:
-                self._unwatch(mount.channel.fileno())
-                mount.channel.close()
-                mount.channel = None
-
-    def _cut_off(self, mount: _Mount) -> None:
-        """End a server whose layer someone else takes over: who still uses the mount gets errors from now on."""
-        if mount.state is _State.UP and mount.channel is not None and mount.channel.send({"cut": True}):
-            mount.state = _State.ENDING
-            mount.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
-        else:
-            self._close(mount)
-
-    def _reap(self, mount: _Mount) -> None:
-        """Unmount what a server left, and mount again or forget it."""
-        from chronicle.fuse.server import Exit
-
-        if mount.channel is not None:
-            self._hear_server(mount, mount.channel)  # its last words
-            self._unwatch(mount.channel.fileno())
-            mount.channel.close()
-            mount.channel = None
-        _, status = os.waitpid(mount.pid, 0)
-        self._unwatch(mount.pidfd)
-        os.close(mount.pidfd)
-        mount.pidfd = -1
-        mount.kill_at = None
-        code = os.waitstatus_to_exitcode(status)
-        try:
-            mounts.unmount(mount.request.mountpoint)
-        except ChronicleError:
-            log.exception("unmounting failed: %s", mount.request.mountpoint)
-        if mount.state is _State.ENDING or code in (Exit.CLOSED, Exit.REFUSED):
-            self._forget(mount)
-        elif code == Exit.ROLLED_BACK:
-            self._fork(mount)
-        elif self._may_restart(mount):
-            log.warning("mounting again: %s (exit code %d)", mount.request.mountpoint, code)
-            self._fork(mount)
-        else:
-            log.error("gave up a mount: %s (exit code %d)", mount.request.mountpoint, code)
-            self._forget(mount)
-
-    @staticmethod
-    def _may_restart(mount: _Mount) -> bool:
-        now = time.monotonic()
-        while mount.restarts and mount.restarts[0] < now - _RESTART_WINDOW_S:
-            mount.restarts.popleft()
-        mount.restarts.append(now)
-        return len(mount.restarts) <= _RESTARTS
-
-    def _forget(self, mount: _Mount) -> None:
-        del self._mounts[os.fspath(mount.request.mountpoint)]
-        if mount.owner_pidfd >= 0:
-            self._unwatch(mount.owner_pidfd)
-            os.close(mount.owner_pidfd)
-        mount.listener.close()
-        mount.socket_path.unlink(missing_ok=True)
-        for peer in mount.waiting:
-            peer.send(answer_error(Unavailable(f"the mount at {mount.request.mountpoint} ended before it was up")))
-        for peer in mount.leaving:
-            peer.send(answer_ok())
-        if mount.then is not None:
-            mount.then()
+_END_DEADLINE_S: Final = 20.0
+"""Longer than the supervisor waits for a server before it kills it."""
 
 
 def start(socket_path: Path, mounts_dir: Path, log_path: Path, owner_pid: int | None = None) -> int:
@@ -483,7 +53,7 @@ def start(socket_path: Path, mounts_dir: Path, log_path: Path, owner_pid: int | 
         command += ["--owner", str(owner_pid)]
     ready, told = os.pipe2(os.O_CLOEXEC)
     try:
-        with open(log_path, "ab") as log_file:
+        with log_path.open("ab") as log_file:
             process = subprocess.Popen(
                 [*command, "--ready", str(told)],
                 stdin=subprocess.DEVNULL,
@@ -537,7 +107,7 @@ def shut_down(socket_path: Path) -> None:
     except (Unavailable, OSError):
         return
     try:
-        caller.call("shutdown", _CALL_DEADLINE_S + _CLOSE_DEADLINE_S)
+        caller.call("shutdown", _END_DEADLINE_S)
     except ConnectionError:
         return
     except TimeoutError as error:
@@ -555,7 +125,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--ready", type=int, help="a descriptor that is written to when the socket is there")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s %(message)s")
-    from chronicle.fuse.opening import open_served
+    from chronicle.fuse.opening import open_served  # noqa: PLC0415 - only the zygote itself needs the servers' code
+    from chronicle.fuse.supervisor import Zygote  # noqa: PLC0415 - the same
 
     try:
         zygote = Zygote(options.socket, options.mounts, open_served, options.owner)

@@ -1,3 +1,4 @@
+# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH115, PTH208, PTH211 - paths are bytes here
 """A minimal pyfuse3 file system that mirrors a directory: the peer that Chronicle's mount is measured against.
 
 It runs on the same driver and does nothing that a mirror need not do: no history, no hashing, no log. What Chronicle
@@ -6,7 +7,6 @@ costs above it is the price of versioning; what it costs above the native file s
     python -m tests.benchmarks.loopback SOURCE MOUNTPOINT      serves until it is unmounted or gets SIGTERM
 """
 
-# ruff: noqa: PTH - paths are bytes, as the kernel gives them
 from __future__ import annotations
 
 import errno
@@ -47,6 +47,10 @@ class Loopback(pyfuse3.Operations):
         self._linked: dict[int, list[bytes]] = {}
         self._next = pyfuse3.ROOT_INODE + 1
         self._listings: dict[int, list[tuple[bytes, bytes]]] = {}
+
+    def known_inodes(self) -> list[int]:
+        """The inodes that the kernel may have pages of."""
+        return list(self._paths)
 
     def _entry(self, path: bytes, status: os.stat_result, *, known: bool = False) -> EntryAttributes:
         inode = self._inodes.get(path)

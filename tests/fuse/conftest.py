@@ -1,0 +1,106 @@
+"""A zygote for each test that wants one, ended by process id, whatever the test did to it."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.errors import Unavailable
+from chronicle.fuse import mounts
+from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.zygote import is_running
+from chronicle.workspace.port import LayerSpec, Opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEADLINE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node's directories and its running zygote."""
+
+    directory: Path
+    process: subprocess.Popen[bytes]
+    opened: list[Opened] = field(default_factory=list)
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "run" / "zygote.sock"
+
+    @property
+    def layers(self) -> Path:
+        return self.directory / "layers"
+
+    @property
+    def mounts(self) -> Path:
+        return self.directory / "mounts"
+
+    def spec(self, name: str = "w", *, epoch: int = 1, turn: int = 1) -> LayerSpec:
+        return LayerSpec(workspace_id=name, layers=self.layers, base=None, epoch=epoch, turn=turn)
+
+    def open(self, name: str = "w", *, epoch: int = 1, at: str | None = None, with_caller: bool = True) -> Opened:
+        spec, mountpoint = self.spec(name, epoch=epoch), self.mounts / (at or name)
+        opened = open_fuse_workspace(self.socket, spec, "memory://", mountpoint, with_caller=with_caller)
+        self.opened.append(opened)
+        return opened
+
+    def workspace(self, name: str = "w", *, epoch: int = 1, at: str | None = None) -> FuseWorkspace:
+        workspace = self.open(name, epoch=epoch, at=at).workspace
+        assert isinstance(workspace, FuseWorkspace)
+        return workspace
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process that need not be our child has ended."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([pidfd], [], [], DEADLINE_S)[0], f"process {pid} goes on"
+    finally:
+        os.close(pidfd)
+
+
+@contextmanager
+def running_mirror(directory: Path, owner: int | None = None) -> Iterator[Node]:
+    """Start `tests.fuse.mirror` and end it and what it mounted."""
+    for name in ("run", "layers", "mounts"):
+        (directory / name).mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "tests.fuse.mirror", "--socket", str(directory / "run" / "zygote.sock")]
+    command += ["--mounts", str(directory / "mounts")]
+    if owner is not None:
+        command += ["--owner", str(owner)]
+    with (
+        (directory / "log").open("ab") as log,
+        subprocess.Popen(command, stderr=log, start_new_session=True) as process,
+    ):
+        node = Node(directory, process)
+        try:
+            while is_running(node.socket) is None:
+                assert process.poll() is None, (directory / "log").read_text()
+            yield node
+        finally:
+            for opened in node.opened:
+                with suppress(Unavailable):  # the test ended its zygote
+                    opened.workspace.close()
+            process.terminate()
+            process.wait(DEADLINE_S)
+            print((directory / "log").read_text())
+            mounts.unmount_all_under(directory)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with running_mirror(tmp_path) as running:
+        yield running

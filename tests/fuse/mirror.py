@@ -1,0 +1,106 @@
+"""A zygote whose mounts mirror plain directories, and misbehave when asked to: the plumbing without the versioning.
+
+    python -m tests.fuse.mirror --socket PATH --mounts DIR [--owner PID]
+
+A file named ``raise`` makes reading it raise in the operation, ``hang`` makes it never return; a workspace named
+``refused`` cannot be opened, and one named ``broken`` ends as soon as it is mounted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from chronicle.errors import Corrupt, NotFound
+from chronicle.fuse.server import MountRequest, Served
+from chronicle.fuse.supervisor import Zygote
+from chronicle.ids import BlobId
+from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
+from tests.benchmarks.loopback import Loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EMPTY = TreeRef(BlobId("0" * 64), BlobId("0" * 64))
+VERSION = bytes(range(256)) * 10_000
+
+
+class MirrorEngine:
+    """Knows no versions: says back what it was told, and keeps count of it in a file."""
+
+    def __init__(self, spec: LayerSpec, directory: Path) -> None:
+        self.base = spec.base or EMPTY
+        self.turn = spec.turn
+        self._directory = directory
+
+    def begin_turn(self, turn: int) -> None:
+        self.turn = turn
+
+    def seal(self) -> TreeRef:
+        return TreeRef(BlobId(f"{self.turn:064x}"), BlobId("1" * 64))
+
+    def adopt(self, ref: TreeRef) -> None:
+        self.base = ref
+
+    def rollback(self) -> None:
+        for path in self._directory.iterdir():
+            path.unlink()
+
+    def history(self, path: str) -> Sequence[Iteration]:
+        if path == "missing":
+            raise NotFound("missing was never there")
+        if path == "bug":
+            raise ZeroDivisionError
+        return [Iteration(1, 2, 3, "h", "write", self.turn)]
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        if iteration != 1:
+            raise NotFound(f"{path} has no iteration {iteration}")
+        return io.BytesIO(VERSION)
+
+    def close(self) -> None:
+        self._directory.with_suffix(".closed").touch()
+
+
+class Misbehaving(Loopback):
+    """Raises and hangs on demand."""
+
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        name = Path(os.readlink(f"/proc/self/fd/{fh}")).name
+        if name == "raise":
+            raise ZeroDivisionError
+        if name == "hang":
+            time.sleep(3600)
+        return await super().read(fh, off, size)
+
+
+def open_mirror(request: MountRequest) -> Served:
+    if request.spec.workspace_id == "refused":
+        raise Corrupt("its log is damaged")
+    directory = request.spec.layers / request.spec.workspace_id
+    directory.mkdir(parents=True, exist_ok=True)
+    operations = Misbehaving(directory)
+    engine = MirrorEngine(request.spec, directory)
+    if request.spec.workspace_id == "broken":
+        (directory / "tries").open("ab").write(b".")
+        os.abort()
+    return Served(engine, operations, request.spec.base, operations.known_inodes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--mounts", type=Path, required=True)
+    parser.add_argument("--owner", type=int)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO)
+    Zygote(options.socket, options.mounts, open_mirror, options.owner).run()
+
+
+if __name__ == "__main__":
+    main()

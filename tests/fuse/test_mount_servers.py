@@ -1,0 +1,384 @@
+"""The zygote, the mount servers and their clients, over mounts that mirror plain directories."""
+
+from __future__ import annotations
+
+import errno
+import io
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StaleEpoch, Unavailable
+from chronicle.fuse import available, mounts, zygote
+from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.fuse.supervisor import Zygote
+from chronicle.ids import BlobId
+from chronicle.workspace.port import Iteration, TreeRef
+from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, wait_for_end
+from tests.fuse.mirror import VERSION, open_mirror
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def pid_of(node: Node, name: str = "w") -> int:
+    (pid,) = [mount["pid"] for mount in list_mounts(node.socket) if mount["workspace_id"] == name]
+    assert isinstance(pid, int)
+    return pid
+
+
+@contextmanager
+def old_handle(path: Path) -> Iterator[int]:
+    """Hold a file open while its mount goes away: then closing it fails too, which is no part of the test."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        yield fd
+    finally:
+        with suppress(OSError):
+            os.close(fd)
+
+
+def test_fuse_is_available_where_these_tests_run() -> None:
+    assert available() is None
+
+
+def test_files_of_a_mount_are_there_at_once_and_go_with_it(node: Node) -> None:
+    workspace = node.workspace()
+    assert mounts.is_mounted(workspace.root)
+    (workspace.root / "a").write_text("text")
+    assert (workspace.root / "a").read_text() == "text"
+    assert (node.layers / "w" / "a").read_text() == "text"
+    workspace.close()
+    workspace.close()
+    assert not mounts.is_mounted(workspace.root)
+    assert list(workspace.root.iterdir()) == []
+    assert (node.layers / "w.closed").exists(), "the layer was closed in order"
+    assert list_mounts(node.socket) == []
+
+
+def test_the_port_is_spoken_over_the_socket(node: Node) -> None:
+    workspace = node.workspace()
+    workspace.begin_turn(7)
+    sealed = workspace.seal()
+    assert sealed == TreeRef(BlobId(f"{7:064x}"), BlobId("1" * 64))
+    assert workspace.base != sealed
+    workspace.adopt(sealed)
+    assert workspace.base == sealed
+    assert workspace.history("x") == [Iteration(1, 2, 3, "h", "write", 7)]
+    with workspace.at("x", 1) as version:
+        assert version.read() == VERSION
+        assert version.seek(-10, io.SEEK_END) == len(VERSION) - 10
+        assert version.read() == VERSION[-10:]
+    with pytest.raises(NotFound, match="no iteration 2"):
+        workspace.at("x", 2)
+    with pytest.raises(NotFound, match="never there"):
+        workspace.history("missing")
+
+
+def test_names_that_are_not_utf8_cross_the_socket(node: Node) -> None:
+    assert node.workspace().history(os.fsdecode(b"\xff\xfe"))
+
+
+def test_a_bug_in_a_command_is_an_error_there_and_the_mount_goes_on(node: Node) -> None:
+    workspace = node.workspace()
+    with pytest.raises(Unavailable, match="ZeroDivisionError"):
+        workspace.history("bug")
+    (workspace.root / "a").write_text("still here")
+
+
+def test_calls_from_several_threads_wait_for_each_other(node: Node) -> None:
+    workspace = node.workspace()
+    failures: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            for _ in range(50):
+                assert workspace.history("x")
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert not failures
+
+
+def test_a_killed_server_is_replaced_and_calls_go_on(node: Node) -> None:
+    workspace = node.workspace()
+    workspace.begin_turn(4)
+    workspace.adopt(workspace.seal())
+    (workspace.root / "a").write_text("kept")
+    with old_handle(workspace.root / "a") as old:
+        first = pid_of(node)
+        os.kill(first, signal.SIGKILL)
+        assert workspace.history("x")[0].turn == 4, "the new server knows the turn"
+        assert pid_of(node) != first
+        assert (workspace.root / "a").read_text() == "kept"
+        with pytest.raises(OSError, match="not connected"):
+            os.pwrite(old, b"lost?", 0)
+
+
+def test_a_server_that_dies_at_once_again_and_again_is_given_up(node: Node) -> None:
+    with pytest.raises(Unavailable, match="ended before it was up"):
+        node.open("broken")
+    assert (node.layers / "broken" / "tries").stat().st_size == 6
+    assert list_mounts(node.socket) == []
+    assert not mounts.is_mounted(node.mounts / "broken")
+
+
+def test_a_layer_that_cannot_be_opened_says_why(node: Node) -> None:
+    with pytest.raises(Corrupt, match="its log is damaged"):
+        node.open("refused")
+    assert list_mounts(node.socket) == []
+
+
+def test_rollback_cuts_off_handles_mappings_and_cached_pages(node: Node) -> None:
+    workspace = node.workspace()
+    path = workspace.root / "a"
+    path.write_bytes(b"x" * 8192)
+    with old_handle(path) as old:
+        assert os.pread(old, 10_000, 0) == b"x" * 8192  # in the page cache from now on
+        workspace.rollback()
+        for attempt in (lambda: os.pread(old, 10, 0), lambda: os.pwrite(old, b"y", 0), lambda: os.fsync(old)):
+            with pytest.raises(OSError, match=r"not connected|Input/output|[Ss]tale|aborted") as caught:
+                attempt()
+            assert caught.value.errno in {errno.ENOTCONN, errno.EIO, errno.ESTALE, errno.ECONNABORTED}
+    assert list(workspace.root.iterdir()) == []
+    workspace.begin_turn(2)
+
+
+def test_a_mapping_of_a_rolled_back_mount_faults(node: Node) -> None:
+    """In a child of its own: the fault is a SIGBUS."""
+    workspace = node.workspace()
+    (workspace.root / "a").write_bytes(b"x" * mmap.PAGESIZE)
+    code = (
+        "import mmap, sys\n"
+        "file = open(sys.argv[1], 'r+b')\n"
+        "mapping = mmap.mmap(file.fileno(), 0)\n"
+        "assert mapping[0] == ord('x')\n"
+        "print('mapped', flush=True)\n"
+        "sys.stdin.read(1)\n"
+        "mapping[0]\n"
+    )
+    command = [sys.executable, "-c", code, str(workspace.root / "a")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"mapped\n"
+        workspace.rollback()
+        child.stdin.write(b"\n")
+        child.stdin.close()
+        assert child.wait(DEADLINE_S) == -signal.SIGBUS
+
+
+def test_an_operation_that_raises_fails_its_caller_and_the_mount_comes_back(node: Node) -> None:
+    workspace = node.workspace()
+    (workspace.root / "raise").write_text("x")
+    (workspace.root / "a").write_text("kept")
+    first = pid_of(node)
+    reader = subprocess.run(
+        ["cat", str(workspace.root / "raise")], capture_output=True, timeout=DEADLINE_S, check=False
+    )
+    # `cat` found the pages that its predecessor's write left in the cache, or asked the server; drop them and ask.
+    if reader.returncode == 0:
+        with (workspace.root / "raise").open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            with pytest.raises(OSError):
+                os.pread(file.fileno(), 10, 0)
+    workspace.begin_turn(2)
+    assert pid_of(node) != first
+    assert (workspace.root / "a").read_text() == "kept"
+
+
+def test_a_hanging_server_is_killed_when_it_is_to_go(node: Node) -> None:
+    workspace = node.workspace()
+    (node.layers / "w" / "hang").write_text("x")
+    with subprocess.Popen(["cat", str(workspace.root / "hang")], stderr=subprocess.DEVNULL) as reader:
+        other = node.workspace("other")
+        (other.root / "a").write_text("not hindered")
+        unmount_workspace(node.socket, workspace.root)
+        assert reader.wait(DEADLINE_S) != 0
+    assert not mounts.is_mounted(workspace.root)
+
+
+def test_a_newer_epoch_takes_over_and_an_older_one_is_refused(node: Node) -> None:
+    old = node.workspace(epoch=1)
+    (old.root / "a").write_text("x")
+    with old_handle(old.root / "a") as handle:
+        new = node.workspace(epoch=2, at="elsewhere")
+        with pytest.raises(OSError, match=r"not connected|aborted"):
+            os.pread(handle, 1, 0)
+    assert not mounts.is_mounted(old.root)
+    with pytest.raises(Unavailable):
+        old.begin_turn(2)
+    with pytest.raises(StaleEpoch) as caught:
+        node.open(epoch=1)
+    assert (caught.value.epoch, caught.value.current) == (1, 2)
+    assert (new.root / "a").read_text() == "x"
+
+
+def test_two_takeovers_at_once_leave_one_mount(node: Node) -> None:
+    node.open(epoch=1)
+    outcomes: list[object] = []
+
+    def take_over(epoch: int) -> None:
+        try:
+            outcomes.append(node.open(epoch=epoch))
+        except (StaleEpoch, Unavailable) as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=take_over, args=(epoch,)) for epoch in range(2, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert len(outcomes) == 6
+    (mount,) = list_mounts(node.socket)
+    assert mount["epoch"] == 7
+    assert mounts.is_mounted(node.mounts / "w")
+
+
+def test_what_cannot_be_a_mountpoint_is_refused(node: Node) -> None:
+    taken = node.mounts / "taken"
+    taken.mkdir()
+    (taken / "file").touch()
+    with pytest.raises(InvalidInput, match="not empty"):
+        node.open(at="taken")
+    with pytest.raises(InvalidInput, match="cannot be a mountpoint"):
+        node.open(at="taken/file")
+    with pytest.raises(InvalidInput, match="mounted at /proc already"):
+        open_fuse_workspace(node.socket, node.spec(), "memory://", Path("/proc"))
+    with pytest.raises(NotFound, match="nothing mounted"):
+        unmount_workspace(node.socket, taken)
+
+
+def test_unmounted_from_outside_is_gone_everywhere(node: Node) -> None:
+    workspace = node.workspace()
+    pid = pid_of(node)
+    mounts.unmount(workspace.root)
+    wait_for_end(pid)
+    with pytest.raises(Unavailable):
+        workspace.begin_turn(2)
+    assert list_mounts(node.socket) == []
+
+
+def test_a_mount_ends_with_the_process_that_asked_for_it(node: Node) -> None:
+    code = (
+        "import os, sys, pathlib\n"
+        "from chronicle.fuse.client import open_fuse_workspace\n"
+        "from chronicle.workspace.port import LayerSpec\n"
+        "directory = pathlib.Path(sys.argv[1])\n"
+        "for name, bound in (('bound', True), ('free', False)):\n"
+        "    spec = LayerSpec(name, directory / 'layers', None, 1, 1)\n"
+        "    socket = directory / 'run' / 'zygote.sock'\n"
+        "    opened = open_fuse_workspace(socket, spec, 'memory://', directory / 'mounts' / name, with_caller=bound)\n"
+        "    (opened.workspace.root / 'a').touch()\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(node.directory)], timeout=DEADLINE_S, check=False)
+    assert done.returncode == -signal.SIGKILL
+    while len(list_mounts(node.socket)) > 1:  # each question is a round of the zygote's loop
+        pass
+    assert [mount["workspace_id"] for mount in list_mounts(node.socket)] == ["free"]
+    assert not mounts.is_mounted(node.mounts / "bound")
+
+
+def test_servers_unmount_and_end_when_the_zygote_is_killed(node: Node) -> None:
+    for number in range(5):
+        node.open(f"w{number}")
+    pids = [mount["pid"] for mount in list_mounts(node.socket)]
+    assert len(mounts.fuse_mounts_under(node.mounts)) == 5
+    node.process.kill()
+    for pid in pids:
+        assert isinstance(pid, int)
+        wait_for_end(pid)
+    assert mounts.fuse_mounts_under(node.mounts) == []
+
+
+def test_a_kill_of_everything_at_once_is_cleaned_up_by_the_next_start(tmp_path: Path) -> None:
+    with running_mirror(tmp_path) as first:
+        for number in range(5):
+            workspace = first.workspace(f"w{number}")
+            (workspace.root / "a").write_text("kept")
+        pids = [mount["pid"] for mount in list_mounts(first.socket)]
+        os.killpg(first.process.pid, signal.SIGKILL)
+        for pid in pids:
+            assert isinstance(pid, int)
+            wait_for_end(pid)
+        first.process.wait(DEADLINE_S)
+        assert len(mounts.fuse_mounts_under(first.mounts)) == 5, "nobody was left to unmount"
+        with running_mirror(tmp_path) as second:
+            assert mounts.fuse_mounts_under(second.mounts) == []
+            assert (second.workspace("w3").root / "a").read_text() == "kept"
+
+
+def test_the_zygote_ends_with_its_owner(tmp_path: Path) -> None:
+    with (
+        subprocess.Popen(["sleep", "3600"]) as owner,
+        running_mirror(tmp_path, owner.pid) as node,
+    ):
+        node.open(with_caller=False)
+        owner.kill()
+        owner.wait()
+        node.process.wait(DEADLINE_S)
+        assert mounts.fuse_mounts_under(node.mounts) == []
+        assert zygote.is_running(node.socket) is None
+
+
+def test_fifty_at_once(node: Node) -> None:
+    opened: list[FuseWorkspace] = []
+    failures: list[BaseException] = []
+
+    def open_some(first: int) -> None:
+        try:
+            for number in range(first, first + 10):
+                workspace = node.workspace(f"w{number}")
+                (workspace.root / "a").write_text(str(number))
+                opened.append(workspace)
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=open_some, args=(first,)) for first in range(0, 50, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert not failures
+    assert len(list_mounts(node.socket)) == 50
+    for workspace in opened:
+        assert workspace.root.name == "w" + (workspace.root / "a").read_text()
+    zygote.shut_down(node.socket)
+    node.process.wait(DEADLINE_S)
+    assert mounts.fuse_mounts_under(node.mounts) == []
+    assert [path.name for path in node.socket.parent.iterdir()] == ["zygote.sock.lock"]
+
+
+def test_a_second_zygote_on_the_socket_is_refused(node: Node) -> None:
+    with pytest.raises(Conflict, match="runs at"):
+        Zygote(node.socket, node.mounts, open_mirror)
+    assert zygote.is_running(node.socket) == node.process.pid
+
+
+def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
+    assert zygote.is_running(tmp_path / "z.sock") is None
+    zygote.shut_down(tmp_path / "z.sock")
+    with pytest.raises(Unavailable, match="nobody answers"):
+        list_mounts(tmp_path / "none" / "z.sock")
+
+
+def test_a_deep_home_is_not_too_long_for_a_socket(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 80) / ("e" * 80)
+    deep.mkdir(parents=True)
+    with running_mirror(deep) as node:
+        workspace = node.workspace()
+        workspace.begin_turn(2)
