@@ -90,7 +90,9 @@ class Home:
                 f"{self.path} is not a podium home; run an agent first (podium run), or give the right --home"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise HomeError(f"{self._format_path} cannot be read ({error}); restore it or take another --home") from error
+            raise HomeError(
+                f"{self._format_path} cannot be read ({error}); restore it or take another --home"
+            ) from error
         if not isinstance(found, int) or found > _FORMAT:
             raise HomeTooNew(
                 f"the home {self.path} has format {found}, this podium reads up to {_FORMAT}: upgrade podium"

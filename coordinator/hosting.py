@@ -27,7 +27,6 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from podium.activation import Activation, Environment, WorkspaceRequest
-from podium.address import Address
 from podium.agent.loader import load_agent_class
 from podium.loop import ActivationLoop, Ending
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from chronicle.journal.records import Lease
     from coordinator.model import Code
+    from podium.address import Address
     from podium.agent.base import BaseAgent
     from podium.stream import Frame
 

@@ -54,5 +54,5 @@ def plan(fleet: Fleet, warm_reserve: int) -> list[Action]:
         lacking = waiting.get(code, 0) + warm_reserve - starting.get(code, 0) - len(ready)
         actions.extend(StartHost(code, stamp) for _ in range(lacking))
         surplus = len(ready) - warm_reserve
-        actions.extend(Retire(host_id) for host_id in ready[:max(0, surplus)])
+        actions.extend(Retire(host_id) for host_id in ready[: max(0, surplus)])
     return actions

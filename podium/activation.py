@@ -117,9 +117,7 @@ class Activation:
         environment: store, clock and the way to open a workspace.
     """
 
-    def __init__(
-        self, agent_class: type[BaseAgent], address: Address, lease: Lease, environment: Environment
-    ) -> None:
+    def __init__(self, agent_class: type[BaseAgent], address: Address, lease: Lease, environment: Environment) -> None:
         self._class = agent_class
         self._agent = agent_class()
         self._lease = lease
@@ -235,17 +233,33 @@ class Activation:
             NotFound: no such message.
         """
         with self.streams.subscribe(message_id) as subscription:
-            store = self._env.store
-            message = await self._ledger.read(lambda: store.message(message_id))
-            if message.status is not MessageStatus.PENDING:
-                yield await self._ledger.read(lambda: settled_frames(store, self._ledger.head, message))
+            frames = await self.settled(message_id)
+            if frames:
+                yield frames
                 return
             if self._over:
                 raise AgentAsleep(f"{self.address} is going to sleep")
             async for batch in subscription.batches():
                 yield batch
 
+    async def settled(self, message_id: MessageId) -> list[Frame]:
+        """Return how a message ended, as the journal has it; nothing while it waits.
+
+        Raises:
+            NotFound: no such message.
+        """
+        store = self._env.store
+        message = await self._ledger.read(lambda: store.message(message_id))
+        if message.status is MessageStatus.PENDING:
+            return []
+        return await self._ledger.read(lambda: settled_frames(store, self._ledger.head, message))
+
     # -- from outside, while it runs ------------------------------------------------------------------------------
+
+    @property
+    def lease(self) -> Lease:
+        """The lease it runs under."""
+        return self._lease
 
     @property
     def turn(self) -> int:
@@ -273,7 +287,7 @@ class Activation:
         return self._due_s
 
     def cancel(self, message_id: str) -> None:
-        """Take a message back: stop its turn if it runs, or drop it when its place comes; too late once it committed."""
+        """Take a message back: stop its turn if it runs, else drop it when its place comes. Too late once committed."""
         self._taken_back.add(message_id)
         if self._running == message_id:
             self._expire()
@@ -348,14 +362,12 @@ class Activation:
             raise _TryFailed(_describe(error)) from error
         if message is None and not patch and not drafts and tree == self._workspace.base:
             return answer, patch
-        snapshot = self._snapshot_if_due(turn, patch, tree)
+        snapshot = self._snapshot_if_due(turn, tree)
         result = TurnResult(
             turn, cause, message, drafts, self._entity_type, self._schema_version, patch, tree, snapshot
         )
         now_ms = self._env.clock.now_ms()
-        commit = turn_commit(
-            self._ledger.session, self._ledger.head, result, self._ledger.epoch, self._env.ids, now_ms
-        )
+        commit = turn_commit(self._ledger.session, self._ledger.head, result, self._ledger.epoch, self._env.ids, now_ms)
         await self._ledger.append(commit)
         self._schema_patch = []
         self._count_replay(len(commit.events[-1].payload or b""), snapshot)
@@ -363,9 +375,7 @@ class Activation:
             await asyncio.to_thread(self._workspace.adopt, tree)
         return answer, patch
 
-    async def _call(
-        self, call: Callable[[], Awaitable[Any]], limit_s: float, message: InboxMessage | None
-    ) -> Any:
+    async def _call(self, call: Callable[[], Awaitable[Any]], limit_s: float, message: InboxMessage | None) -> Any:
         """Await user code under its deadline, and turn whatever goes wrong in it into `_TryFailed`."""
         self._due_s = self._env.clock.monotonic_s() + limit_s
         try:
@@ -486,7 +496,7 @@ class Activation:
     async def _next_turn(self) -> None:
         await asyncio.to_thread(self._workspace.begin_turn, self.turn + 1)
 
-    def _snapshot_if_due(self, turn: int, patch: list[JsonObject], tree: TreeRef) -> bytes | None:
+    def _snapshot_if_due(self, turn: int, tree: TreeRef) -> bytes | None:
         limit_bytes = max(SNAPSHOT_BYTES, self._snapshot_bytes)
         if self._replayed_turns + 1 < SNAPSHOT_TURNS and self._replayed_bytes < limit_bytes:
             return None
@@ -518,7 +528,10 @@ def _discard(frame: Frame) -> None:
 
 def _describe(error: BaseException) -> ErrorInfo:
     text = str(error) or "no message"
-    return {"type": type(error).__name__, "message": text if len(text) <= MAX_ERROR_TEXT else text[:MAX_ERROR_TEXT] + "…"}
+    return {
+        "type": type(error).__name__,
+        "message": text if len(text) <= MAX_ERROR_TEXT else text[:MAX_ERROR_TEXT] + "…",
+    }
 
 
 def _cancelled_error() -> ErrorInfo:

@@ -16,7 +16,7 @@ from chronicle.errors import Conflict, StaleEpoch, Unavailable
 from podium.errors import Evicted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from typing import Protocol
 
     from chronicle.journal.records import Commit, Head, InboxMessage, Lease, Session
@@ -50,9 +50,7 @@ class Ledger:
         head: the branch's head when the lease was taken.
     """
 
-    def __init__(
-        self, store: JournalStore, committer: Committer, session: Session, lease: Lease, head: Head
-    ) -> None:
+    def __init__(self, store: JournalStore, committer: Committer, session: Session, lease: Lease, head: Head) -> None:
         self._store = store
         self._committer = committer
         self.session = session

@@ -118,9 +118,7 @@ class Replay:
         )
 
 
-def snapshot_body(
-    turn: int, entity_type: str, schema_version: int, state: JsonObject, tree: TreeRef | None
-) -> bytes:
+def snapshot_body(turn: int, entity_type: str, schema_version: int, state: JsonObject, tree: TreeRef | None) -> bytes:
     """Return what a snapshot keeps of an agent at the end of a turn, as canonical JSON."""
     return encode(
         {

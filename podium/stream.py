@@ -49,6 +49,17 @@ class Subscription:
         self._failure = error
         self._ready.set()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the terminal frame is among those that wait."""
+        return bool(self._frames) and self._frames[-1]["type"] in TERMINAL_FRAMES
+
+    def take(self) -> list[Frame]:
+        """Return the frames that wait, and forget them."""
+        batch = list(self._frames)
+        self._frames.clear()
+        return batch
+
     async def batches(self) -> AsyncIterator[list[Frame]]:
         """Yield what has come in, in order, until the terminal frame.
 
@@ -58,8 +69,7 @@ class Subscription:
         while True:
             await self._ready.wait()
             self._ready.clear()
-            batch = list(self._frames)
-            self._frames.clear()
+            batch = self.take()
             if batch:
                 yield batch
                 if batch[-1]["type"] in TERMINAL_FRAMES:

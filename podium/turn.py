@@ -136,7 +136,8 @@ class TurnScope:
     def _check_open(self) -> None:
         if self._over:
             raise PodiumError(
-                f"turn {self.turn} is over: a context works only inside its hook; await what you start before it returns"
+                f"turn {self.turn} is over: a context works only inside its hook; "
+                "await what you start before the hook returns"
             )
 
 
@@ -164,9 +165,7 @@ def created_commit(
     return Commit(session.session_id, expected, seal(expected, [draft]), epoch)
 
 
-def turn_commit(
-    session: Session, expected: Head, result: TurnResult, epoch: int, ids: IdSource, now_ms: int
-) -> Commit:
+def turn_commit(session: Session, expected: Head, result: TurnResult, epoch: int, ids: IdSource, now_ms: int) -> Commit:
     """Return the commit of a turn that went well: message, replies and ``turn.committed``, in this order."""
     message = result.message
     message_id = message.message_id if message else None

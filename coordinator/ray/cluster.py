@@ -50,7 +50,7 @@ def disconnect() -> None:
     ray.shutdown()
 
 
-def find_actor(name: str) -> Any | None:  # noqa: ANN401  Ray's handles have no useful type
+def find_actor(name: str) -> Any | None:
     """Return the handle of a named actor that lives, ``None`` if there is none."""
     try:
         return ray.get_actor(name, namespace=NAMESPACE)

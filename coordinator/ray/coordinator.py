@@ -260,7 +260,7 @@ class CoordinatorActor:
         self._hosts.pop(host_id, None)
         self._changed.set()
 
-    async def _stop_host(self, handle: Any) -> None:  # noqa: ANN401  Ray's handles have no useful type
+    async def _stop_host(self, handle: Any) -> None:
         with contextlib.suppress(ray.exceptions.RayError):
             await handle.stop.remote()
             await handle.wait_ended.remote()
@@ -322,15 +322,15 @@ class CoordinatorActor:
                     waiting.route.set_exception(error)
                     waiting.route.exception()
 
-    def _spawn(self, coroutine: Any, name: str) -> None:  # noqa: ANN401  any coroutine
+    def _spawn(self, coroutine: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(self._logged(coroutine), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _logged(self, coroutine: Any) -> None:  # noqa: ANN401  any coroutine
+    async def _logged(self, coroutine: Any) -> None:
         try:
             await coroutine
-        except Exception:  # a bug; the loop must go on
+        except Exception:  # noqa: BLE001  a bug is logged; the loop must go on
             _log.exception("coordinator_task_failed")
 
 

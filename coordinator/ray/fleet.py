@@ -1,11 +1,14 @@
-"""The fleet as its users see it: known code, routes to agents, messages delivered. All Ray calls of the edge are here."""
+"""The fleet as its users see it: known code, routes to agents, messages delivered.
+
+All Ray calls of the edge are here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ray
 
@@ -156,7 +159,7 @@ class Fleet:
             raise error.cause from error
         return route
 
-    async def _stream(self, route: Route, message_id: MessageId, cancelled: bool) -> AsyncIterator[Frame]:  # noqa: FBT001
+    async def _stream(self, route: Route, message_id: MessageId, cancelled: bool) -> AsyncIterator[Frame]:
         host = find_actor(route.host_id)
         if host is None:
             raise AgentAsleep(f"host {route.host_id} is gone")
@@ -164,7 +167,7 @@ class Fleet:
             for frame in await reference:
                 yield frame
 
-    def _presentation(self) -> str:
+    def _presentation(self) -> Literal["fuse", "dir"]:
         """Return how workspaces are presented here, and keep the reason when it is not as one would like."""
         if self._settings.presentation == "dir":
             return "dir"

@@ -33,11 +33,11 @@ class HostActor:
         """Import an agent's class."""
         self._host.load(code)
 
-    async def activate(self, address: Address, lease: Lease, unclean: bool) -> int:  # noqa: FBT001  Ray passes it so
+    async def activate(self, address: Address, lease: Lease, unclean: bool) -> int:
         """Take an agent; return the turns it has committed."""
         return await self._host.activate(address, lease, unclean=unclean)
 
-    async def deliver(self, message_id: MessageId, cancelled: bool) -> AsyncIterator[list[Frame]]:  # noqa: FBT001
+    async def deliver(self, message_id: MessageId, cancelled: bool) -> AsyncIterator[list[Frame]]:
         """Yield a message's frames in batches."""
         async for batch in self._host.deliver(message_id, cancelled=cancelled):
             yield batch

@@ -68,6 +68,8 @@ class ServiceClient:
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Queue[dict[str, Any]]] = {}
         self._lost = False
+        self.notice: str | None = None
+        """What the service says of this machine, such as why workspaces are plain directories; set by `hello`."""
         self._listening = asyncio.get_running_loop().create_task(self._listen(), name="service-listener")
 
     async def hello(self) -> int:
@@ -77,6 +79,7 @@ class ServiceClient:
             ServiceError: it is ending.
         """
         answer = await self._ask({"op": "hello", "protocol": PROTOCOL})
+        self.notice = answer["notice"]
         spoken: int = answer["protocol"]
         return spoken
 
@@ -158,12 +161,16 @@ class ServiceClient:
 
 @asynccontextmanager
 async def connect(
-    home: Home, on_progress: Callable[[str], None], timeout_s: float = 120.0
+    home: Home,
+    on_progress: Callable[[str], None],
+    on_notice: Callable[[str], None],
+    timeout_s: float = 120.0,
 ) -> AsyncIterator[ServiceClient]:
     """Attach to a home's service, starting it if none is up, for as long as the context lasts.
 
     Args:
         on_progress: told in a few words what is being waited for, again and again while it lasts.
+        on_notice: told once, by the client that started the service, what a user should know of this machine.
         timeout_s: longest wait for a service that is starting.
 
     Raises:
@@ -182,6 +189,8 @@ async def connect(
         if deadline.passed:
             raise ServiceError(f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}")
         await asyncio.sleep(_POLL_S)
+    if process is not None and client.notice:
+        on_notice(client.notice)
     try:
         yield client
     finally:
@@ -222,7 +231,9 @@ async def _attach(home: Home) -> ServiceClient | None:
         return None
     if spoken != PROTOCOL:
         await client.close()
-        raise ServiceError(f"the running service speaks protocol {spoken}, this client {PROTOCOL}: end it and try again")
+        raise ServiceError(
+            f"the running service speaks protocol {spoken}, this client {PROTOCOL}: end it and try again"
+        )
     return client
 
 
@@ -243,7 +254,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
             raise ServiceError(f"the service did not start; {_end_of(home.logs / 'service.log')}")
     log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        return subprocess.Popen(  # noqa: S603  our own interpreter and module
+        return subprocess.Popen(
             [sys.executable, "-m", "coordinator.service.daemon", "--home", str(home.path)],
             stdin=subprocess.DEVNULL,
             stdout=log_fd,

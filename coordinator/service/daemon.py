@@ -38,7 +38,7 @@ def main() -> int:
     with home.service_lock() as held:
         if not held:
             return EXIT_HELD
-        home.stage_path.write_text("starting Ray", encoding="utf-8")
+        _say_stage(home, "starting Ray")
         from coordinator.config import Settings  # noqa: PLC0415  after the lock: who cannot have it need not wait for it
 
         try:
@@ -59,12 +59,17 @@ async def _serve(home: Home, settings: Settings) -> None:
         loop.add_signal_handler(number, stopping.set)
     fleet = Fleet(home, settings)
     try:
-        await fleet.start(on_stage=lambda text: home.stage_path.write_text(text, encoding="utf-8"))
+        await fleet.start(on_stage=lambda text: _say_stage(home, text))
         server = ServiceServer(home, settings, fleet)
         async with server.listening():
             await server.wait_unused(stopping, first_client_s=_FIRST_CLIENT_S)
     finally:
         await fleet.stop()
+
+
+def _say_stage(home: Home, text: str) -> None:
+    """Tell waiting clients what is being waited for."""
+    home.stage_path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ class ServiceServer:
         except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
             message = str(error) or "it took too long; the message stays in the inbox"
             await client.say(request, error={"type": type(error).__name__, "message": message})
-        except Exception as error:  # a bug: the client is told, the log has the trace
+        except Exception as error:  # noqa: BLE001  a bug: the client is told, the log has the trace
             _log.exception("request failed")
             await client.say(request, error={"type": type(error).__name__, "message": str(error)})
 
@@ -151,9 +151,7 @@ class ServiceServer:
 
     def _admit(self, address: Address, request: dict[str, Any]) -> Receipt:
         now_ms = self._clock.now_ms()
-        session = self._store.ensure_session(
-            str(address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms
-        )
+        session = self._store.ensure_session(str(address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
         message = NewMessage(
             message_id=self._ids.message(now_ms),
             body=encode(request["message"]),
@@ -168,7 +166,7 @@ class ServiceServer:
         if address is not None:
             await self._fleet.cancel(address, message_id)
 
-    def _spawn(self, coroutine: Any, name: str) -> None:  # noqa: ANN401  any coroutine
+    def _spawn(self, coroutine: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -65,7 +65,8 @@ def inspect_agent(spec: str) -> AgentInfo:
             os.close(write_fd)
     if not answer:
         raise AgentFileBroken(
-            f"importing {path} ended its process (exit code {finished.returncode})", finished.stderr.decode(errors="replace")
+            f"importing {path} ended its process (exit code {finished.returncode})",
+            finished.stderr.decode(errors="replace"),
         )
     report = json.loads(answer)
     if "error" in report:
@@ -78,7 +79,7 @@ def _run(path: Path, class_name: str, write_fd: int, scratch: str) -> subprocess
     command = [sys.executable, "-m", "podium.agent.inspect", str(path), class_name, str(write_fd)]
     environment = {**os.environ, "AGENT_WORKSPACE": scratch}
     try:
-        return subprocess.run(  # noqa: S603  our own interpreter and module
+        return subprocess.run(
             command,
             pass_fds=(write_fd,),
             env=environment,
@@ -88,7 +89,9 @@ def _run(path: Path, class_name: str, write_fd: int, scratch: str) -> subprocess
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise AgentFileBroken(f"importing {path} took longer than {_TIMEOUT_S:g} s; move slow work into on_init") from error
+        raise AgentFileBroken(
+            f"importing {path} took longer than {_TIMEOUT_S:g} s; move slow work into on_init"
+        ) from error
 
 
 def _report(path: str, class_name: str) -> dict[str, object]:

@@ -37,7 +37,9 @@ def parse_spec(spec: str) -> tuple[Path, str]:
     """
     file, colon, class_name = spec.rpartition(":")
     if not colon or not file or not class_name.isidentifier():
-        raise AgentFileNotFound(f"{spec!r} does not name an agent: write FILE.py:Class, such as examples/hello.py:HelloAgent")
+        raise AgentFileNotFound(
+            f"{spec!r} does not name an agent: write FILE.py:Class, such as examples/hello.py:HelloAgent"
+        )
     path = Path(file).expanduser().absolute()
     if not path.is_file():
         raise AgentFileNotFound(f"no file {file}; give the path of the Python file that has class {class_name}")
@@ -86,7 +88,7 @@ def load_agent_class(path: Path, class_name: str) -> type[BaseAgent]:
     module = load_module(path)
     found = getattr(module, class_name, None)
     if not inspect.isclass(found):
-        agents = [name for name, value in vars(module).items() if _is_agent(value) and value.__module__ == module.__name__]
+        agents = [name for name, value in vars(module).items() if _is_agent(value, module)]
         there = f"its agents are {', '.join(agents)}" if agents else "it has no agent at all"
         raise AgentClassNotFound(f"no class {class_name} in {path}; {there}")
     if not issubclass(found, BaseAgent):
@@ -130,5 +132,5 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
         raise NotAnAgent(f"{where} cannot be made without arguments: {error}") from error
 
 
-def _is_agent(value: object) -> bool:
-    return inspect.isclass(value) and issubclass(value, BaseAgent) and value is not BaseAgent
+def _is_agent(value: object, module: ModuleType) -> bool:
+    return inspect.isclass(value) and issubclass(value, BaseAgent) and value.__module__ == module.__name__

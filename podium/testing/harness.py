@@ -1,0 +1,242 @@
+"""`AgentHarness`: an agent in the test's own process, in milliseconds, through the real turn.
+
+The journal and the blobs are in memory unless given; the workspace is a real directory with the plain-directory
+presentation; time is a `ManualClock` that the test moves. ::
+
+    async with AgentHarness(Counter) as agent:
+        answer = await agent.send({"text": "hi"})
+        assert answer.text == "That was message 1."
+        await agent.kill()
+        assert agent.state["count"] == 1
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.canonical import decode, encode
+from chronicle.clock import ManualClock
+from chronicle.ids import IdSource
+from chronicle.journal.committer import GroupCommitter
+from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import NewMessage
+from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.port import LayerSpec, Opened
+from podium.activation import Activation, Environment, Step, WorkspaceRequest
+from podium.address import Address
+from podium.agent.base import agent_type_of
+from podium.record import read_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.canonical import Json, JsonObject
+    from chronicle.journal.records import Event, Receipt
+    from chronicle.journal.store import JournalStore
+    from podium.agent.base import BaseAgent
+    from podium.stream import Frame
+
+__all__ = ["AgentHarness", "Exchange"]
+
+_LEASE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One message and what came back."""
+
+    receipt: Receipt
+    frames: Sequence[Frame]
+
+    @property
+    def text(self) -> str:
+        """What the agent said in the attempt that counted: its messages, one after the other."""
+        text = ""
+        for frame in self.frames:
+            if frame["type"] == "turn_start":
+                text = ""
+            elif frame["type"] == "message_end":
+                text += frame["text"]
+        return text
+
+    @property
+    def ok(self) -> bool:
+        """Whether its turn was committed."""
+        return bool(self.frames and self.frames[-1]["type"] == "turn_end")
+
+    @property
+    def error(self) -> JsonObject | None:
+        """``{"type", "message"}`` of the error that parked or cancelled the message."""
+        last = self.frames[-1] if self.frames else {}
+        return cast("JsonObject", last["error"]) if last.get("type") == "error" else None
+
+    @property
+    def patch(self) -> list[JsonObject]:
+        """The state's change, RFC 6902; empty unless the turn was committed."""
+        return cast("list[JsonObject]", self.frames[-1]["patch"]) if self.ok else []
+
+
+class AgentHarness:
+    """One agent under test. Use it as an async context manager.
+
+    Args:
+        agent_class: what is tested.
+        key: the second part of its address.
+        store, blobs: where it keeps its record; in memory unless given. Two harnesses on one store see each other.
+        clock: moved by the test; `advance` moves it.
+        directory: for its workspace; a temporary one unless given.
+        ids: give one with a seeded generator for the same ids each run.
+    """
+
+    def __init__(
+        self,
+        agent_class: type[BaseAgent],
+        key: str = "test",
+        *,
+        store: JournalStore | None = None,
+        blobs: BlobStore | None = None,
+        clock: ManualClock | None = None,
+        directory: Path | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        self._class = agent_class
+        self._ids = ids or IdSource()
+        self._holder = self._ids.other("harness_", 0)
+        self._directory: AbstractContextManager[str] = (
+            nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory(prefix="podium-harness-")
+        )
+        self._layers = Path()
+        self._activation: Activation | None = None
+        self.address = Address(agent_type_of(agent_class), key)
+        self.store: JournalStore = store or MemoryJournalStore()
+        self.blobs: BlobStore = blobs or MemoryBlobStore()
+        self.clock = clock or ManualClock()
+
+    async def __aenter__(self) -> Self:
+        self._layers = Path(self._directory.__enter__())
+        now_ms = self.clock.now_ms()
+        self.store.ensure_session(str(self.address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
+        await self._wake(unclean=False)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._activation is not None:
+            await self.sleep()
+        self._directory.__exit__(None, None, None)
+
+    # -- talking to it --------------------------------------------------------------------------------------------
+
+    def admit(self, message: dict[str, Any] | str, idempotency_key: str | None = None) -> Receipt:
+        """Put a message into the agent's inbox without handling it; a string is ``{"text": ...}``."""
+        body = {"text": message} if isinstance(message, str) else message
+        now_ms = self.clock.now_ms()
+        session = self.store.session(str(self.address))
+        return self.store.admit(
+            session.session_id,
+            NewMessage(self._ids.message(now_ms), encode(cast("Json", body)), now_ms, idempotency_key),
+        )
+
+    async def send(self, message: dict[str, Any] | str, idempotency_key: str | None = None) -> Exchange:
+        """Admit a message and handle what waits, in order, until this one is settled; wakes the agent if it sleeps."""
+        receipt = self.admit(message, idempotency_key)
+        if self._activation is None:
+            await self._wake(unclean=False)
+        frames: list[Frame] = []
+        activation = self.activation
+        with activation.streams.subscribe(receipt.message_id) as subscription:
+            while not subscription.ended and await self.activation.handle_next() is not Step.NOTHING:
+                pass
+            frames = subscription.take()
+        if not frames:
+            frames = await activation.settled(receipt.message_id)
+        return Exchange(receipt, frames)
+
+    async def advance(self, seconds: float) -> bool:
+        """Move the clock; if that makes the agent idle, ask it and let it sleep.
+
+        Returns:
+            whether it is awake.
+        """
+        self.clock.advance(seconds)
+        if self._activation is not None and seconds >= self._class.idle_timeout_s and await self._activation.idle():
+            await self.sleep()
+        return self._activation is not None
+
+    async def sleep(self) -> None:
+        """End its activation in order."""
+        activation = self.activation
+        await activation.stop()
+        self.store.release_lease(activation.lease.session_id, activation.lease.epoch)
+        self._activation = None
+
+    async def kill(self) -> None:
+        """End its activation as a kill of its process would, and wake it again."""
+        await self.activation.abandon()
+        await self._wake(unclean=True)
+
+    # -- looking at it --------------------------------------------------------------------------------------------
+
+    @property
+    def activation(self) -> Activation:
+        """The running activation.
+
+        Raises:
+            RuntimeError: it sleeps.
+        """
+        if self._activation is None:
+            raise RuntimeError(f"{self.address} sleeps; send it a message first")
+        return self._activation
+
+    @property
+    def awake(self) -> bool:
+        """Whether it is in memory."""
+        return self._activation is not None
+
+    @property
+    def state(self) -> JsonObject:
+        """The committed state, read back from the journal."""
+        return read_agent(self.store, self.address).state
+
+    @property
+    def workspace(self) -> Path:
+        """The agent's directory."""
+        return self.activation.workspace.root
+
+    def events(self, event_type: str | None = None) -> list[tuple[Event, JsonObject]]:
+        """Return the agent's events with their payloads, oldest first."""
+        session = self.store.session(str(self.address))
+        types = [event_type] if event_type else None
+        return [
+            (event, cast("JsonObject", decode(event.payload or b"{}")))
+            for event in self.store.events(session.main_branch_id, types=types)
+        ]
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    async def _wake(self, *, unclean: bool) -> None:
+        session = self.store.session(str(self.address))
+        lease = self.store.acquire_lease(
+            session.session_id, self._holder, self.clock.now_ms(), _LEASE_MS, takeover=unclean
+        )
+        environment = Environment(self.store, GroupCommitter(self.store), self.clock, self._ids, self._open_workspace)
+        activation = Activation(self._class, self.address, lease, environment)
+        await activation.start(unclean=unclean)
+        os.environ["AGENT_WORKSPACE"] = str(activation.workspace.root)
+        self._activation = activation
+
+    async def _open_workspace(self, request: WorkspaceRequest) -> Opened:
+        spec = LayerSpec(
+            workspace_id=request.address.workspace_id,
+            layers=self._layers / "layers",
+            base=request.base,
+            epoch=request.epoch,
+            turn=request.turn,
+        )
+        return open_dir_workspace(spec, self.blobs, self._layers / "files", self.clock)

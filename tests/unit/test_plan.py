@@ -1,0 +1,115 @@
+"""The placement plan: given what is wanted and what is there, the actions."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.model import Assign, Code, Fleet, Host, HostStatus, Retire, StartHost
+from coordinator.plan import plan
+from podium.address import Address
+
+HELLO = Code("/agents/hello.py", "Hello", "hello")
+OTHER = Code("/agents/other.py", "Other", "other")
+STAMPS = {HELLO: "1", OTHER: "1"}
+ALICE = Address("hello", "alice")
+BOB = Address("hello", "bob")
+
+
+def warm(host_id: str, code: Code = HELLO, stamp: str = "1") -> Host:
+    return Host(host_id, code, stamp, HostStatus.WARM)
+
+
+def starting(host_id: str, code: Code = HELLO, stamp: str = "1") -> Host:
+    return Host(host_id, code, stamp, HostStatus.STARTING)
+
+
+def test_nothing_to_do_when_the_reserve_is_there() -> None:
+    assert plan(Fleet((warm("h1"),), (), {HELLO: "1"}), warm_reserve=1) == []
+
+
+def test_a_known_code_gets_its_reserve() -> None:
+    assert plan(Fleet((), (), {HELLO: "1"}), warm_reserve=1) == [StartHost(HELLO, "1")]
+
+
+def test_a_wanted_agent_gets_a_warm_host_and_the_reserve_is_made_good() -> None:
+    fleet = Fleet((warm("h1"),), ((ALICE, HELLO),), {HELLO: "1"})
+    assert plan(fleet, warm_reserve=1) == [Assign("h1", ALICE), StartHost(HELLO, "1")]
+
+
+def test_hosts_on_their_way_count() -> None:
+    fleet = Fleet((starting("h1"), starting("h2")), ((ALICE, HELLO),), {HELLO: "1"})
+    assert plan(fleet, warm_reserve=1) == []
+
+
+def test_first_come_first_served() -> None:
+    fleet = Fleet((warm("h1"),), ((BOB, HELLO), (ALICE, HELLO)), {HELLO: "1"})
+    assert plan(fleet, warm_reserve=0) == [Assign("h1", BOB), StartHost(HELLO, "1")]
+
+
+def test_a_host_of_another_code_is_not_taken() -> None:
+    fleet = Fleet((warm("h1", OTHER),), ((ALICE, HELLO),), {HELLO: "1", OTHER: "1"})
+    assert plan(fleet, warm_reserve=0) == [StartHost(HELLO, "1"), Retire("h1")]
+
+
+def test_a_warm_host_with_edited_code_is_retired_and_replaced() -> None:
+    fleet = Fleet((warm("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
+    assert plan(fleet, warm_reserve=0) == [Retire("h1"), StartHost(HELLO, "1")]
+
+
+def test_a_starting_host_with_edited_code_does_not_count() -> None:
+    fleet = Fleet((starting("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
+    assert plan(fleet, warm_reserve=0) == [StartHost(HELLO, "1")]
+
+
+def test_too_many_warm_hosts_are_retired() -> None:
+    assert plan(Fleet((warm("h1"), warm("h2"), warm("h3")), (), {HELLO: "1"}), warm_reserve=1) == [
+        Retire("h1"),
+        Retire("h2"),
+    ]
+
+
+hosts = st.builds(
+    Host,
+    st.uuids().map(str),
+    st.sampled_from([HELLO, OTHER]),
+    st.sampled_from(["0", "1"]),
+    st.sampled_from([HostStatus.STARTING, HostStatus.WARM]),
+)
+agents = st.lists(st.sampled_from([ALICE, BOB, Address("hello", "eve")]), unique=True)
+
+
+@given(st.lists(hosts, max_size=8), agents, st.integers(0, 3))
+def test_carrying_the_plan_out_ends_in_peace(there: list[Host], wanted: list[Address], reserve: int) -> None:
+    """Whatever is there, acting on the plan again and again serves every agent once and then changes nothing."""
+    pool = {host.host_id: host for host in there}
+    waiting = [(address, HELLO) for address in wanted]
+    served: list[Address] = []
+    for step in range(20):
+        actions = plan(Fleet(tuple(pool.values()), tuple(waiting), STAMPS), reserve)
+        for number, action in enumerate(actions):
+            match action:
+                case StartHost(code, stamp):
+                    pool[f"new-{step}-{number}"] = Host(f"new-{step}-{number}", code, stamp, HostStatus.STARTING)
+                case Assign(host_id, address):
+                    assert pool[host_id].status is HostStatus.WARM
+                    assert pool[host_id].code_stamp == "1"
+                    pool[host_id] = Host(host_id, HELLO, "1", HostStatus.ASSIGNED, address)
+                    waiting.remove((address, HELLO))
+                    served.append(address)
+                case Retire(host_id):
+                    assert pool.pop(host_id).status is HostStatus.WARM
+        settled = not actions and not any(host.status is HostStatus.STARTING for host in pool.values())
+        if settled:
+            break
+        pool = {
+            host_id: Host(host_id, host.code, host.code_stamp, HostStatus.WARM)
+            if host.status is HostStatus.STARTING
+            else host
+            for host_id, host in pool.items()
+        }
+    else:
+        raise AssertionError("the plan never comes to rest")
+    assert sorted(served) == sorted(wanted)
+    for code in (HELLO, OTHER):
+        assert sum(host.code == code and host.status is HostStatus.WARM for host in pool.values()) == reserve
