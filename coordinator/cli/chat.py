@@ -128,4 +128,12 @@ class _Exchange:
 
     def _cancel(self) -> None:
         assert self._message_id is not None
-        self._tasks.create_task(self._client.cancel(self._message_id), name=f"cancel {self._message_id}")
+        self._tasks.create_task(self._ask_to_cancel(self._message_id), name=f"cancel {self._message_id}")
+
+    async def _ask_to_cancel(self, message_id: str) -> None:
+        from coordinator.service.client import ServiceRefused  # noqa: PLC0415  imported already where it is raised
+
+        try:
+            await self._client.cancel(message_id)
+        except ServiceRefused as refusal:  # it was answered in the meantime
+            say(f"not cancelled: {refusal}")

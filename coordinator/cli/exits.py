@@ -9,9 +9,18 @@ from chronicle import errors as chronicle
 from podium import errors as podium
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from types import ModuleType
 
-__all__ = ["ERRORS", "MEANINGS", "ExitCode", "exit_code", "exit_code_of_frame"]
+__all__ = [
+    "ERRORS",
+    "MEANINGS",
+    "SERVICE_ERRORS",
+    "STATE_ERRORS",
+    "ExitCode",
+    "exit_code",
+    "exit_code_of_frame",
+]
 
 
 class ExitCode(IntEnum):
@@ -102,18 +111,47 @@ ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
 """A subclass has the code of its nearest ancestor here; what has none is a bug."""
 
 
-_STATE_ERRORS: Final = frozenset()
-"""Names of :mod:`podium.state.errors`, which come over the wire as names."""
+SERVICE_ERRORS: Final = {
+    "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,
+}
+"""Named, not imported: the client brings asyncio along, and ``podium --help`` should not wait for it."""
+
+STATE_ERRORS: Final = frozenset(
+    {
+        "InvalidState",
+        "InvalidValue",
+        "MigrationFailed",
+        "MigrationMissing",
+        "PatchError",
+        "StateError",
+        "StateLoadError",
+        "StateTooNew",
+        "UnsupportedType",
+    }
+)
+"""Names of :mod:`podium.state.errors`, which reach the command line over the wire, as names."""
 
 
 def exit_code(error: BaseException) -> ExitCode:
     """Return the code of an error; `ExitCode.BUG` for one that nobody expected."""
-    return next((ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS), ExitCode.BUG)
+    for kind in type(error).__mro__:
+        if kind in ERRORS:
+            return ERRORS[kind]
+        named = SERVICE_ERRORS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if named is not None:
+            return named
+    refused = getattr(error, "kind", None)  # the service names the error for which it refused
+    if isinstance(refused, str):
+        return _named(refused, (podium, chronicle)) or ExitCode.UNAVAILABLE
+    return ExitCode.BUG
 
 
 def exit_code_of_frame(error_type: str) -> ExitCode:
-    """Return the code of an ``error`` frame, which names its error's type; an agent's own exception: a failed turn."""
-    if error_type in _STATE_ERRORS:
+    """Return the code of an ``error`` frame, which names its error; an exception of the agent's own: a failed turn."""
+    return _named(error_type, (podium,)) or ExitCode.TURN_FAILED
+
+
+def _named(error_type: str, modules: Sequence[ModuleType]) -> ExitCode | None:
+    if error_type in STATE_ERRORS:
         return ExitCode.STATE_REFUSED
-    known = getattr(podium, error_type, None) if error_type in podium.__all__ else None
-    return ERRORS.get(known, ExitCode.TURN_FAILED) if known else ExitCode.TURN_FAILED
+    return next((ERRORS.get(getattr(m, error_type)) for m in modules if error_type in m.__all__), None)

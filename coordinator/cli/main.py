@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coordinator.cli import log, ps, run, state
+from coordinator.cli import cat, history, log, ps, run, state
 from coordinator.cli.exits import MEANINGS, ExitCode, exit_code
 from coordinator.cli.options import DebugOption, Invocation
 from coordinator.cli.terminal import say, warn
@@ -36,6 +36,8 @@ for name, command in {
     "ps": ps.ps,
     "log": log.log,
     "state": state.state,
+    "history": history.history,
+    "cat": cat.cat,
 }.items():
     app.command(name)(command)
 
@@ -55,19 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         the exit code, one of `ExitCode`. No exception leaves.
     """
     invocation = Invocation()
+    sys.set_int_max_str_digits(0)  # a state may hold longer integers than Python prints by default
     try:
         code = _invoke(list(sys.argv[1:] if arguments is None else arguments) or ["--help"], invocation)
         sys.stdout.flush()  # here, where a reader that left can still be told apart from a bug
-    except BrokenPipeError:
-        # Python would flush stdout once more at its end and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.BROKEN_PIPE
     except KeyboardInterrupt:
         if invocation.debug:
             traceback.print_exc()
         return ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001  this is where they all end
-        return _report(error, debug=invocation.debug)
+        return _report(_single(error), debug=invocation.debug)
     return code
 
 
@@ -96,6 +95,10 @@ def _report_usage(error: typer.TyperException) -> int:
 def _report(error: Exception, *, debug: bool) -> int:
     """Say what went wrong in a line or two."""
     code = exit_code(error)
+    if code is ExitCode.BROKEN_PIPE:
+        # Nobody reads any more. Python would flush stdout once more at its end and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code
     if debug:
         traceback.print_exception(error)
         if isinstance(error, AgentLoadError) and error.detail:
@@ -107,3 +110,10 @@ def _report(error: Exception, *, debug: bool) -> int:
         return code
     warn("\n".join(lines[:2]) or type(error).__name__)
     return code
+
+
+def _single(error: Exception) -> Exception:
+    """Return the one error that a task group wrapped, or the error itself."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

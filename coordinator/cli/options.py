@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-__all__ = ["DEFAULT_HOME", "AgentArgument", "DebugOption", "HomeOption", "Invocation", "JsonOption"]
+__all__ = ["DEFAULT_HOME", "AgentArgument", "DebugOption", "HomeOption", "Invocation", "JsonOption", "MomentArgument"]
 
 DEFAULT_HOME: Final = Path(".podium")
 
@@ -36,4 +36,7 @@ HomeOption = Annotated[
     typer.Option("--home", metavar="DIR", envvar="PODIUM_HOME", help="Where the agents are kept.", show_default=True),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+MomentArgument = Annotated[
+    str, typer.Argument(metavar="AGENT[@TURN]", help="Such as hello/alice, or hello/alice@3 after turn 3.")
+]
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's address, such as hello/alice.")]

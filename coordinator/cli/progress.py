@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from coordinator.cli.terminal import say, shown
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 __all__ = ["Progress"]
+
+_ELAPSED: Final = re.compile(r" \(\d+ s\)$")
 
 
 class Progress:
@@ -24,13 +27,16 @@ class Progress:
 
     def __init__(self, *, lines: bool = True) -> None:
         self._lines = lines
+        self._said = ""
         self._status: Status | None = None
 
     def show(self, text: str) -> None:
-        """Replace what was shown."""
+        """Replace what was shown. A time in parentheses at its end does not make it a new step."""
         if not sys.stderr.isatty():
-            if self._lines:
-                say(text)
+            step = _ELAPSED.sub("", text)
+            if self._lines and step != self._said:
+                self._said = step
+                say(f"{step} …")
             return
         if self._status is None:
             from rich.console import Console  # noqa: PLC0415  a pipe needs no spinner

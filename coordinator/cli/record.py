@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import NotFound
 from podium.address import Address
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Session
     from chronicle.journal.store import JournalStore
 
-__all__ = ["find_agent", "opened_blobs", "opened_journal", "service_alive", "split_moment"]
+__all__ = ["find_agent", "nearest", "opened_blobs", "opened_journal", "service_alive", "split_moment"]
 
-_SHOWN_AGENTS = 5
-"""Agents that a message about an unknown one lists."""
+_SHOWN: Final = 5
+"""How many names a message about an unknown one lists."""
 
 
 @contextmanager
@@ -67,7 +67,8 @@ def find_agent(store: JournalStore, name: str) -> Session:
         return store.session(name)
     except NotFound:
         names = [session.name for session in store.sessions() if _is_agent(session.name)]
-        raise UnknownAgent(f"no agent {name!r} in this home; {_instead(name, names)}") from None
+        instead = nearest(name, names) or "there is none yet: podium run FILE.py:Class starts one"
+        raise UnknownAgent(f"no agent {name!r} in this home; {instead}") from None
 
 
 def split_moment(store: JournalStore, text: str) -> tuple[Session, int | None]:
@@ -95,12 +96,10 @@ def _is_agent(name: str) -> bool:
     return True
 
 
-def _instead(name: str, names: list[str]) -> str:
-    """Say what is there."""
-    if not names:
-        return "there are none yet: `podium run FILE.py:Class` starts one"
-    near = difflib.get_close_matches(name, names, n=_SHOWN_AGENTS, cutoff=0.6)
+def nearest(name: str, names: list[str]) -> str:
+    """Say what there is that looks like a name that is not there, or what there is at all; empty for nothing."""
+    near = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.6)
     if near:
         return "did you mean " + " or ".join(near) + "?"
-    rest = len(names) - _SHOWN_AGENTS
-    return "there are " + ", ".join(names[:_SHOWN_AGENTS]) + (f" and {rest} more (podium ps)" if rest > 0 else "")
+    rest = len(names) - _SHOWN
+    return "there is " + ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "") if names else ""

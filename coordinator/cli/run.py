@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,7 +41,9 @@ def run(
     In a chat each line is a message. Ctrl-C cancels a reply, Ctrl-D leaves. The same --key later goes on where the
     agent was. With --json each event of a reply is one line on stdout.
     """
-    from coordinator.home import Home  # noqa: PLC0415  databases are slow to import and --help needs none
+    import asyncio  # noqa: PLC0415  all of these are slow to import, and --help needs none
+
+    from coordinator.home import Home  # noqa: PLC0415
     from coordinator.service.client import AgentRef  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
     from podium.agent.inspect import inspect_agent  # noqa: PLC0415

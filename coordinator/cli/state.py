@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from coordinator.cli.options import (
     DEFAULT_HOME,
     DebugOption,
     HomeOption,
     JsonOption,
+    MomentArgument,
 )
 from coordinator.cli.record import opened_journal, split_moment
 from coordinator.cli.terminal import json_text, say, write, write_json
@@ -19,10 +16,7 @@ __all__ = ["state"]
 
 
 def state(
-    moment: Annotated[
-        str,
-        typer.Argument(metavar="AGENT[@TURN]", help="Such as hello/alice, or hello/alice@3 after turn 3."),
-    ],
+    moment: MomentArgument,
     *,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,

@@ -6,7 +6,9 @@ import pytest
 
 import chronicle.errors
 import podium.errors
-from coordinator.cli.exits import ERRORS, MEANINGS, ExitCode, exit_code, exit_code_of_frame
+import podium.state.errors
+from coordinator.cli.exits import ERRORS, MEANINGS, STATE_ERRORS, ExitCode, exit_code, exit_code_of_frame
+from coordinator.service.client import ServiceError, ServiceRefused
 from podium.errors import AgentFileBroken, AgentLoadError
 
 
@@ -38,4 +40,17 @@ def test_an_error_frame_names_its_error() -> None:
     assert exit_code_of_frame("AgentFileBroken") is ExitCode.FILE_BROKEN
     assert exit_code_of_frame("ValueError") is ExitCode.TURN_FAILED
     assert exit_code_of_frame("NotFound") is ExitCode.TURN_FAILED  # an exception of the agent's own, by that name
+    assert exit_code_of_frame("PodiumError") is ExitCode.TURN_FAILED
     assert exit_code_of_frame("ERRORS") is ExitCode.TURN_FAILED
+
+
+def test_errors_of_state_are_known_by_name() -> None:
+    assert set(podium.state.errors.__all__) == STATE_ERRORS
+    assert exit_code_of_frame("InvalidValue") is ExitCode.STATE_REFUSED
+
+
+def test_errors_of_the_service_are_known_by_name() -> None:
+    assert exit_code(ServiceError("gone")) is ExitCode.UNAVAILABLE
+    assert exit_code(ServiceRefused("InboxFull", "full")) is ExitCode.CONFLICT
+    assert exit_code(ServiceRefused("AgentFileBroken", "broken")) is ExitCode.FILE_BROKEN
+    assert exit_code(ServiceRefused("Surprise", "what")) is ExitCode.UNAVAILABLE

@@ -1,0 +1,126 @@
+"""An agent's committed files, found in the blob store: nothing is mounted and nothing needs to run."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.errors import InvalidInput, NotFound
+from coordinator.cli.record import nearest, opened_blobs, opened_journal, split_moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.workspace.history import Record
+    from chronicle.workspace.history_view import HistoryView
+    from chronicle.workspace.port import TreeRef
+    from chronicle.workspace.tree import Entry
+    from podium.record import AgentRecord
+
+__all__ = ["Files", "clean_path", "opened_files", "version_object"]
+
+_LISTED_PATHS: Final = 1_000
+"""Paths that are looked through for one that looks like a path that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of an agent as they were committed at a moment."""
+
+    agent: AgentRecord
+    blobs: BlobReader
+    tree: TreeRef
+
+    def history(self, path: str) -> list[Record]:
+        """Return a path's versions, oldest first.
+
+        Raises:
+            NotFound: the path never existed.
+        """
+        records = self._view().records(os.fsencode(path))
+        if not records:
+            raise NotFound(f"{self.agent.address} never had a file {path!r}; {self._instead(path)}")
+        return records
+
+    def version(self, path: str, iteration: int) -> Record:
+        """Return one version of a path.
+
+        Raises:
+            NotFound: there is none of that number.
+        """
+        record = self._view().find(os.fsencode(path), iteration)
+        if record is None:
+            numbers = [record.number for record in self.history(path)]
+            raise NotFound(f"{path} has iterations {numbers[0]} to {numbers[-1]}; there is no iteration {iteration}")
+        return record
+
+    def entry(self, path: str) -> Entry | None:
+        """Return what is at a path in the tree; ``None`` if nothing is."""
+        from chronicle.workspace.tree import entry_at  # noqa: PLC0415
+
+        return entry_at(self.blobs, self.tree.tree_id, os.fsencode(path))
+
+    def missing(self, path: str) -> NotFound:
+        """Return the error that says that a path is not there."""
+        gone = self._view().last(os.fsencode(path))
+        there = "it was deleted, and podium history lists its versions" if gone else self._instead(path)
+        return NotFound(f"{self.agent.address} has no file {path!r} after turn {self.agent.turn}; {there}")
+
+    def _view(self) -> HistoryView:
+        from chronicle.workspace.history_view import HistoryView  # noqa: PLC0415
+        from chronicle.workspace.oplog import read_root  # noqa: PLC0415
+
+        root = read_root(self.blobs, self.tree.oplog_id)
+        return HistoryView(self.blobs, root.histories, root.moved_seq, {}, {})
+
+    def _instead(self, path: str) -> str:
+        from chronicle.workspace.tree import Kind, walk  # noqa: PLC0415
+
+        entries = islice(walk(self.blobs, self.tree.tree_id), _LISTED_PATHS)
+        found = nearest(path, [os.fsdecode(name) for name, entry in entries if entry.kind is not Kind.DIR])
+        return found or "it has no files now"
+
+
+@contextmanager
+def opened_files(home: Path, moment: str) -> Iterator[Files]:
+    """Open the files of ``AGENT[@TURN]`` for a while."""
+    from podium.address import Address  # noqa: PLC0415
+    from podium.record import read_agent  # noqa: PLC0415
+
+    with opened_journal(home) as store:
+        session, turn = split_moment(store, moment)
+        agent = read_agent(store, Address.parse(session.name), turn)
+    if agent.tree is None:
+        raise NotFound(f"{agent.address} had no workspace at turn {agent.turn}")
+    with opened_blobs(home) as blobs:
+        yield Files(agent, blobs, agent.tree)
+
+
+def clean_path(path: str) -> str:
+    """Return a path as the workspace knows it: relative, without ``.`` and double slashes.
+
+    Raises:
+        InvalidInput: it is empty or has ``..`` in it.
+    """
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if not parts or ".." in parts:
+        raise InvalidInput(f"{path!r} does not name a file in a workspace; give its path from the workspace's root")
+    return "/".join(parts)
+
+
+def version_object(record: Record) -> dict[str, Any]:
+    """Return a version of a path as JSON: what ``.chronicle/query`` says of it."""
+    deleted = record.deleted
+    return {
+        "iteration": record.number,
+        "timestamp": record.timestamp_ms,
+        "size": 0 if deleted else record.size,
+        "hash": record.content.id if record.content is not None and not deleted else "",
+        "op": record.op,
+        "turn": record.turn,
+    }
