@@ -42,6 +42,12 @@ hypothesis.settings.register_profile("nightly", deadline=None, print_blob=True, 
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "default"))
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop of async tests: Podium runs on asyncio alone."""
+    return "asyncio"
+
+
 # -- marks and skips ---------------------------------------------------------------------------------------------------
 
 
