@@ -12,6 +12,7 @@
     ├── TurnFailed              ``on_message`` raised or ran out of time, as often as it may; the message is parked
     ├── TurnCancelled           its sender took the message back
     ├── AgentAsleep             the activation is ending; wake the agent and deliver again
+    ├── HostDied                a process ended while it was being woken
     ├── Evicted                 this activation lost its lease: another one runs the agent
     └── HomeError               the home directory cannot be used
         ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
@@ -33,6 +34,7 @@ __all__ = [
     "HomeError",
     "HomeNotWritable",
     "HomeTooNew",
+    "HostDied",
     "InvalidAddress",
     "NotAnAgent",
     "PodiumError",
@@ -97,6 +99,10 @@ class TurnCancelled(PodiumError):
 
 class AgentAsleep(PodiumError):
     """The activation is ending. The message is safe in the inbox: wake the agent and deliver again."""
+
+
+class HostDied(PodiumError):
+    """An agent's process ended while the agent was being woken. Its messages stay in its inbox."""
 
 
 class Evicted(PodiumError):

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
+from podium.errors import HostDied
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["COORDINATOR_NAME", "NAMESPACE", "connect", "disconnect", "find_actor"]
+__all__ = ["COORDINATOR_NAME", "NAMESPACE", "cause_of", "connect", "disconnect", "find_actor"]
 
 NAMESPACE: Final = "podium"
 """Ray's namespace for all named actors of Podium."""
@@ -48,6 +50,15 @@ def connect(run_dir: Path) -> None:
 def disconnect() -> None:
     """Leave the cluster; an embedded one ends."""
     ray.shutdown()
+
+
+def cause_of(error: Exception) -> Exception:
+    """Return what an actor's method raised, without Ray's wrapping; for an actor that died, an error that says so."""
+    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
+        return error.cause
+    if isinstance(error, ray.exceptions.RayActorError):
+        return HostDied("the agent's process died while it was being woken; its log in the home's logs says more")
+    return error
 
 
 def find_actor(name: str) -> Any | None:

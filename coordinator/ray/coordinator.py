@@ -21,7 +21,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.code_stamp import code_stamp
 from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, StartHost
 from coordinator.plan import plan
-from coordinator.ray.cluster import find_actor
+from coordinator.ray.cluster import cause_of, find_actor
 from podium.address import Address
 from podium.errors import InvalidAddress
 
@@ -201,7 +201,7 @@ class CoordinatorActor:
             await self._node.start_host.remote(host_id, code)
         except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
             self._hosts.pop(host_id, None)
-            self._refuse(code, _cause(error))
+            self._refuse(code, cause_of(error))
             self._codes.pop(code.agent_type, None)
             return
         if host_id in self._hosts:
@@ -219,7 +219,7 @@ class CoordinatorActor:
             await self._end_host(host_id)
             self._wanted.pop(address, None)
             if not waiting.route.done():
-                waiting.route.set_exception(_cause(error))
+                waiting.route.set_exception(cause_of(error))
                 waiting.route.exception()  # nobody may be waiting; that is not worth a warning
             return
         route = Route(host_id, lease.epoch, turn)
@@ -237,7 +237,7 @@ class CoordinatorActor:
                 ending = await handle.wait_ended.remote()
                 _log.info("agent_ended", host_id=host_id, ending=str(ending))
             except Exception as error:  # noqa: BLE001  a host may die of anything
-                _log.warning("host_lost", host_id=host_id, error=str(_cause(error)))
+                _log.warning("host_lost", host_id=host_id, error=str(cause_of(error)))
         await self._host_lost(host_id)
 
     async def _host_lost(self, host_id: str) -> None:
@@ -332,10 +332,3 @@ class CoordinatorActor:
             await coroutine
         except Exception:  # noqa: BLE001  a bug is logged; the loop must go on
             _log.exception("coordinator_task_failed")
-
-
-def _cause(error: Exception) -> Exception:
-    """Return what a Ray task raised, without Ray's wrapping."""
-    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
-        return error.cause
-    return error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import ray
 
 from chronicle.fuse import available
-from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, connect, disconnect, find_actor
+from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, cause_of, connect, disconnect, find_actor
 from coordinator.ray.coordinator import CoordinatorActor, CoordinatorConfig, Route
 from coordinator.ray.node_manager import NodeConfig, NodeManagerActor
 from podium.errors import AgentAsleep
@@ -119,12 +119,16 @@ class Fleet:
             try:
                 async for frame in self._stream(route, message_id, cancelled()):
                     yield frame
-            except (AgentAsleep, ray.exceptions.RayError):
+            except AgentAsleep:
                 lost = route
-                if self._routes.get(address) == route:
-                    del self._routes[address]
+            except ray.exceptions.RayTaskError as error:
+                raise cause_of(error) from error
+            except ray.exceptions.RayError:
+                lost = route
             else:
                 return
+            if self._routes.get(address) == route:
+                del self._routes[address]
 
     async def cancel(self, address: Address, message_id: MessageId) -> None:
         """Take a message back where it is being handled; `deliver` does so where it is not."""
@@ -156,7 +160,7 @@ class Fleet:
         try:
             route: Route = await self._coordinator.wake.remote(address, code, lost)
         except ray.exceptions.RayTaskError as error:
-            raise error.cause from error
+            raise cause_of(error) from error
         return route
 
     async def _stream(self, route: Route, message_id: MessageId, cancelled: bool) -> AsyncIterator[Frame]:
