@@ -28,8 +28,8 @@ from chronicle.journal.records import Event, Head
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chronicle.ids import BranchId, SessionId
-    from chronicle.journal.records import CatalogueEntry, Draft
+    from chronicle.ids import BranchId
+    from chronicle.journal.records import CatalogueEntry, Draft, Session
 
 __all__ = [
     "HASH_PREFIX",
@@ -230,9 +230,10 @@ def check_events(before: Head, events: Iterable[Event]) -> Head:
     return head
 
 
-def catalogue_genesis(session_id: SessionId) -> str:
-    """Return what the first entry of a session's catalogue of branches has as its ``prev_hash``."""
-    return HASH_PREFIX + sha256(orjson.dumps((_CATALOGUE, session_id))).hexdigest()
+def catalogue_genesis(session: Session) -> str:
+    """Return what the first entry of a session's catalogue has as its ``prev_hash``; it covers the session's record."""
+    record = (_CATALOGUE, session.session_id, session.name, session.main_branch_id, session.created_ms)
+    return HASH_PREFIX + sha256(orjson.dumps(record)).hexdigest()
 
 
 def catalogue_hash(entry: CatalogueEntry) -> str:

@@ -217,6 +217,8 @@ class MemoryJournalStore:
                 )
                 for settlement in commit.settled
             ]
+            if len({message.message_id for message in settled}) < len(settled):
+                raise NotFound("a message of the commit is settled twice")
             ids = [event.event_id for event in commit.events]
             if len(set(ids)) < len(ids) or any(event_id in self._events for event_id in ids):
                 raise InvalidInput("an event id of the commit was used before")
@@ -461,7 +463,7 @@ class MemoryJournalStore:
         now_ms: int,
     ) -> None:
         session_id = session.record.session_id
-        before = session.catalogue[-1].hash if session.catalogue else catalogue_genesis(session_id)
+        before = session.catalogue[-1].hash if session.catalogue else catalogue_genesis(session.record)
         number = len(session.catalogue) + 1
         entry = CatalogueEntry(session_id, number, change, branch_id, parent, head.seq, head.hash, now_ms, before, "")
         session.catalogue.append(seal_entry(entry))

@@ -1,0 +1,98 @@
+"""What is stored of a session, straight from the tables, for verification."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from chronicle.errors import Corrupt, NotFound
+from chronicle.journal.chain import catalogue_genesis
+from chronicle.journal.sqlite.rows import (
+    BRANCH_COLUMNS,
+    CATALOGUE_COLUMNS,
+    EVENT_COLUMNS,
+    MAX_NUMBER,
+    SESSION_COLUMNS,
+    branch_from,
+    catalogue_entry_from,
+    hash_text,
+    row_id,
+    session_from,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chronicle.ids import BranchId, SessionId
+    from chronicle.journal.records import Branch, CatalogueEntry, Session
+    from chronicle.journal.store import EventRow
+
+__all__ = ["SqliteAudit", "read_catalogue"]
+
+
+class SqliteAudit:
+    """A :class:`~chronicle.journal.store.SessionAudit` over one read transaction.
+
+    Raises:
+        NotFound: no such session.
+        Corrupt: what is stored of it cannot be read.
+    """
+
+    def __init__(self, db: sqlite3.Connection, session_id: SessionId) -> None:
+        self._db = db
+        row = db.execute(
+            f"SELECT key, catalogue_size, catalogue_hash, {SESSION_COLUMNS} FROM session WHERE session_id = ?",
+            (session_id,),
+        ).fetchone()
+        if row is None:
+            raise NotFound(f"no session {session_id}")
+        key, size, digest, *columns = row
+        self.session = session_from(tuple(columns))
+        try:
+            self.catalogue_head = (int(size), hash_text(digest))
+            self.catalogue: Sequence[CatalogueEntry] = read_catalogue(db, key, self.session)
+            self.branches: Sequence[Branch] = [
+                branch_from(branch)
+                for branch in db.execute(
+                    f"SELECT {BRANCH_COLUMNS} FROM branch JOIN session ON session.key = branch.session "
+                    "WHERE branch.session = ? ORDER BY branch.key",
+                    (key,),
+                )
+            ]
+        except (AttributeError, TypeError, ValueError) as error:
+            raise Corrupt(f"the rows of session {session_id} hold values of wrong types: {error}") from error
+
+    def branch(self, branch_id: BranchId) -> Branch | None:
+        """Return a branch of any session."""
+        row = self._db.execute(
+            f"SELECT {BRANCH_COLUMNS} FROM branch JOIN session ON session.key = branch.session "
+            "WHERE branch.branch_id = ?",
+            (branch_id,),
+        ).fetchone()
+        return branch_from(row) if row is not None else None
+
+    def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
+        """Yield a branch's own events by seq, those after its head included."""
+        (key,) = self._db.execute("SELECT key FROM branch WHERE branch_id = ?", (branch_id,)).fetchone()
+        rows = self._db.execute(
+            f"SELECT {EVENT_COLUMNS} FROM event WHERE id BETWEEN ? AND ? ORDER BY id",
+            (row_id(key, 0), row_id(key, MAX_NUMBER)),
+        )
+        try:
+            yield from rows
+        except sqlite3.Error as error:
+            raise Corrupt(f"a row cannot be read: {error}") from error
+
+
+def read_catalogue(db: sqlite3.Connection, key: int, session: Session) -> list[CatalogueEntry]:
+    """Return a session's catalogue by number."""
+    entries: list[CatalogueEntry] = []
+    prev_hash = catalogue_genesis(session)
+    for row in db.execute(
+        f"SELECT {CATALOGUE_COLUMNS} FROM catalogue WHERE id BETWEEN ? AND ? ORDER BY id",
+        (row_id(key, 0), row_id(key, MAX_NUMBER)),
+    ):
+        entry = catalogue_entry_from(session.session_id, row, prev_hash)
+        prev_hash = entry.hash
+        entries.append(entry)
+    return entries

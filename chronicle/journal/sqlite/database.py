@@ -1,0 +1,227 @@
+"""Connections to the journal's file: one that writes, a pool of those that read, and SQLite's errors as ours.
+
+Locks, in the order in which they are taken: the writer lock (threads, then processes), then SQLite's own. Readers take
+none: in WAL mode they see the last commit before they began.
+
+A connection must not be used by a forked child: SQLite's locks belong to the process. The child gets a clear error,
+and the connections that it inherited are kept from being closed there.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import ChronicleError, Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
+from chronicle.journal.sqlite import schema
+from chronicle.journal.sqlite.lock import WriterLock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Database", "translate"]
+
+_BUSY_TIMEOUT_MS: Final = 30_000
+"""Only for others than journal stores: a SQLite shell that writes, recovery after a crash by another process."""
+_IDLE_READERS: Final = 8
+_open_databases: Final[weakref.WeakSet[Database]] = weakref.WeakSet()
+_inherited: Final[list[sqlite3.Connection]] = []
+"""In a forked child: the parent's connections, kept so that they are not closed by garbage collection."""
+
+
+class Database:
+    """A journal file that is open.
+
+    Args:
+        path: the file. Beside it appear ``-wal`` and ``-shm``, which are part of it, and ``-lock``, which is not.
+        create: make it if it is not there.
+
+    Raises:
+        InvalidInput: the path cannot hold a journal: its directory is missing or not writable, or it is a directory.
+        NotFound: there is none, and ``create`` is false.
+        Corrupt: it is not a journal.
+        UnsupportedFormat: it is a journal of a newer format.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        _check_path(path, create=create)
+        self._path = path
+        self._pid = os.getpid()
+        self._closed = False
+        self._readers: deque[sqlite3.Connection] = deque()
+        self._all: list[sqlite3.Connection] = []
+        self._guard = threading.Lock()
+        try:
+            self._lock = WriterLock(path.with_name(path.name + "-lock"))
+        except OSError as error:
+            raise InvalidInput(f"cannot write beside {path}: {error.strerror}; make its directory writable") from error
+        try:
+            with self._lock, self.translated():
+                self._writer = self._connect()
+                _set_up(self._writer, path)
+        except BaseException:
+            self.close()
+            raise
+        _open_databases.add(self)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection for statements that read; each sees the last commit before it."""
+        self._check_open()
+        with self.translated():
+            try:
+                db = self._readers.pop()
+            except IndexError:
+                db = self._connect()
+                db.execute("PRAGMA query_only = ON")
+            try:
+                yield db
+            finally:
+                self._give_back(db)
+
+    @contextmanager
+    def reading_one_moment(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection on which all statements see the same commit."""
+        with self.reading() as db:
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Lend the writing connection in a transaction that commits at the end, durably, or rolls back on any error."""
+        self._check_open()
+        with self._lock:
+            self._check_open()
+            db = self._writer
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+                db.execute("COMMIT")
+            except BaseException as error:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise translate(error, self._path) from error
+                raise
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
+
+    def close(self) -> None:
+        """Close all connections; the last one of all processes folds the write-ahead log into the file."""
+        with self._guard:
+            if self._closed or os.getpid() != self._pid:
+                return
+            self._closed = True
+        self._lock.__enter__()
+        try:
+            for db in self._all:
+                db.close()
+            self._all.clear()
+            self._readers.clear()
+        finally:
+            self._lock.__exit__(None, None, None)
+            self._lock.forget()
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, cached_statements=128)
+        with self._guard:
+            self._all.append(db)
+        db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        return db
+
+    def _give_back(self, db: sqlite3.Connection) -> None:
+        if not self._closed and len(self._readers) < _IDLE_READERS:
+            self._readers.append(db)
+            return
+        with self._guard:
+            if db in self._all:
+                self._all.remove(db)
+        db.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable(f"the journal {self._path} was closed")
+        if os.getpid() != self._pid:
+            raise Unavailable(
+                f"the journal {self._path} was opened by process {self._pid}, before a fork; open it again in the child"
+            )
+
+    def _leave_to_parent(self) -> None:
+        _inherited.extend(self._all)
+        self._lock.forget()
+
+
+def _leave_all_to_parent() -> None:
+    for database in list(_open_databases):
+        database._leave_to_parent()  # noqa: SLF001 - the hook is this module's own
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
+def translate(error: sqlite3.Error, path: Path) -> ChronicleError:
+    """Return what an error of SQLite means to a caller."""
+    name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    if name == "SQLITE_FULL":
+        return Unavailable(f"the disk of {path} is full; nothing was written: make space and try again")
+    if name.startswith("SQLITE_READONLY"):
+        return Unavailable(f"{path} cannot be written: make it and its directory writable")
+    if name.startswith("SQLITE_CANTOPEN"):
+        return Unavailable(f"{path} cannot be opened: {error}")
+    if name == "SQLITE_NOTADB":
+        return Corrupt(f"{path} is not a SQLite database")
+    if name.startswith("SQLITE_CORRUPT") or "Could not decode" in str(error):
+        return Corrupt(f"{path} is damaged: {error}")
+    if name.startswith("SQLITE_BUSY"):
+        return Unavailable(f"another program holds {path} locked for writing; close it and try again")
+    if name.startswith("SQLITE_CONSTRAINT"):
+        return InvalidInput(f"an id was used before: {error}")
+    if name == "SQLITE_ERROR" and "no such" in str(error):
+        return Corrupt(f"{path} lacks a table or column: {error}")
+    if name in ("SQLITE_TOOBIG", "OverflowError", "DataError"):
+        return InvalidInput(f"a value is too large: {error}")
+    return Unavailable(f"{path}: {error} ({name})")
+
+
+def _check_path(path: Path, *, create: bool) -> None:
+    directory = path.parent
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a directory; give the path of a file")
+    if not directory.is_dir():
+        raise InvalidInput(f"the directory {directory} does not exist; make it first")
+    if not path.exists():
+        if not create:
+            raise NotFound(f"there is no journal {path}")
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise InvalidInput(f"the directory {directory} is not writable; mend its permissions or choose another")
+    elif not os.access(path, os.R_OK | os.W_OK):
+        raise InvalidInput(f"{path} cannot be read and written; mend its permissions")
+
+
+def _set_up(db: sqlite3.Connection, path: Path) -> None:
+    schema.version_of(db, path)  # before anything is written to what may be someone else's database
+    (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise UnsupportedFormat(f"{path} is on a file system that SQLite's write-ahead log does not work on")
+    db.execute("PRAGMA synchronous = FULL")
+    schema.prepare(db, path)
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

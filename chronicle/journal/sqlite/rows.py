@@ -1,0 +1,182 @@
+"""Rows of the tables to records and back, and the keys that put branch and number into one integer."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.journal.chain import HASH_PREFIX
+from chronicle.journal.records import (
+    Branch,
+    BranchChange,
+    CatalogueEntry,
+    Event,
+    Head,
+    InboxMessage,
+    Lease,
+    MessageStatus,
+    OutboxMessage,
+    Session,
+)
+
+if TYPE_CHECKING:
+    from chronicle.ids import BranchId, SessionId
+
+__all__ = [
+    "BRANCH_COLUMNS",
+    "CATALOGUE_COLUMNS",
+    "EVENT_COLUMNS",
+    "INBOX_COLUMNS",
+    "MAX_NUMBER",
+    "OUTBOX_COLUMNS",
+    "SESSION_COLUMNS",
+    "STATUS_CODES",
+    "branch_from",
+    "catalogue_entry_from",
+    "event_from",
+    "event_row",
+    "hash_bytes",
+    "hash_text",
+    "inbox_message_from",
+    "key_of",
+    "lease_from",
+    "number_of",
+    "outbox_message_from",
+    "row_id",
+    "session_from",
+]
+
+Row = tuple[Any, ...]
+
+MAX_NUMBER: Final = 2**32 - 1
+_SHIFT: Final = 32
+
+SESSION_COLUMNS: Final = "session_id, name, main_branch_id, created_ms"
+BRANCH_COLUMNS: Final = (
+    "branch.branch_id, session.session_id, branch.parent_branch_id, branch.parent_seq, branch.created_ms, "
+    "branch.seq, branch.event_id, branch.hash, branch.turn"
+)
+EVENT_COLUMNS: Final = (
+    "id & 4294967295, event_id, type, turn, ts, correlation_id, iif(causation_id = '', correlation_id, causation_id), "
+    "payload_ref, iif(payload_sha256 IS NULL, NULL, lower(hex(payload_sha256))), payload, hash"
+)
+CATALOGUE_COLUMNS: Final = "id & 4294967295, change, branch_id, parent_branch_id, seq, branch_hash, ts, hash"
+INBOX_COLUMNS: Final = (
+    "session.session_id, inbox.id & 4294967295, message_id, idempotency_key, sender, body, admitted_ms, attempts"
+    ", status"
+)
+OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms"
+
+_STATUSES: Final = (MessageStatus.PENDING, MessageStatus.CONSUMED, MessageStatus.CANCELLED, MessageStatus.PARKED)
+STATUS_CODES: Final = {status: code for code, status in enumerate(_STATUSES)}
+
+
+def row_id(key: int, number: int) -> int:
+    """Return the primary key of a row that is the ``number``-th of a branch or session."""
+    return key << _SHIFT | number
+
+
+def key_of(row: int) -> int:
+    """Return the branch's or session's key."""
+    return row >> _SHIFT
+
+
+def number_of(row: int) -> int:
+    """Return the seq, position or number."""
+    return row & MAX_NUMBER
+
+
+def hash_bytes(text: str) -> bytes:
+    """Return the 32 bytes of a hash's text."""
+    return bytes.fromhex(text[len(HASH_PREFIX) :])
+
+
+def hash_text(data: bytes) -> str:
+    """Return a hash as it is shown."""
+    return HASH_PREFIX + data.hex()
+
+
+def event_row(key: int, event: Event) -> Row:
+    """Return the values of an event's row, in the order of the table's columns."""
+    causation_id = event.causation_id
+    return (
+        key << _SHIFT | event.seq,
+        event.event_id,
+        event.type,
+        event.turn,
+        event.ts,
+        event.correlation_id,
+        "" if causation_id is not None and causation_id == event.correlation_id else causation_id,
+        event.payload_ref,
+        None if event.payload is not None else bytes.fromhex(event.payload_sha256),
+        hash_bytes(event.hash),
+        event.payload,
+    )
+
+
+def event_from(branch_id: BranchId, row: Row, prev_hash: str) -> Event:
+    """Return the event of a row of `EVENT_COLUMNS`."""
+    seq, event_id, event_type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, payload, digest = (
+        row
+    )
+    return Event(
+        branch_id,
+        seq,
+        event_id,
+        event_type,
+        turn,
+        ts,
+        payload,
+        payload_ref,
+        payload_sha256 if payload_sha256 is not None else sha256(payload).hexdigest(),
+        correlation_id,
+        causation_id,
+        prev_hash,
+        HASH_PREFIX + digest.hex(),
+    )
+
+
+def session_from(row: Row) -> Session:
+    """Return the session of a row of `SESSION_COLUMNS`."""
+    return Session(*row)
+
+
+def branch_from(row: Row) -> Branch:
+    """Return the branch of a row of `BRANCH_COLUMNS`."""
+    branch_id, session_id, parent_branch_id, parent_seq, created_ms, seq, event_id, digest, turn = row
+    head = Head(branch_id, seq, event_id, hash_text(digest), turn)
+    return Branch(branch_id, session_id, parent_branch_id, parent_seq, head, created_ms)
+
+
+def catalogue_entry_from(session_id: SessionId, row: Row, prev_hash: str) -> CatalogueEntry:
+    """Return the entry of a row of `CATALOGUE_COLUMNS`."""
+    number, change, branch_id, parent_branch_id, seq, branch_hash, ts, digest = row
+    return CatalogueEntry(
+        session_id,
+        number,
+        BranchChange(change),
+        branch_id,
+        parent_branch_id,
+        seq,
+        hash_text(branch_hash),
+        ts,
+        prev_hash,
+        hash_text(digest),
+    )
+
+
+def inbox_message_from(row: Row) -> InboxMessage:
+    """Return the message of a row of `INBOX_COLUMNS`."""
+    session_id, position, message_id, key, sender, body, admitted_ms, attempts, status = row
+    return InboxMessage(session_id, position, message_id, key, sender, body, admitted_ms, attempts, _STATUSES[status])
+
+
+def outbox_message_from(row: Row) -> OutboxMessage:
+    """Return the message of a row of `OUTBOX_COLUMNS`."""
+    return OutboxMessage(*row)
+
+
+def lease_from(session_id: SessionId, row: Row) -> Lease | None:
+    """Return the lease of a row ``holder, epoch, expires_ms``."""
+    holder, epoch, expires_ms = row
+    return Lease(session_id, holder, epoch, expires_ms) if holder is not None else None

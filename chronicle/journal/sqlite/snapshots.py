@@ -1,0 +1,118 @@
+"""Snapshots in SQLite: planned outside of the transaction, kept and pruned inside it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from chronicle.errors import Corrupt
+from chronicle.journal.records import Snapshot
+from chronicle.journal.snapshots import Kept, Manifest, Plan, kept_seqs, open_pack, plan
+from chronicle.journal.sqlite.rows import MAX_NUMBER, number_of, row_id
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from chronicle.ids import BranchId
+
+__all__ = ["Draft", "draft", "keep", "newest"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A snapshot that is ready to be written, as long as nothing changed since it was planned."""
+
+    snapshot: Snapshot
+    plan: Plan
+    basis: tuple[int | None, int | None]
+    """The newest snapshot's and the newest pack's row ids when it was planned."""
+
+
+def draft(db: sqlite3.Connection, key: int, snapshot: Snapshot) -> Draft:
+    """Plan how to store a snapshot; costs in proportion to its size, so it belongs outside of the writer lock."""
+    newest_row, newest_pack = basis = _basis(db, key)
+    kept = None
+    if newest_row is not None:
+        try:
+            kept = _load(db, key, newest_row)
+        except Corrupt:
+            _log.warning("snapshot %s of branch %s is damaged; nothing is shared with it", newest_row, key)
+    first_pack = number_of(newest_pack) + 1 if newest_pack is not None else 1
+    return Draft(snapshot, plan(snapshot.body, kept, first_pack), basis)
+
+
+def keep(db: sqlite3.Connection, key: int, ready: Draft) -> None:
+    """Write a snapshot and drop those that its coming makes superfluous, in the caller's transaction."""
+    if _basis(db, key) != ready.basis:
+        ready = draft(db, key, ready.snapshot)
+    for pack in ready.plan.packs:
+        db.execute("INSERT INTO snapshot_pack VALUES (?, ?, ?)", (row_id(key, pack.number), pack.size, pack.data))
+    db.execute(
+        "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?)",
+        (
+            row_id(key, ready.snapshot.seq),
+            sha256(ready.snapshot.body).digest(),
+            ready.plan.manifest.to_bytes(),
+        ),
+    )
+    _prune(db, key)
+
+
+def newest(db: sqlite3.Connection, key: int, branch_id: BranchId, last_seq: int) -> Snapshot | None:
+    """Return a branch's own newest snapshot at or before ``last_seq``; a damaged one is passed over, and logged."""
+    rows = db.execute(
+        "SELECT id FROM snapshot WHERE id BETWEEN ? AND ? ORDER BY id DESC", (row_id(key, 0), row_id(key, last_seq))
+    ).fetchall()
+    for (row,) in rows:
+        try:
+            return Snapshot(branch_id, number_of(row), _load(db, key, row).body)
+        except Corrupt as error:
+            _log.warning("snapshot of branch %s at %s is passed over: %s", branch_id, number_of(row), error)
+    return None
+
+
+def _basis(db: sqlite3.Connection, key: int) -> tuple[int | None, int | None]:
+    bounds = (row_id(key, 0), row_id(key, MAX_NUMBER))
+    (row,) = db.execute("SELECT max(id) FROM snapshot WHERE id BETWEEN ? AND ?", bounds).fetchone()
+    (pack,) = db.execute("SELECT max(id) FROM snapshot_pack WHERE id BETWEEN ? AND ?", bounds).fetchone()
+    return row, pack
+
+
+def _load(db: sqlite3.Connection, key: int, row: int) -> Kept:
+    digest, data = db.execute("SELECT sha256, manifest FROM snapshot WHERE id = ?", (row,)).fetchone()
+    manifest = Manifest.from_bytes(data)
+    sizes: dict[int, int] = {}
+
+    def load(number: int) -> bytes:
+        found = db.execute("SELECT size, data FROM snapshot_pack WHERE id = ?", (row_id(key, number),)).fetchone()
+        if found is None:
+            raise Corrupt(f"pack {number} is missing")
+        sizes[number] = found[0]
+        return open_pack(found[1])
+
+    body = manifest.body(load)
+    if sha256(body).digest() != digest:
+        raise Corrupt("its bytes are not those that were written")
+    return Kept(body, manifest, sizes)
+
+
+def _prune(db: sqlite3.Connection, key: int) -> None:
+    bounds = (row_id(key, 0), row_id(key, MAX_NUMBER))
+    manifests = dict(db.execute("SELECT id, manifest FROM snapshot WHERE id BETWEEN ? AND ?", bounds))
+    kept = kept_seqs(number_of(row) for row in manifests)
+    dropped = [row for row in manifests if number_of(row) not in kept]
+    if not dropped:
+        return
+    db.executemany("DELETE FROM snapshot WHERE id = ?", [(row,) for row in dropped])
+    needed: set[int] = set()
+    for row, data in manifests.items():
+        if number_of(row) in kept:
+            needed |= Manifest.from_bytes(data).packs()
+    packs = db.execute("SELECT id FROM snapshot_pack WHERE id BETWEEN ? AND ?", bounds).fetchall()
+    db.executemany(
+        "DELETE FROM snapshot_pack WHERE id = ?", [pack for pack in packs if number_of(pack[0]) not in needed]
+    )
