@@ -10,6 +10,7 @@ there with all its bytes or not at all, whatever the moment of a crash.
 from __future__ import annotations
 
 import os
+import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chronicle.errors import NotFound, Unavailable
@@ -79,29 +80,30 @@ class LocalObjects:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._synced: set[Path] = set()
+        """Folders that this process has seen to being durable: one found there may have been made a moment ago."""
 
     def write(self, name: str, parts: Sequence[bytes]) -> None:
         """Store an object: file synced, renamed into place, directory synced."""
         target = self.root / name
-        temporary = self.root / "tmp" / f"{target.name}.{os.getpid()}"
+        temporary = self.root / "tmp" / f"{target.name}.{secrets.token_hex(8)}"
         try:
-            descriptor = self._create(temporary)
+            self._make_durable(temporary.parent)
+            self._make_durable(target.parent)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
                 for block in _gathered(parts):
                     _write_all(descriptor, block)
                 os.fsync(descriptor)
+                temporary.rename(target)
             except BaseException:
-                temporary.unlink()
+                temporary.unlink(missing_ok=True)
                 raise
             finally:
                 os.close(descriptor)
-            try:
-                temporary.rename(target)
-            except FileNotFoundError:
-                self._make_folder(target.parent)
-                temporary.rename(target)
             _sync_folder(target.parent)
         except OSError as error:
+            self._synced.clear()  # a folder may have been removed by hand: look again the next time
             raise Unavailable(f"{target} could not be written: {error.strerror}") from error
 
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
@@ -148,21 +150,17 @@ class LocalObjects:
         except OSError as error:
             raise Unavailable(f"{path} could not be removed: {error.strerror}") from error
 
-    def _create(self, path: Path) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            return os.open(path, flags, 0o644)
-        except FileNotFoundError:
-            self._make_folder(path.parent)
-            return os.open(path, flags, 0o644)
-
-    def _make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it, each durable in the one above."""
-        if folder.is_dir():
+    def _make_durable(self, folder: Path) -> None:
+        """See to it that a folder below the root, and those above it, are there and durable."""
+        if folder in self._synced:
             return
-        self._make_folder(folder.parent)
+        if folder == self.root:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            self._make_durable(folder.parent)
         folder.mkdir(exist_ok=True)
         _sync_folder(folder.parent)
+        self._synced.add(folder)
 
 
 def _gathered(parts: Sequence[bytes]) -> Iterator[bytes]:

@@ -13,29 +13,30 @@ from fastcdc import fastcdc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["AVERAGE_CHUNK_BYTES", "MAX_CHUNK_BYTES", "MIN_CHUNK_BYTES", "chunks"]
+__all__ = ["AVERAGE_CHUNK_BYTES", "MAX_CHUNK_BYTES", "MIN_CHUNK_BYTES", "WINDOW_BYTES", "chunks"]
 
 MIN_CHUNK_BYTES: Final = 16 * 1024
 AVERAGE_CHUNK_BYTES: Final = 64 * 1024
 """A change of one byte stores one chunk anew: smaller chunks cost more entries, larger ones more bytes."""
 MAX_CHUNK_BYTES: Final = 256 * 1024
-_WINDOW_BYTES: Final = 4 * 1024 * 1024
+WINDOW_BYTES: Final = 4 * 1024 * 1024
 """How much is read at a time; it has no influence on the cuts."""
 
 
-def chunks(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Yield the chunks of what ``read`` gives, in order. Holds about 4 MiB at a time.
+def chunks(read: Callable[[int], bytes], window_bytes: int = WINDOW_BYTES) -> Iterator[bytes]:
+    """Yield the chunks of what ``read`` gives, in order. Holds about two windows at a time.
 
     A cut depends on the bytes since the cut before it, and on nothing else but the end of the data.
 
     Args:
         read: returns at most so many next bytes, and ``b""`` only at the end.
+        window_bytes: how much is read ahead, at least `MAX_CHUNK_BYTES`; less suits who wants the first chunks only.
     """
     window = b""
     ended = False
     while True:
-        while not ended and len(window) < _WINDOW_BYTES:
-            more = read(_WINDOW_BYTES - len(window))
+        while not ended and len(window) < window_bytes:
+            more = read(window_bytes - len(window))
             ended = not more
             window = window + more if window else more
         if not window:

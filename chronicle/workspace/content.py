@@ -9,29 +9,42 @@ two or three list nodes and not 16,000 entries. Equal bytes give an equal `Conte
 from __future__ import annotations
 
 import io
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from chronicle.blobs.ident import RAW_ID_BYTES, from_raw, to_raw
 from chronicle.errors import Corrupt
 from chronicle.workspace import nodes
-from chronicle.workspace.chunking import chunks
+from chronicle.workspace.chunking import MAX_CHUNK_BYTES, chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from _typeshed import WriteableBuffer
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
 
-__all__ = ["WHOLE_BYTES", "Chunk", "Content", "chunk_list", "open", "read", "store_bytes", "store_file"]
+__all__ = [
+    "WHOLE_BYTES",
+    "Chunk",
+    "Content",
+    "chunk_list",
+    "open",
+    "read",
+    "store_bytes",
+    "store_changes",
+    "store_file",
+]
 
 WHOLE_BYTES: Final = 64 * 1024
 """Content up to this size is one blob: chunking it would cost more than it could save."""
 _OFFSET_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
 _BUFFERED_BYTES: Final = 64 * 1024
+_AROUND_BYTES: Final = 2 * MAX_CHUNK_BYTES
+"""How much is read at a time around a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +103,60 @@ def store_file(buffer: nodes.NodeBuffer, fileobj: BinaryIO) -> Content:
     root = nodes.update(buffer, None, entries)
     assert root is not None
     return Content(root, end, chunked=True)
+
+
+def store_changes(
+    buffer: nodes.NodeBuffer, old: Content, fileobj: BinaryIO, dirty: Iterable[tuple[int, int]]
+) -> Content:
+    """Return what `store_file` would for the whole file, reading it only around what changed since ``old``.
+
+    Costs in proportion to what changed, a chunk or two for each range, and not to the file's size: a cut depends only
+    on the bytes since the cut before, so once a new cut falls on an old one behind a change, what follows is as it was.
+
+    Args:
+        buffer: has, or finds, the chunk list of ``old``.
+        old: the content before.
+        fileobj: the whole file as it is now, seekable.
+        dirty: ranges ``(start, end)`` in bytes outside which the file is as before; what lies beyond the shorter of
+            the two sizes need not be named.
+    """
+    size = fileobj.seek(0, io.SEEK_END)
+    if not old.chunked or size <= WHOLE_BYTES:
+        fileobj.seek(0)
+        return store_file(buffer, fileobj)
+    ranges = [(start, min(end, size)) for start, end in dirty if start < min(end, size)]
+    if size > old.size:
+        ranges.append((old.size - 1, size))  # the old last chunk ended because the file did
+    elif size < old.size:
+        ranges.append((size - 1, size))
+    pending = deque(sorted((min(start, old.size - 1), end) for start, end in ranges))
+    removed: dict[bytes, bytes | None] = {}
+    added: dict[bytes, bytes | None] = {}
+    while pending:
+        start, until = pending.popleft()
+        before = chunk_list(buffer, old, start)
+        first = next(before)
+        removed[_key(first.end)] = None
+        old_end, at = first.end, first.start
+        fileobj.seek(at)
+        for chunk in chunks(fileobj.read, _AROUND_BYTES):
+            at += len(chunk)
+            added[_key(at)] = _value(len(chunk), buffer.add(chunk))
+            while pending and pending[0][0] < at:
+                until = max(until, pending.popleft()[1])
+            while old_end < at:
+                following = next(before, None)
+                if following is None:
+                    break
+                removed[_key(following.end)] = None
+                old_end = following.end
+            if at >= until and at == old_end:
+                break
+        if at >= size:
+            removed.update((_key(rest.end), None) for rest in before)
+    root = nodes.update(buffer, old.id, {**removed, **added})
+    assert root is not None
+    return Content(root, size, chunked=True)
 
 
 def chunk_list(reader: BlobReader, content: Content, offset: int = 0) -> Iterator[Chunk]:

@@ -1,0 +1,270 @@
+"""The blob store contract on each store, and what is particular to packs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import fsspec
+import pytest
+
+from chronicle.blobs import blob_id, ident
+from chronicle.blobs.catalog import pack_object
+from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.blobs.store import BlobStore
+from chronicle.errors import Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
+from chronicle.ids import BlobId
+from chronicle.testing.blob_contract import BlobStoreContract, Opener, named
+
+
+class TestMemory(BlobStoreContract):
+    @pytest.fixture
+    def opener(self) -> Opener:
+        store = MemoryBlobStore()
+        return lambda: store
+
+    def damage(self, store: BlobStore, identifier: BlobId) -> None:
+        assert isinstance(store, MemoryBlobStore)
+        store._blobs[identifier] = flipped(store._blobs[identifier], 0)
+
+
+class TestFile(BlobStoreContract):
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> Opener:
+        return lambda: FsspecBlobStore(f"file://{tmp_path}/deep/store")
+
+    def damage(self, store: BlobStore, identifier: BlobId) -> None:
+        assert isinstance(store, FsspecBlobStore)
+        place = store._catalog.find(ident.to_raw(identifier))
+        assert place is not None
+        name, entry = place
+        path = Path(store.url.removeprefix("file://")) / pack_object(name)
+        path.write_bytes(flipped(path.read_bytes(), entry.offset + entry.stored // 2))
+
+
+class TestFsspecMemory(BlobStoreContract):
+    @pytest.fixture
+    def opener(self) -> Iterator[Opener]:
+        url = f"memory://{uuid4().hex}"
+        yield lambda: FsspecBlobStore(url)
+        fsspec.filesystem("memory").rm(url, recursive=True) if fsspec.filesystem("memory").exists(url) else None
+
+    def damage(self, store: BlobStore, identifier: BlobId) -> None:
+        assert isinstance(store, FsspecBlobStore)
+        place = store._catalog.find(ident.to_raw(identifier))
+        assert place is not None
+        name, entry = place
+        memory = fsspec.filesystem("memory")
+        path = f"{store.url}/{pack_object(name)}"
+        memory.pipe_file(path, flipped(memory.cat_file(path), entry.offset + entry.stored // 2))
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def open_at(root: Path) -> FsspecBlobStore:
+    return FsspecBlobStore(f"file://{root}")
+
+
+def pack_files(root: Path) -> list[Path]:
+    return [path for path in (root / "packs").rglob("*") if path.is_file()]
+
+
+def test_one_put_is_one_pack_and_a_repeated_one_is_none(root: Path) -> None:
+    store = open_at(root)
+    store.put(named(*(f"blob {number}".encode() for number in range(50))))
+    assert len(pack_files(root)) == 1
+    before = sorted(root.rglob("*"))
+    store.put(named(b"blob 7", b"blob 8"))
+    open_at(root).put(named(b"blob 9"))
+    assert sorted(root.rglob("*")) == before
+    assert list((root / "tmp").iterdir()) == []
+
+
+def test_another_writers_pack_is_not_stored_again(root: Path) -> None:
+    one, two = open_at(root), open_at(root)
+    one.put(named(b"a"))
+    two.put(named(b"a"))
+    two.put(named(b"b"))
+    one.put(named(b"b"))
+    assert len(pack_files(root)) == 2
+
+
+def test_compressible_blobs_are_compressed(root: Path) -> None:
+    open_at(root).put(named(b"compress me " * 100_000))
+    assert pack_files(root)[0].stat().st_size < 20_000
+
+
+def test_the_index_can_be_lost(root: Path) -> None:
+    store = open_at(root)
+    blobs = [named(f"{number}".encode()) for number in range(20)]
+    for blob in blobs:
+        store.put(blob)
+    for path in (root / "index").iterdir():
+        path.unlink()
+    again = open_at(root)
+    again.put(blobs[3])
+    assert len(pack_files(root)) == 20
+    for blob in blobs:
+        assert not again.missing(blob)
+    for blob in blobs:
+        for identifier, data in blob.items():
+            assert open_at(root).get(identifier) == store.get(identifier) == data
+
+
+@pytest.mark.parametrize("tail", [b"CHRL\xff\xff", b"x" * 100, b"\0" * 5_000])
+def test_a_torn_log_is_mended(root: Path, tail: bytes) -> None:
+    store = open_at(root)
+    store.put(named(b"before"))
+    log = root / "index" / "log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + tail)
+    store.put(named(b"after"))
+    for reader in (store, open_at(root)):
+        assert reader.get(blob_id(b"before")) == b"before"
+        assert reader.get(blob_id(b"after")) == b"after"
+    store.put(named(b"last"))
+    assert log.read_bytes().startswith(whole)
+    assert tail not in log.read_bytes()[len(whole) :]
+    log.write_bytes(log.read_bytes()[:-5])
+    fresh = open_at(root)
+    for data in (b"before", b"after", b"last"):
+        assert fresh.get(blob_id(data)) == data
+        assert store.get(blob_id(data)) == data
+
+
+def test_a_damaged_segment_is_not_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chronicle.blobs.local_catalog._LOG_BYTES", 2_000)
+    store = open_at(root)
+    blobs = named(*(f"{number}".encode() for number in range(100)))
+    for identifier, data in blobs.items():
+        store.put({identifier: data})
+    segments = list((root / "index").glob("*.idx"))
+    assert 1 <= len(segments) <= 6
+    for segment in segments:
+        segment.write_bytes(flipped(segment.read_bytes(), 200))
+    again = open_at(root)
+    assert {identifier: again.get(identifier) for identifier in blobs} == blobs
+    assert sorted(again.blob_ids()) == sorted(blobs)
+
+
+def test_a_reader_follows_when_the_log_is_folded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chronicle.blobs.local_catalog._LOG_BYTES", 2_000)
+    writer, reader = open_at(root), open_at(root)
+    for number in range(200):
+        data = f"{number}".encode()
+        writer.put(named(data))
+        if number % 7 == 0:
+            assert reader.get(blob_id(data)) == data
+            assert not reader.missing(named(b"0", data))
+    assert sorted(reader.blob_ids()) == sorted(writer.blob_ids())
+    assert len(list((root / "index").glob("*.idx"))) <= 6
+
+
+def test_segments_are_written_for_media_that_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chronicle.blobs.catalog._UNCOVERED_LIMIT", 5)
+    monkeypatch.setattr("chronicle.blobs.catalog._SEGMENT_LIMIT", 2)
+    url = f"memory://{uuid4().hex}"
+    writer = FsspecBlobStore(url)
+    expected: dict[BlobId, bytes] = {}
+    for number in range(60):
+        blob = named(f"{number}".encode())
+        writer.put(blob)
+        expected |= blob
+        if number % 8 == 7:
+            reader = FsspecBlobStore(url)
+            assert sorted(reader.blob_ids()) == sorted(expected)
+    memory = fsspec.filesystem("memory")
+    assert 1 <= len(memory.find(f"{url}/index")) <= 3
+    opened = FsspecBlobStore(url)
+    assert {identifier: opened.get(identifier) for identifier in expected} == expected
+    memory.rm(url, recursive=True)
+
+
+def test_a_damaged_pack_hurts_only_its_own_blobs(root: Path) -> None:
+    store = open_at(root)
+    store.put(named(b"lost"))
+    lost = pack_files(root)[0]
+    store.put(named(b"kept"))
+    lost.write_bytes(lost.read_bytes()[:-10])
+    for path in (root / "index").iterdir():
+        path.unlink()
+    again = open_at(root)
+    assert again.get(blob_id(b"kept")) == b"kept"
+    with pytest.raises(Corrupt, match=lost.name):
+        again.get(blob_id(b"lost"))
+
+
+def test_a_pack_of_a_newer_format_is_refused(root: Path) -> None:
+    store = open_at(root)
+    store.put(named(b"x"))
+    (pack,) = pack_files(root)
+    pack.write_bytes(pack.read_bytes()[:-1] + b"\x02")
+    for path in (root / "index").iterdir():
+        path.unlink()
+    with pytest.raises(UnsupportedFormat, match="upgrade"):
+        open_at(root).get(blob_id(b"x"))
+
+
+def test_a_store_of_a_newer_format_is_refused(root: Path) -> None:
+    open_at(root).put(named(b"x"))
+    (root / "format").write_text('{"format": 2}')
+    with pytest.raises(UnsupportedFormat, match="upgrade"):
+        open_at(root)
+    (root / "format").write_text("?")
+    with pytest.raises(Corrupt, match="format"):
+        open_at(root)
+
+
+def test_a_url_of_no_known_kind_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="nosuch"):
+        FsspecBlobStore("nosuch://place")
+
+
+def test_a_store_that_cannot_be_written_says_so(root: Path) -> None:
+    root.write_text("a file where the store's folder should be")
+    with pytest.raises(Unavailable, match=str(root)):
+        open_at(root).put(named(b"x"))
+
+
+def test_a_full_disk_leaves_nothing_behind(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_at(root)
+    store.put(named(b"before"))
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(Unavailable, match="No space left"):
+            store.put(named(b"after"))
+    assert list((root / "tmp").iterdir()) == []
+    assert len(pack_files(root)) == 1
+    with pytest.raises(NotFound):
+        store.get(blob_id(b"after"))
+    store.put(named(b"after"))
+    assert store.get(blob_id(b"after")) == b"after"
+
+
+def test_small_blobs_are_cached_up_to_a_bound(root: Path) -> None:
+    store = FsspecBlobStore(f"file://{root}", cache_bytes=10_000)
+    small = [bytes([number]) * 1_000 for number in range(30)]
+    store.put(named(*small, b"large" * 20_000))
+    assert store._cache._size <= 10_000
+    for data in small:
+        assert store.get(blob_id(data)) == data
+    assert store._cache._size <= 10_000
+    for path in pack_files(root):
+        path.unlink()
+    assert store.get(blob_id(small[-1])) == small[-1]
+    with pytest.raises(NotFound):
+        store.get(blob_id(small[0]))
