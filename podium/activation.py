@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -30,9 +30,11 @@ from podium.errors import AgentAsleep
 from podium.ledger import Ledger
 from podium.record import AgentRecord, read_agent, snapshot_body
 from podium.settled import settled_frames
+from podium.snapshots import SnapshotPolicy
 from podium.state import StateError, check, drain, from_json, migration_patch, to_json
 from podium.stream import StreamHub
 from podium.turn import TurnResult, TurnScope, created_commit, failure_commit, turn_commit
+from podium.usercode import TryFailed, UserCode, cancelled_error, describe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -51,13 +53,6 @@ if TYPE_CHECKING:
     from podium.stream import Frame
 
 __all__ = ["Activation", "Environment", "Step", "WorkspaceOpener", "WorkspaceRequest"]
-
-SNAPSHOT_TURNS: Final = 256
-"""Most turns that opening replays over a snapshot; a replayed turn costs about 20 µs, a snapshot the state's size."""
-SNAPSHOT_BYTES: Final = 256 * 1024
-"""Most payload bytes that opening replays, unless the state itself is larger: then as many as the state has."""
-MAX_ERROR_TEXT: Final = 2000
-"""Characters of an exception's text that are recorded; what is longer belongs in the agent's log."""
 
 _log = structlog.stdlib.get_logger("podium.activation")
 
@@ -98,15 +93,6 @@ class Step(Enum):
     """A try failed and was rolled back; the message is still the next one."""
 
 
-class _TryFailed(Exception):
-    """A hook raised, ran out of time or was taken back; what it did is still to be rolled back."""
-
-    def __init__(self, error: ErrorInfo, *, cancelled: bool = False) -> None:
-        super().__init__(error["message"])
-        self.error = error
-        self.cancelled = cancelled
-
-
 class Activation:
     """One agent, awake under one lease.
 
@@ -126,13 +112,9 @@ class Activation:
         self._schema_version = agent_class.State._version  # noqa: SLF001
         self._initialised = False
         self._over = False
-        self._due_s: float | None = None
-        self._deadline: asyncio.Timeout | None = None
-        self._running: str | None = None
-        self._taken_back: set[str] = set()
-        self._replayed_turns = 0
-        self._replayed_bytes = 0
-        self._snapshot_bytes = 0
+        self._busy = False
+        self._usercode = UserCode(str(address), environment.clock)
+        self._snapshots = SnapshotPolicy()
         self._schema_patch: list[JsonObject] = []
         self._state: DeltaState
         self._workspace: Workspace
@@ -174,11 +156,11 @@ class Activation:
         message = await self._ledger.next_message()
         if message is None:
             return Step.NOTHING
-        if message.message_id in self._taken_back:
-            await self._give_up(message, None, _cancelled_error())
+        if self._usercode.is_taken_back(message.message_id):
+            await self._give_up(message, None, cancelled_error())
             return Step.HANDLED
         attempt = message.attempts + 1
-        self._running = message.message_id
+        self._busy = True
         self._publish(message, {"type": "turn_start", "turn": self.turn + 1, "attempt": attempt})
         try:
             await self._ensure_initialised(message)
@@ -186,10 +168,10 @@ class Activation:
             _, patch = await self._run(
                 "message", message, lambda ctx: self._agent.on_message(ctx, body), self._class.turn_timeout_s
             )
-        except _TryFailed as failed:
+        except TryFailed as failed:
             return await self._after_failure(message, failed)
         finally:
-            self._running = None
+            self._busy = False
         head = self._ledger.head
         self._publish(message, {"type": "turn_end", "turn": head.turn, "version": head.seq, "patch": patch})
         await self._next_turn()
@@ -279,22 +261,20 @@ class Activation:
     @property
     def busy(self) -> bool:
         """Whether a message is being handled."""
-        return self._running is not None
+        return self._busy
 
     @property
     def due_s(self) -> float | None:
         """When the running hook's time is over, by the clock's ``monotonic_s``; ``None`` when no hook runs."""
-        return self._due_s
+        return self._usercode.due_s
 
     def cancel(self, message_id: str) -> None:
         """Take a message back: stop its turn if it runs, else drop it when its place comes. Too late once committed."""
-        self._taken_back.add(message_id)
-        if self._running == message_id:
-            self._expire()
+        self._usercode.take_back(message_id)
 
     def interrupt(self) -> None:
         """Stop the running turn, if one runs, as if its time were over; the message stays in the inbox."""
-        self._expire()
+        self._usercode.expire()
 
     # -- one turn -------------------------------------------------------------------------------------------------
 
@@ -308,7 +288,7 @@ class Activation:
         """Run a hook as a turn of its own; a failure is recorded and rolled back, and gives ``None``."""
         try:
             answer, _ = await self._run(cause, None, hook, limit_s)
-        except _TryFailed as failed:
+        except TryFailed as failed:
             _log.warning("hook_failed", agent_id=str(self.address), hook=cause, error=failed.error)
             await self._give_up(None, Outcome.FAILED, failed.error)
             return None
@@ -334,7 +314,7 @@ class Activation:
             the hook's answer and the state patch.
 
         Raises:
-            _TryFailed: the hook did not go well; the caller gives its work up.
+            TryFailed: the hook did not go well; the caller gives its work up.
             Evicted: the lease is lost.
         """
         turn = self.turn + 1
@@ -349,17 +329,17 @@ class Activation:
         )
         context = AgentContext(scope, self.address, self._state, self._workspace.root)
         try:
-            answer = await self._call(lambda: hook(context), limit_s, message)
+            answer = await self._usercode.call(lambda: hook(context), limit_s, heard.message_id if heard else None)
             drafts = await scope.finish()
             check(self._state)
             patch = [*self._schema_patch, *drain(self._state)]
             tree = await asyncio.to_thread(self._workspace.seal)
-        except _TryFailed:
+        except TryFailed:
             scope.abandon()
             raise
         except (ChronicleError, StateError, OSError) as error:
             scope.abandon()
-            raise _TryFailed(_describe(error)) from error
+            raise TryFailed(describe(error)) from error
         if message is None and not patch and not drafts and tree == self._workspace.base:
             return answer, patch
         snapshot = self._snapshot_if_due(turn, tree)
@@ -370,38 +350,12 @@ class Activation:
         commit = turn_commit(self._ledger.session, self._ledger.head, result, self._ledger.epoch, self._env.ids, now_ms)
         await self._ledger.append(commit)
         self._schema_patch = []
-        self._count_replay(len(commit.events[-1].payload or b""), snapshot)
+        self._snapshots.committed(len(commit.events[-1].payload or b""), snapshot)
         if tree != self._workspace.base:
             await asyncio.to_thread(self._workspace.adopt, tree)
         return answer, patch
 
-    async def _call(self, call: Callable[[], Awaitable[Any]], limit_s: float, message: InboxMessage | None) -> Any:
-        """Await user code under its deadline, and turn whatever goes wrong in it into `_TryFailed`."""
-        self._due_s = self._env.clock.monotonic_s() + limit_s
-        try:
-            async with asyncio.timeout(limit_s) as self._deadline:
-                if message is not None and message.message_id in self._taken_back:
-                    self._expire()
-                return await call()
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise _TryFailed({"type": "CancelledError", "message": "a task it awaited was cancelled"}) from error
-        except (Exception, SystemExit) as error:
-            if message is not None and message.message_id in self._taken_back:
-                raise _TryFailed(_cancelled_error(), cancelled=True) from error
-            if isinstance(error, TimeoutError) and self._deadline is not None and self._deadline.expired():
-                raise _TryFailed(
-                    {"type": "TurnTimeout", "message": f"it took longer than its limit of {limit_s:g} s"}
-                ) from error
-            _log.info("hook_raised", agent_id=str(self.address), exc_info=error)
-            raise _TryFailed(_describe(error)) from error
-        finally:
-            self._deadline = None
-            self._due_s = None
-
-    async def _after_failure(self, message: InboxMessage, failed: _TryFailed) -> Step:
+    async def _after_failure(self, message: InboxMessage, failed: TryFailed) -> Step:
         if failed.cancelled:
             await self._give_up(message, None, failed.error)
             return Step.HANDLED
@@ -431,7 +385,7 @@ class Activation:
         self._load_state(await self._ledger.read(lambda: read_agent(self._env.store, self.address)))
         await self._next_turn()
         if message is not None and outcome is None:
-            self._taken_back.discard(message.message_id)
+            self._usercode.forget(message.message_id)
             self._publish(message, {"type": "error", "error": error, "parked": False})
 
     async def _append_failure(
@@ -480,8 +434,7 @@ class Activation:
     def _load_state(self, record: AgentRecord) -> None:
         self._state = from_json(self._class.State, record.state, record.schema_version)
         self._schema_patch = migration_patch(record.state, self._state)
-        self._replayed_turns = record.replayed_turns
-        self._replayed_bytes = record.replayed_bytes
+        self._snapshots.opened(record)
 
     async def _record_lost_try(self, recovered: TreeRef | None, *, unclean: bool) -> None:
         message = await self._ledger.next_message() if unclean else None
@@ -497,22 +450,9 @@ class Activation:
         await asyncio.to_thread(self._workspace.begin_turn, self.turn + 1)
 
     def _snapshot_if_due(self, turn: int, tree: TreeRef) -> bytes | None:
-        limit_bytes = max(SNAPSHOT_BYTES, self._snapshot_bytes)
-        if self._replayed_turns + 1 < SNAPSHOT_TURNS and self._replayed_bytes < limit_bytes:
+        if not self._snapshots.due:
             return None
         return snapshot_body(turn, self._entity_type, self._schema_version, to_json(self._state), tree)
-
-    def _count_replay(self, payload_bytes: int, snapshot: bytes | None) -> None:
-        if snapshot is None:
-            self._replayed_turns += 1
-            self._replayed_bytes += payload_bytes
-        else:
-            self._replayed_turns = self._replayed_bytes = 0
-            self._snapshot_bytes = len(snapshot)
-
-    def _expire(self) -> None:
-        if self._deadline is not None and not self._deadline.expired():
-            self._deadline.reschedule(asyncio.get_running_loop().time())
 
     def _publish(self, message: InboxMessage, frame: Frame) -> None:
         self.streams.publish(message.message_id, frame)
@@ -524,15 +464,3 @@ def _body(message: InboxMessage) -> dict[str, Any]:
 
 def _discard(frame: Frame) -> None:
     """Drop a frame of a hook that nobody listens to."""
-
-
-def _describe(error: BaseException) -> ErrorInfo:
-    text = str(error) or "no message"
-    return {
-        "type": type(error).__name__,
-        "message": text if len(text) <= MAX_ERROR_TEXT else text[:MAX_ERROR_TEXT] + "…",
-    }
-
-
-def _cancelled_error() -> ErrorInfo:
-    return {"type": "Cancelled", "message": "its sender took it back"}

@@ -1,0 +1,127 @@
+"""Running user code under a deadline: whatever goes wrong in it becomes one kind of failure.
+
+A hook may raise anything, end its process's work with ``SystemExit``, wait for ever or be taken back by its sender.
+The activation sees `TryFailed` in each case and gives the try up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from chronicle.clock import Clock
+    from podium.events import ErrorInfo
+
+__all__ = ["TryFailed", "UserCode", "cancelled_error", "describe"]
+
+_MAX_ERROR_TEXT: Final = 2000
+"""Characters of an exception's text that are recorded; what is longer belongs in the agent's log."""
+
+_log = structlog.stdlib.get_logger("podium.usercode")
+
+
+class TryFailed(Exception):
+    """A hook did not go well; what it did is still to be rolled back.
+
+    Attributes:
+        error: what is recorded and shown.
+        cancelled: whether its sender took the message back.
+    """
+
+    def __init__(self, error: ErrorInfo, *, cancelled: bool = False) -> None:
+        super().__init__(error["message"])
+        self.error = error
+        self.cancelled = cancelled
+
+
+class UserCode:
+    """Calls hooks, one at a time.
+
+    Args:
+        name: of the agent, for the log.
+        clock: for `due_s`.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._scope: asyncio.Timeout | None = None
+        self._due_s: float | None = None
+        self._running: str | None = None
+        self._taken_back: set[str] = set()
+
+    @property
+    def due_s(self) -> float | None:
+        """When the running hook's time is over, by the clock's ``monotonic_s``; ``None`` when none runs."""
+        return self._due_s
+
+    async def call(self, hook: Callable[[], Awaitable[Any]], limit_s: float, message_id: str | None) -> Any:
+        """Await a hook and return its answer.
+
+        Args:
+            limit_s: seconds it may take.
+            message_id: on whose behalf it runs; taking that message back stops it.
+
+        Raises:
+            TryFailed: it raised, took too long or was taken back.
+        """
+        self._running = message_id
+        self._due_s = self._clock.monotonic_s() + limit_s
+        scope = asyncio.timeout(limit_s)
+        try:
+            async with scope as self._scope:
+                if message_id in self._taken_back:
+                    self.expire()
+                return await hook()
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise TryFailed({"type": "CancelledError", "message": "a task it awaited was cancelled"}) from error
+        except (Exception, SystemExit) as error:
+            if message_id is not None and message_id in self._taken_back:
+                raise TryFailed(cancelled_error(), cancelled=True) from error
+            if isinstance(error, TimeoutError) and scope.expired():
+                message = f"it took longer than its limit of {limit_s:g} s"
+                raise TryFailed({"type": "TurnTimeout", "message": message}) from error
+            _log.info("hook_raised", agent_id=self._name, exc_info=error)
+            raise TryFailed(describe(error)) from error
+        finally:
+            self._scope = self._due_s = self._running = None
+
+    def expire(self) -> None:
+        """Stop the hook that runs, if one does, as if its time were over."""
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+    def take_back(self, message_id: str) -> None:
+        """Stop the hook that runs for a message, and let none run for it again until `forget`."""
+        self._taken_back.add(message_id)
+        if self._running == message_id:
+            self.expire()
+
+    def is_taken_back(self, message_id: str) -> bool:
+        """Whether a message was taken back."""
+        return message_id in self._taken_back
+
+    def forget(self, message_id: str) -> None:
+        """Forget a message that is settled."""
+        self._taken_back.discard(message_id)
+
+
+def describe(error: BaseException) -> ErrorInfo:
+    """Return an exception as it is recorded and shown."""
+    text = str(error) or "no message"
+    if len(text) > _MAX_ERROR_TEXT:
+        text = text[:_MAX_ERROR_TEXT] + "…"
+    return {"type": type(error).__name__, "message": text}
+
+
+def cancelled_error() -> ErrorInfo:
+    """Return what a message that was taken back ends with."""
+    return {"type": "Cancelled", "message": "its sender took it back"}
