@@ -125,7 +125,7 @@ def look_back() -> None:
     versions = json.loads(run("history", AGENT, "report.md", "--json", show=False))
     check(len(versions) == 1 + len(QUESTIONS), f"{len(versions)} versions of report.md, one a turn was expected")
     run("history", AGENT, "report.md")
-    first = run("cat", AGENT, "report.md", "--iteration", "1")
+    first = run("cat", AGENT, "report.md@1")
     check(first.startswith("# Review of") and "## " not in first, "its first version should have no findings yet")
 
     say("All of it, read back and checked against its hashes")
