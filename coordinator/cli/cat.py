@@ -29,6 +29,9 @@ def cat(
         str, typer.Argument(metavar="PATH[@ITERATION]", help="From the workspace's root; report.md@2 is its version 2.")
     ],
     *,
+    iteration: Annotated[
+        int | None, typer.Option("--iteration", metavar="N", min=1, help="The same as PATH@N.")
+    ] = None,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
@@ -40,10 +43,10 @@ def cat(
     from chronicle.workspace.content import open as open_content  # noqa: PLC0415
 
     with opened_files(home, moment) as files:
-        name, iteration, content = _find(files, clean_path(path))
+        name, number, content = _find(files, clean_path(path), iteration)
         with open_content(files.blobs, content) as file:
             if json:
-                _write_json(str(files.agent.address), name, iteration, content, file.read())
+                _write_json(str(files.agent.address), name, number, content, file.read())
             elif sys.stdout.isatty():
                 _show(file)
             else:
@@ -51,19 +54,21 @@ def cat(
                 shutil.copyfileobj(file, sys.stdout.buffer)
 
 
-def _find(files: Files, path: str) -> tuple[str, int, Content]:
+def _find(files: Files, path: str, iteration: int | None) -> tuple[str, int, Content]:
     """Return path, iteration and content of what was named. A path that has an ``@`` itself comes first."""
-    entry = files.entry(path)
-    if entry is not None:
-        content = _content(path, entry.kind.value, entry.content, entry.target)
-        return path, files.history(path)[-1].number, content
-    name, at, number = path.rpartition("@")
-    if not at or not number.isascii() or not number.isdecimal():
-        raise files.missing(path)
-    record = files.version(name, int(number))
+    if iteration is None:
+        entry = files.entry(path)
+        if entry is not None:
+            content = _content(path, entry.kind.value, entry.content, entry.target)
+            return path, files.history(path)[-1].number, content
+        name, at, number = path.rpartition("@")
+        if not at or not number.isascii() or not number.isdecimal():
+            raise files.missing(path)
+        path, iteration = name, int(number)
+    record = files.version(path, iteration)
     if record.deleted:
-        raise NotFound(f"{path} is a deletion; podium history lists the versions before it")
-    return name, record.number, _content(path, record.kind.value, record.content, record.target)
+        raise NotFound(f"iteration {iteration} of {path} is its deletion; podium history lists the versions before it")
+    return path, iteration, _content(path, record.kind.value, record.content, record.target)
 
 
 def _content(path: str, kind: str, content: Content | None, target: bytes | None) -> Content:

@@ -9,8 +9,7 @@ from chronicle import errors as chronicle
 from podium import errors as podium
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import ModuleType
+    from collections.abc import Mapping
 
 __all__ = [
     "ERRORS",
@@ -27,6 +26,7 @@ class ExitCode(IntEnum):
     """What a process of ``podium`` ended with."""
 
     OK = 0
+    ERROR = 1
     USAGE = 2
     INVALID_ADDRESS = 10
     FILE_NOT_FOUND = 11
@@ -54,6 +54,7 @@ class ExitCode(IntEnum):
 
 MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.OK: "done",
+    ExitCode.ERROR: "an error that has no code of its own; stderr says which",
     ExitCode.USAGE: "the command line cannot be understood, or a value in it cannot be used",
     ExitCode.INVALID_ADDRESS: "an agent's type or key cannot be used",
     ExitCode.FILE_NOT_FOUND: "the agent's file does not exist",
@@ -81,6 +82,7 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
 """What each code says, in the words of the help text."""
 
 ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
+    podium.PodiumError: ExitCode.ERROR,
     podium.InvalidAddress: ExitCode.INVALID_ADDRESS,
     podium.AgentLoadError: ExitCode.LOAD_ERROR,
     podium.AgentFileNotFound: ExitCode.FILE_NOT_FOUND,
@@ -96,6 +98,7 @@ ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
     podium.HomeError: ExitCode.HOME_ERROR,
     podium.HomeNotWritable: ExitCode.HOME_NOT_WRITABLE,
     podium.HomeTooNew: ExitCode.HOME_TOO_NEW,
+    chronicle.ChronicleError: ExitCode.ERROR,
     chronicle.NotFound: ExitCode.NOT_FOUND,
     chronicle.InvalidInput: ExitCode.USAGE,
     chronicle.Conflict: ExitCode.CONFLICT,
@@ -113,9 +116,12 @@ ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
 
 SERVICE_ERRORS: Final = {
     "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,
+    "coordinator.service.client.ServiceRefused": ExitCode.UNAVAILABLE,
 }
 """Named, not imported: the client brings asyncio along, and ``podium --help`` should not wait for it."""
 
+CANCELLED: Final = "Cancelled"
+"""What an ``error`` frame calls it when the sender took the message back."""
 STATE_ERRORS: Final = frozenset(
     {
         "InvalidState",
@@ -134,24 +140,26 @@ STATE_ERRORS: Final = frozenset(
 
 def exit_code(error: BaseException) -> ExitCode:
     """Return the code of an error; `ExitCode.BUG` for one that nobody expected."""
-    for kind in type(error).__mro__:
-        if kind in ERRORS:
-            return ERRORS[kind]
-        named = SERVICE_ERRORS.get(f"{kind.__module__}.{kind.__qualname__}")
-        if named is not None:
-            return named
     refused = getattr(error, "kind", None)  # the service names the error for which it refused
-    if isinstance(refused, str):
-        return _named(refused, (podium, chronicle)) or ExitCode.UNAVAILABLE
+    named = _named(refused) if isinstance(refused, str) else None
+    if named is not None:
+        return named
+    for kind in type(error).__mro__:
+        code = ERRORS.get(kind) or SERVICE_ERRORS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if code is not None:
+            return code
     return ExitCode.BUG
 
 
 def exit_code_of_frame(error_type: str) -> ExitCode:
     """Return the code of an ``error`` frame, which names its error; an exception of the agent's own: a failed turn."""
-    return _named(error_type, (podium,)) or ExitCode.TURN_FAILED
+    if error_type == CANCELLED:
+        return ExitCode.TURN_CANCELLED
+    return ExitCode.STATE_REFUSED if error_type in STATE_ERRORS else ExitCode.TURN_FAILED
 
 
-def _named(error_type: str, modules: Sequence[ModuleType]) -> ExitCode | None:
+def _named(error_type: str) -> ExitCode | None:
     if error_type in STATE_ERRORS:
         return ExitCode.STATE_REFUSED
-    return next((ERRORS.get(getattr(m, error_type)) for m in modules if error_type in m.__all__), None)
+    known = (getattr(module, error_type, None) for module in (podium, chronicle) if error_type in module.__all__)
+    return next((ERRORS[kind] for kind in known if kind in ERRORS), None)

@@ -12,7 +12,7 @@ from coordinator.cli.options import (
     HomeOption,
     JsonOption,
 )
-from coordinator.cli.terminal import say
+from coordinator.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +65,7 @@ async def _talk(home: Home, agent: AgentRef, address: Address, texts: Sequence[s
     from coordinator.service.client import connect  # noqa: PLC0415
 
     with Progress() as progress:
-        async with connect(home, on_progress=progress.show) as client:
+        async with connect(home, on_progress=progress.show, on_notice=warn) as client:
             progress.clear()
             say(f"{address}, {_position(home, address)}")
             chat = Chat(client, agent, address.key, json=json)

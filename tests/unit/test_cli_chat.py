@@ -39,7 +39,7 @@ class Service:
             yield {"type": "message_update", "message_id": message_id, "reply_id": "r", "delta": "so far"}
             os.kill(os.getpid(), signal.SIGINT)
             await cancelled.wait()
-            error = {"type": "TurnCancelled", "message": "cancelled"}
+            error = {"type": "Cancelled", "message": "its sender took it back"}
             yield {"type": "error", "message_id": message_id, "error": error, "parked": False}
         elif text == "fail":
             error = {"type": "ValueError", "message": "no"}

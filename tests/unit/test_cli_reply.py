@@ -73,7 +73,7 @@ def test_a_failure_says_what_was_kept_and_what_became_of_the_message(capsys: pyt
 
 
 def test_a_cancelled_reply_is_no_failure_of_the_agent(capsys: pytest.CaptureFixture[str]) -> None:
-    _, err = show(capsys, [{"type": "error", "error": {"type": "TurnCancelled", "message": ""}, "parked": False}])
+    _, err = show(capsys, [{"type": "error", "error": {"type": "Cancelled", "message": ""}, "parked": False}])
     assert err == "cancelled: nothing of this turn was kept\n"
 
 
