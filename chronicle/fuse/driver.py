@@ -148,15 +148,11 @@ class MountSession:
         while not self._stopping:
             ready = poll()
             if len(ready) == 1 and ready[0][0] == fuse_fd:
-                return True
-            request = False
-            for fd, _ in ready:
-                if fd == fuse_fd:
-                    request = True
-                elif fd in watched:  # not forgotten by a callback of this round
-                    watched[fd]()
-            if request and not self._stopping:
-                return True
+                return True  # else the commands first: then there is one thing left to do, if any
+            for fd, callback in [(fd, watched[fd]) for fd, _ in ready if fd != fuse_fd]:
+                # An earlier callback of this round may have closed the descriptor, and its number be another's now.
+                if watched.get(fd) is callback:
+                    callback()
         return False
 
 

@@ -143,9 +143,9 @@ class Zygote:
     def run(self) -> None:
         """Serve until told to end, or the owner is gone; then close every mount and return."""
         while not self._ending or self._mounts:
-            for fd, _ in self._poll.poll(self._timeout_ms()):
-                callback = self._callbacks.get(fd)
-                if callback is not None:  # else forgotten by a callback of this round
+            for fd, callback in [(fd, self._callbacks[fd]) for fd, _ in self._poll.poll(self._timeout_ms())]:
+                # An earlier callback of this round may have closed the descriptor, and its number be another's now.
+                if self._callbacks.get(fd) is callback:
                     callback()
             self._kill_overdue()
         self._socket_path.unlink(missing_ok=True)

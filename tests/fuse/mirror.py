@@ -12,7 +12,7 @@ import argparse
 import io
 import logging
 import os
-import time
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -71,11 +71,11 @@ class Misbehaving(Loopback):
     """Raises and hangs on demand."""
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        name = Path(os.readlink(f"/proc/self/fd/{fh}")).name
+        name = Path(f"/proc/self/fd/{fh}").readlink().name
         if name == "raise":
             raise ZeroDivisionError
         if name == "hang":
-            time.sleep(3600)
+            signal.pause()
         return await super().read(fh, off, size)
 
 
