@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,12 @@ from podium.errors import AgentFileBroken, AgentLoadError
 
 def test_every_code_has_a_meaning() -> None:
     assert set(MEANINGS) == set(ExitCode)
+
+
+def test_the_documentation_has_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    table = [line for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert table == [f"| {code} | {meaning} |" for code, meaning in MEANINGS.items()]
 
 
 @pytest.mark.parametrize("module", [chronicle.errors, podium.errors])
