@@ -1,0 +1,286 @@
+"""Verification: is what is stored of a session what was once written?
+
+It reads the store's own tables (:meth:`~chronicle.journal.store.JournalStore.audit`), recomputes every hash and
+compares: events with their chain, heads with their last event, branches with the session's catalogue. It finds a
+changed byte in any column of an event, branch or session record, events that were removed, moved, put in from
+elsewhere or cut off, and branches that vanished or appeared. A store that was rewritten consistently, hashes and all,
+is found only against a head that was kept elsewhere (`Anchor`).
+
+What is not chained is not checked: inboxes, outboxes, leases, and snapshots, which are derived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from chronicle.errors import Corrupt, InvalidInput
+from chronicle.ids import BranchId
+from chronicle.journal.chain import HASH_PREFIX, catalogue_genesis, catalogue_hash, event_digest, genesis_hash
+from chronicle.journal.records import BranchChange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.journal.records import Branch, CatalogueEntry, Head, Session
+    from chronicle.journal.store import JournalStore, SessionAudit
+
+__all__ = ["Anchor", "Damage", "Report", "verify_session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A head that was kept outside of the store: the branch had an event of that hash at that seq."""
+
+    branch_id: BranchId
+    seq: int
+    hash: str
+
+    @classmethod
+    def of(cls, head: Head) -> Anchor:
+        """Return what to keep of a head."""
+        return cls(head.branch_id, head.seq, head.hash)
+
+    @classmethod
+    def parse(cls, text: str) -> Anchor:
+        """Read the form that ``str`` gives: ``BRANCH:SEQ:HASH``.
+
+        Raises:
+            InvalidInput: it is not of that form.
+        """
+        branch_id, _, rest = text.partition(":")
+        seq, _, digest = rest.partition(":")
+        if not branch_id or not seq.isdecimal() or not digest.startswith(HASH_PREFIX):
+            raise InvalidInput(f"{text!r} is not a head; it has the form BRANCH:SEQ:{HASH_PREFIX}HEX")
+        return cls(BranchId(branch_id), int(seq), digest)
+
+    def __str__(self) -> str:
+        return f"{self.branch_id}:{self.seq}:{self.hash}"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The first thing found that is not as it was written."""
+
+    branch_id: BranchId | None
+    """``None`` when it is the session's own record or catalogue."""
+    seq: int | None
+    """The first bad event; ``None`` when it is the branch as a whole."""
+    why: str
+
+    def __str__(self) -> str:
+        where = f"branch {self.branch_id}" if self.branch_id else "the session"
+        return f"{where}{f', event {self.seq}' if self.seq is not None else ''}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a verification found."""
+
+    session: Session
+    branches: int
+    """Branches checked, those of other sessions that forks continue included."""
+    events: int
+    """Events checked."""
+    damage: Damage | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as it was written."""
+        return self.damage is None
+
+
+class _Damaged(Exception):
+    def __init__(self, branch_id: BranchId | None, seq: int | None, why: str) -> None:
+        super().__init__(why)
+        self.damage = Damage(branch_id, seq, why)
+
+
+def verify_session(store: JournalStore, session: Session, against: Sequence[Anchor] = ()) -> Report:
+    """Check all that is stored of a session, as of one moment.
+
+    Args:
+        against: heads that were kept elsewhere; each must still be an event of its branch.
+
+    Raises:
+        NotFound: there is no such session.
+        Unavailable: the store could not be read.
+    """
+    check = _Check(against=against)
+    try:
+        with store.audit(session.session_id) as audit:
+            check.session(audit)
+        damage = None
+    except _Damaged as found:
+        damage = found.damage
+    except Corrupt as error:
+        damage = Damage(check.at[0], check.at[1], str(error))
+    return Report(session, len(check.marks), check.events, damage)
+
+
+@dataclass(slots=True)
+class _Check:
+    against: Sequence[Anchor]
+    events: int = 0
+    at: tuple[BranchId | None, int | None] = (None, None)
+    marks: dict[BranchId, dict[int, str]] = field(default_factory=dict)
+    """Of each branch that was checked: the hashes at the seqs that forks or anchors ask for."""
+
+    def session(self, audit: SessionAudit) -> None:
+        alive = _catalogue(audit)
+        branches = {branch.branch_id: branch for branch in audit.branches}
+        for branch_id, entry in alive.items():
+            if branch_id not in branches:
+                raise _Damaged(branch_id, None, "it was made, as the catalogue says, but it is not there")
+            _branch_record(branches[branch_id], entry)
+        for branch_id in branches:
+            if branch_id not in alive:
+                raise _Damaged(branch_id, None, "it is there, but the catalogue does not have it")
+        if audit.session.main_branch_id not in branches:
+            raise _Damaged(audit.session.main_branch_id, None, "the session's main branch is not there")
+        wanted = self._wanted(audit, branches)
+        for branch_id, entry in alive.items():
+            base = self._branch(audit, branch_id, branches, wanted)
+            if base != entry.branch_hash:
+                raise _Damaged(branch_id, None, "it does not stand on the event on which it was made")
+        self._anchors(audit, branches)
+
+    def _wanted(self, audit: SessionAudit, branches: dict[BranchId, Branch]) -> dict[BranchId, set[int]]:
+        """Return the seqs of each branch whose hashes are needed; branches of other sessions are added."""
+        wanted: dict[BranchId, set[int]] = {}
+        for branch in list(branches.values()):
+            while branch.parent_branch_id is not None and branch.parent_seq:
+                owner = _owner(audit, branches, branch, branch.parent_seq)
+                wanted.setdefault(owner.branch_id, set()).add(branch.parent_seq)
+                branch = owner  # noqa: PLW2901 - on to the ancestors
+        for anchor in self.against:
+            if anchor.branch_id in branches and anchor.seq:
+                branch = branches[anchor.branch_id]
+                if anchor.seq <= branch.parent_seq:
+                    branch = _owner(audit, branches, branch, anchor.seq)
+                wanted.setdefault(branch.branch_id, set()).add(anchor.seq)
+        return wanted
+
+    def _branch(
+        self,
+        audit: SessionAudit,
+        branch_id: BranchId,
+        branches: dict[BranchId, Branch],
+        wanted: dict[BranchId, set[int]],
+    ) -> str:
+        """Check a branch, after its ancestors, and return the hash it stands on."""
+        lineage: list[tuple[Branch, Branch | None]] = []
+        following: Branch | None = branches[branch_id]
+        while following is not None:
+            branch, following = following, None
+            if branch.parent_branch_id is not None and branch.parent_seq:
+                following = _owner(audit, branches, branch, branch.parent_seq)
+            lineage.append((branch, following))
+        base = ""
+        for branch, owner in reversed(lineage):
+            base = self.marks[owner.branch_id][branch.parent_seq] if owner else genesis_hash(branch.branch_id)
+            if branch.branch_id not in self.marks:
+                foreign = branch.session_id != audit.session.session_id
+                self._events(audit, branch, base, wanted.get(branch.branch_id, set()), foreign=foreign)
+        return base
+
+    def _events(self, audit: SessionAudit, branch: Branch, base: str, wanted: set[int], *, foreign: bool) -> None:
+        """Check a branch's own events; of another session's branch, as far as forks read it."""
+        branch_id, head = branch.branch_id, branch.head
+        marks = self.marks[branch_id] = {}
+        last_seq = max(wanted) if foreign else None
+        seq, at, prev = branch.parent_seq, branch.parent_seq, base
+        event_id, turn = "", 0
+        self.at = (branch_id, None)
+        try:
+            for row in audit.rows(branch_id):
+                at, event_id, kind, turn, ts, correlation_id, causation_id, ref, payload_sha256, payload, digest = row
+                if payload is not None:
+                    computed = sha256(payload).hexdigest()
+                    if payload_sha256 is not None and payload_sha256 != computed:
+                        raise _Damaged(branch_id, at, "its payload does not have its SHA-256")
+                    payload_sha256 = computed
+                seq += 1
+                hex_digest = event_digest(
+                    branch_id, at, event_id, kind, turn, ts, payload_sha256, ref, correlation_id, causation_id, prev
+                )
+                if at != seq:
+                    raise _Damaged(branch_id, seq, f"missing: event {at} comes next" if at > seq else "out of order")
+                prev = HASH_PREFIX + hex_digest
+                if digest.hex() != hex_digest:
+                    raise _Damaged(branch_id, seq, "changed, moved here, or not the one that followed the event before")
+                if seq in wanted:
+                    marks[seq] = prev
+                if seq == last_seq:
+                    break
+        except (AttributeError, TypeError, ValueError) as error:
+            raise _Damaged(branch_id, at, f"a column holds a value of a wrong type: {error}") from error
+        except Corrupt:
+            self.at = (branch_id, seq + 1)
+            raise
+        finally:
+            self.events += seq - branch.parent_seq
+        for missing in wanted - marks.keys():
+            raise _Damaged(branch_id, missing, "missing, and a fork or a kept head stands on it")
+        if foreign:
+            return
+        if seq < head.seq:
+            raise _Damaged(branch_id, seq + 1, f"missing: the branch was cut off; it has {head.seq} events")
+        if seq > head.seq:
+            raise _Damaged(branch_id, head.seq + 1, "it lies behind the branch's head")
+        if prev != head.hash:
+            raise _Damaged(branch_id, seq, "it is not the branch's head")
+        if seq > branch.parent_seq and (event_id, turn) != (head.event_id, head.turn):
+            raise _Damaged(branch_id, seq, "the branch's head names another event or turn")
+
+    def _anchors(self, audit: SessionAudit, branches: dict[BranchId, Branch]) -> None:
+        for anchor in self.against:
+            if anchor.branch_id not in branches:
+                raise _Damaged(anchor.branch_id, None, "a head of it was kept, and it is not there")
+            branch = branches[anchor.branch_id]
+            if anchor.seq == 0:
+                found = genesis_hash(branch.branch_id)
+            else:
+                owner = branch if anchor.seq > branch.parent_seq else _owner(audit, branches, branch, anchor.seq)
+                found = self.marks[owner.branch_id][anchor.seq]
+            if found != anchor.hash:
+                raise _Damaged(anchor.branch_id, anchor.seq, "it is not the event of the head that was kept")
+
+
+def _catalogue(audit: SessionAudit) -> dict[BranchId, CatalogueEntry]:
+    """Check the catalogue's chain and return the entries of the branches that must be there."""
+    prev_hash = catalogue_genesis(audit.session)
+    alive: dict[BranchId, CatalogueEntry] = {}
+    number = 0
+    for entry in audit.catalogue:
+        number += 1
+        if entry.number != number:
+            raise _Damaged(None, None, f"entry {number} of its catalogue of branches is missing")
+        if entry.prev_hash != prev_hash or catalogue_hash(entry) != entry.hash:
+            what = "its record or the first entry" if number == 1 else f"entry {number}"
+            raise _Damaged(None, None, f"{what} of its catalogue of branches was changed")
+        prev_hash = entry.hash
+        if entry.change is BranchChange.CREATED:
+            alive[entry.branch_id] = entry
+        elif alive.pop(entry.branch_id, None) is None:
+            raise _Damaged(entry.branch_id, None, "the catalogue has its end, but not its beginning")
+    if (number, prev_hash) != audit.catalogue_head:
+        raise _Damaged(None, None, f"its catalogue of branches was cut off after entry {number}")
+    return alive
+
+
+def _branch_record(branch: Branch, entry: CatalogueEntry) -> None:
+    recorded = (branch.parent_branch_id, branch.parent_seq, branch.created_ms)
+    if recorded != (entry.parent_branch_id, entry.seq, entry.ts):
+        raise _Damaged(branch.branch_id, None, "its record is not what the catalogue says of its beginning")
+
+
+def _owner(audit: SessionAudit, branches: dict[BranchId, Branch], branch: Branch, seq: int) -> Branch:
+    """Return the ancestor that has the event at a seq among its own, reading branches of other sessions as needed."""
+    while seq <= branch.parent_seq and branch.parent_branch_id is not None:
+        parent = branches.get(branch.parent_branch_id) or audit.branch(branch.parent_branch_id)
+        if parent is None:
+            raise _Damaged(branch.branch_id, None, f"the branch {branch.parent_branch_id} that it continues is missing")
+        branch = parent
+    return branch
