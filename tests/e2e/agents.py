@@ -1,0 +1,59 @@
+"""Agents that the end-to-end tests run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+
+WORKSPACE = Path(os.environ["AGENT_WORKSPACE"])
+
+
+class Worker(BaseAgent):
+    """Does what its message says."""
+
+    class State(DeltaState):
+        _version = 1
+        _entity_type = "worker"
+        count: int = 0
+        said: list[str] = []
+
+    idle_timeout_s = 1.0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        text = message["text"]
+        ctx.state.count += 1
+        ctx.state.said.append(text)
+        (WORKSPACE / "out.txt").write_text(f"{ctx.state.count} {text}\n")
+        reply = await ctx.send_message("")
+        await reply.stream_token(f"{os.getpid()}")
+        if text == "hang":
+            await asyncio.Event().wait()
+        while text.startswith("wait for ") and not Path(text.removeprefix("wait for ")).exists():
+            await asyncio.sleep(0.05)
+        if text == "fail":
+            raise ValueError("as told")
+        if text == "bytes":
+            ctx.state.said.append(b"\x00")
+        await reply.stream_token(f" {ctx.state.count}", final=True)
+
+
+class Patient(Worker):
+    """The same, but it stays awake."""
+
+    class State(Worker.State):
+        _entity_type = "patient"
+
+    idle_timeout_s = 600.0
+
+
+class NoOnMessage(BaseAgent):
+    """Refused when it is loaded."""
+
+
+class NotAnAgent:
+    """Refused when it is loaded."""

@@ -1,0 +1,196 @@
+"""The whole chain: client, service, coordinator, warm host, turn, SQLite, blobs, FUSE; sleep and wake; crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jsonpatch
+
+from .conftest import HELLO, mounts_under, processes_with, text_of
+
+if TYPE_CHECKING:
+    from .conftest import Chat, Podium
+
+AGENTS = Path(__file__).parent / "agents.py"
+WORKER = f"{AGENTS}:Worker"
+PATIENT = f"{AGENTS}:Patient"
+PATIENCE_S = 60
+
+
+def test_the_same_key_goes_on_where_it_was(podium: Podium) -> None:
+    first = podium("run", HELLO, "--key", "a", "--message", "hi")
+    second = podium("run", HELLO, "--key", "a", "--message", "hi")
+    assert "1" in first.stdout
+    assert "2" in second.stdout
+    state = podium.json("state", "hello/a")
+    assert set(state) == {"agent", "branch", "version", "turn", "state"}
+    assert state["agent"] == "hello/a"
+    assert state["state"]["count"] == 2
+    assert podium("verify").returncode == 0
+
+    # What a third party finds in the database itself: one turn.committed for each message, each with an RFC 6902 patch.
+    events = podium.lines("log", "hello/a")
+    fields = {"branch_id", "seq", "event_id", "type", "turn", "ts", "payload", "payload_ref"}
+    fields |= {"correlation_id", "causation_id", "prev_hash", "hash"}
+    assert all(set(event) == fields for event in events)
+    document = next(event for event in events if event["type"] == "agent.created")["payload"]["state"]
+    turns = [event["payload"] for event in events if event["type"] == "turn.committed"]
+    assert [len(turn["consumed"]) for turn in turns if turn["cause"] == "message"] == [1, 1]
+    for turn in turns:
+        document = jsonpatch.apply_patch(document, turn["state"]["patch"])
+    assert document == state["state"]
+    with sqlite3.connect(podium.home / "journal.db") as database:
+        (stored,) = database.execute("SELECT count(*) FROM events").fetchone()
+    assert stored == len(events)
+
+
+def test_to_zero_and_back(podium: Podium) -> None:
+    chat = podium.chat(WORKER, "z")
+    first = chat.say("one")
+    assert first[-1]["type"] == "turn_end"
+    pid = int(text_of(first).split()[0])
+    mark = f"AGENT_WORKSPACE={podium.home}"
+    assert mounts_under(podium.home)
+    wait_until(lambda: awake(podium, "worker/z") is False)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    wait_until(lambda: not mounts_under(podium.home))
+    assert pid not in processes_with(mark)
+    second = chat.say("two")
+    assert [frame["type"] for frame in second[:2]] == ["accepted", "agent_start"]
+    assert text_of(second).split()[1] == "2"
+    assert podium("cat", "worker/z", "out.txt").stdout == "2 two\n"
+    assert podium("cat", "worker/z", "out.txt@1").stdout == "1 one\n"
+    history = podium.json("history", "worker/z", "out.txt")
+    assert [entry["iteration"] for entry in history] == [1, 2]
+    assert [entry["turn"] for entry in history] == [1, 2]
+    assert {"iteration", "timestamp", "size", "hash", "op", "turn"} <= set(history[0])
+    assert chat.close() == 0
+    wait_until(lambda: not mounts_under(podium.home))
+
+
+def test_kill_of_the_host_in_the_middle_of_a_turn(podium: Podium) -> None:
+    chat = podium.chat(PATIENT, "k")
+    chat.say("before")
+    chat.send("hang")
+    pids = []
+    for attempt in (1, 2, 3):
+        frames = chat.until("message_update")
+        starts = [frame for frame in frames if frame["type"] == "turn_start"]
+        assert starts[-1]["attempt"] == attempt
+        assert starts[-1]["turn"] == 2
+        pids.append(int(frames[-1]["delta"]))
+        os.kill(pids[-1], signal.SIGKILL)
+    last = chat.until("turn_end", "error")[-1]
+    assert last["type"] == "error"
+    assert last["parked"] is True
+    assert len(set(pids)) == 3
+    # From its last commit: nothing of the killed turn is there.
+    state = podium.json("state", "patient/k")
+    assert state["turn"] == 1
+    assert state["state"] == {"count": 1, "said": ["before"]}
+    assert text_of(chat.say("after")).split()[1] == "2"
+    assert podium("cat", "patient/k", "out.txt").stdout == "2 after\n"
+    events = podium.lines("log", "patient/k")
+    failed = [event["payload"] for event in events if event["type"] == "turn.failed"]
+    assert [failure["attempt"] for failure in failed] == [1, 2, 3]
+    assert {failure["error"]["type"] for failure in failed} == {"HostLost"}
+    assert all(failure["tree_id"] for failure in failed)
+    types = [event["type"] for event in events if event["turn"] == 1]
+    assert types.count("user_message") == types.count("turn.committed") == 1
+    # Iteration numbers of the killed tries are not given out again.
+    iterations = [entry["iteration"] for entry in podium.json("history", "patient/k", "out.txt")]
+    assert iterations == sorted(set(iterations))
+    chat.close()
+    assert podium("verify", "patient/k").returncode == 0
+
+
+def test_kill_of_everything_at_once(podium: Podium, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    chat = podium.chat(PATIENT, "e")
+    chat.say("before")
+    chat.send(f"wait for {gate}")
+    chat.until("message_update")
+    for pid in processes_with(f"PODIUM_TEST_HOME={podium.home}"):
+        os.kill(pid, signal.SIGKILL)
+    chat.close()
+    state = podium.json("state", "patient/e")
+    assert state["state"]["count"] == 1
+    assert podium("verify").returncode == 0
+    # The message that was accepted is handled first, from the last commit; then the new one.
+    gate.touch()
+    assert podium("run", PATIENT, "--key", "e", "--message", "after").stdout.split()[-1] == "3"
+    state = podium.json("state", "patient/e")
+    assert state["state"]["said"] == ["before", f"wait for {gate}", "after"]
+    assert podium("cat", "patient/e", "out.txt").stdout == "3 after\n"
+    assert podium("verify").returncode == 0
+    assert not mounts_under(podium.home)
+
+
+def test_clients_share_a_service_and_the_last_one_ends_it(podium: Podium) -> None:
+    first, second = podium.chat(PATIENT, "one"), podium.chat(PATIENT, "two")
+    first.say("hi")
+    second.say("hi")
+    assert podium.json("ps")["service"] is True
+    first.close()
+    second.say("still there")
+    assert podium.json("ps")["service"] is True
+    second.close()
+    wait_until(lambda: podium.json("ps")["service"] is False)
+    assert not mounts_under(podium.home)
+
+
+def test_edited_code_runs_at_the_next_wake(podium: Podium, tmp_path: Path) -> None:
+    file = tmp_path / "edited.py"
+    source = AGENTS.read_text()
+    file.write_text(source)
+    chat = podium.chat(f"{file}:Worker", "x")
+    assert text_of(chat.say("one")).split()[1] == "1"
+    file.write_text(source.replace('f" {ctx.state.count}"', 'f" edited {ctx.state.count}"'))
+    wait_until(lambda: awake(podium, "worker/x") is False)
+    assert text_of(chat.say("two")).split()[1:] == ["edited", "2"]
+    chat.close()
+
+
+def test_a_raising_message_says_so_and_the_chat_goes_on(podium: Podium) -> None:
+    chat = podium.chat(PATIENT, "f")
+    frames = chat.say("fail")
+    assert frames[-1]["type"] == "error"
+    assert frames[-1]["error"] == {"type": "ValueError", "message": "as told"}
+    assert [frame["type"] for frame in frames].count("turn_retry") == 2
+    refused = chat.say("bytes")
+    assert "/said" in refused[-1]["error"]["message"]
+    assert text_of(chat.say("well")).split()[1] == "1"
+    chat.close()
+
+
+def test_without_fuse_it_runs_on_plain_directories(podium: Podium) -> None:
+    podium.environment["PODIUM_PRESENTATION"] = "dir"
+    chat = podium.chat(WORKER, "d")
+    chat.say("one")
+    assert not mounts_under(podium.home)
+    wait_until(lambda: awake(podium, "worker/d") is False)
+    assert text_of(chat.say("two")).split()[1] == "2"
+    chat.close()
+    assert podium("cat", "worker/d", "out.txt@1").stdout == "1 one\n"
+    assert podium("verify").returncode == 0
+
+
+def awake(podium: Podium, agent: str) -> bool:
+    """Whether an agent is awake, as ``podium ps`` says."""
+    (row,) = [row for row in podium.json("ps")["agents"] if row["agent"] == agent]
+    return bool(row["status"] == "awake")
+
+
+def wait_until(condition: object) -> None:
+    """Wait for something that comes by itself; the test fails if it does not."""
+    assert callable(condition)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come to pass"
+        time.sleep(0.1)
