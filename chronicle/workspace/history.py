@@ -1,0 +1,295 @@
+"""The history of paths: every version each path ever had, as a persistent map in the blob store.
+
+The map's keys are full paths; a value is a `PathHistory`: the newest records inline, older ones in *blocks* of
+`BLOCK_RECORDS`, each linked to the block before it and to one further back, so chosen that any block is reached in a
+number of steps logarithmic in their number (E. Myers, "An applicative random-access stack", 1983). Adding a version
+therefore writes one map value, finding version n of ten thousand reads about twenty blobs, and nothing is ever
+rewritten that is not near the end.
+
+Histories belong to paths, not to files, and renaming a directory writes nothing for the paths under it. What became
+of those is derived when it is asked for, from the directory's own records; see `chronicle.workspace.history_view`.
+
+The encoding is MessagePack, described in docs/internals/workspace.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+
+from chronicle.blobs.ident import from_raw, to_raw
+from chronicle.errors import Corrupt, UnsupportedFormat
+from chronicle.workspace import nodes
+from chronicle.workspace.content import WHOLE_BYTES, Content
+from chronicle.workspace.tree import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+    from chronicle.workspace.versions import Held
+
+__all__ = [
+    "OPS",
+    "PathHistory",
+    "Record",
+    "append",
+    "find",
+    "last_before",
+    "newest_first",
+    "path_history",
+    "records",
+    "update",
+]
+
+FORMAT: Final = 1
+"""The first element of every value and block."""
+INLINE_RECORDS: Final = 16
+"""How many records stay in the map's value. A record has about 75 bytes, a map node 3 KB."""
+BLOCK_RECORDS: Final = INLINE_RECORDS
+"""How many go into one block when they move out."""
+
+OPS: Final = ("create", "write", "rename", "delete", "mode", "link", "xattr", "symlink", "restore")
+"""What makes a version. The position in this tuple is the stored code: only ever append."""
+_OP_CODES: Final = {op: code for code, op in enumerate(OPS)}
+_KINDS: Final = (Kind.FILE, Kind.DIR, Kind.SYMLINK, Kind.FIFO, Kind.SOCKET)
+_KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One version of one path."""
+
+    number: int
+    """The iteration: from 1, growing."""
+    seq: int
+    """The operation's place among all operations of the workspace."""
+    timestamp_ms: int
+    """Epoch milliseconds."""
+    op: str
+    """One of `OPS`."""
+    turn: int
+    """The turn whose commit it is part of."""
+    kind: Kind
+    """What the path was then; for a deletion, what was deleted."""
+    content: Content | None = None
+    """Of a file."""
+    target: bytes | None = None
+    """Of a symlink."""
+    source: bytes | None = None
+    """For ``rename`` and ``link``, the path it came from."""
+    held: Held | None = None
+    """Where the content is as long as ``content`` is not known. Never stored."""
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the path was gone after it."""
+        return self.op == "delete"
+
+    @property
+    def size(self) -> int:
+        """Bytes of content; 0 for what has none."""
+        if self.content is not None:
+            return self.content.size
+        if self.held is not None:
+            return self.held.size
+        return len(self.target) if self.target is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PathHistory:
+    """A path's versions: the value in the map."""
+
+    last: int
+    """The last number that was given out, by a version that was rolled back perhaps."""
+    head: BlobId | None = None
+    """The newest block."""
+    tail: tuple[Record, ...] = ()
+    """The records after it, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    index: int
+    """0 for the oldest block of a path."""
+    records: tuple[Record, ...]
+    previous: BlobId | None
+    jump: BlobId | None
+    """A block further back, or the previous one."""
+    jump_index: int
+    jump_last: int
+    """The number of the last record of the jump block."""
+    jump_seq: int
+    """Its seq."""
+
+
+def path_history(reader: BlobReader, root: BlobId | None, path: bytes) -> PathHistory | None:
+    """Return a path's history, ``None`` if it has none of its own."""
+    value = nodes.lookup(reader, root, path)
+    return _decode_history(value) if value is not None else None
+
+
+def update(buffer: nodes.NodeBuffer, root: BlobId | None, changed: Mapping[bytes, PathHistory]) -> BlobId | None:
+    """Return the root of the map with these histories put."""
+    return nodes.update(buffer, root, {path: _encode_history(history) for path, history in changed.items()})
+
+
+def append(buffer: nodes.NodeBuffer, history: PathHistory | None, added: Sequence[Record]) -> PathHistory:
+    """Return a history with records added at its end; blocks that fill up go to the buffer."""
+    result = history if history is not None else PathHistory(0)
+    tail = [*result.tail, *added]
+    head = result.head
+    while len(tail) > INLINE_RECORDS:
+        head = _push(buffer, head, tuple(tail[:BLOCK_RECORDS]))
+        del tail[:BLOCK_RECORDS]
+    last = max(result.last, tail[-1].number if tail else 0)
+    return PathHistory(last, head, tuple(tail))
+
+
+def newest_first(reader: BlobReader, history: PathHistory) -> Iterator[Record]:
+    """Yield the records from the newest to the oldest; blocks are read as they are reached."""
+    yield from reversed(history.tail)
+    at = history.head
+    while at is not None:
+        block = _read_block(reader, at)
+        yield from reversed(block.records)
+        at = block.previous
+
+
+def records(reader: BlobReader, history: PathHistory) -> list[Record]:
+    """Return all records, oldest first."""
+    return list(newest_first(reader, history))[::-1]
+
+
+def find(reader: BlobReader, history: PathHistory, number: int) -> Record | None:
+    """Return the version of that number; reads a logarithmic number of blocks."""
+    for record in history.tail:
+        if record.number == number:
+            return record
+    at = history.head
+    while at is not None:
+        block = _read_block(reader, at)
+        if block.records[0].number <= number:
+            return next((record for record in block.records if record.number == number), None)
+        at = block.jump if number <= block.jump_last else block.previous
+    return None
+
+
+def last_before(reader: BlobReader, history: PathHistory, seq: int) -> Record | None:
+    """Return the last version whose `Record.seq` is smaller; reads a logarithmic number of blocks."""
+    if history.tail and history.tail[0].seq < seq:
+        return next(record for record in reversed(history.tail) if record.seq < seq)
+    at = history.head
+    while at is not None:
+        block = _read_block(reader, at)
+        if block.records[0].seq < seq:
+            return next(record for record in reversed(block.records) if record.seq < seq)
+        # The jump block may be taken only if nothing between it and here is wanted.
+        at = block.jump if seq <= block.jump_seq else block.previous
+    return None
+
+
+def _push(buffer: nodes.NodeBuffer, head: BlobId | None, content: tuple[Record, ...]) -> BlobId:
+    """Add a block in front of ``head`` and return its id."""
+    if head is None:
+        return _add_block(buffer, _Block(0, content, None, None, 0, 0, 0))
+    previous = _read_block(buffer, head)
+    jump, jump_index, last = head, previous.index, previous.records[-1]
+    if previous.jump is not None:
+        far = _read_block(buffer, previous.jump)
+        if far.jump is not None and previous.index - previous.jump_index == far.index - far.jump_index:
+            # Two spans of equal length behind us: jump over both.
+            jump, jump_index, last = far.jump, far.jump_index, _read_block(buffer, far.jump).records[-1]
+    block = _Block(previous.index + 1, content, head, jump, jump_index, last.number, last.seq)
+    return _add_block(buffer, block)
+
+
+def _add_block(buffer: nodes.NodeBuffer, block: _Block) -> BlobId:
+    fields = (
+        FORMAT,
+        block.index,
+        _raw(block.previous),
+        _raw(block.jump),
+        block.jump_index,
+        block.jump_last,
+        block.jump_seq,
+        [_encode_record(record) for record in block.records],
+    )
+    return buffer.add(msgpack.packb(fields, use_bin_type=True))
+
+
+def _read_block(reader: BlobReader, identifier: BlobId) -> _Block:
+    try:
+        version, index, previous, jump, *rest, encoded = msgpack.unpackb(reader.get(identifier), use_list=False)
+        _check_format(version)
+        jump_index, jump_last, jump_seq = rest
+        decoded = tuple(_decode_record(fields) for fields in encoded)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise Corrupt(f"blob {identifier} is not a block of a path's history") from error
+    return _Block(index, decoded, _id(previous), _id(jump), jump_index, jump_last, jump_seq)
+
+
+def _encode_history(history: PathHistory) -> bytes:
+    tail = [_encode_record(record) for record in history.tail]
+    packed: bytes = msgpack.packb((FORMAT, history.last, _raw(history.head), tail), use_bin_type=True)
+    return packed
+
+
+def _decode_history(data: bytes) -> PathHistory:
+    try:
+        version, last, head, tail = msgpack.unpackb(data, use_list=False)
+        _check_format(version)
+        return PathHistory(last, _id(head), tuple(_decode_record(fields) for fields in tail))
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise Corrupt(f"not a path's history: {data[:16].hex()}") from error
+
+
+def _encode_record(record: Record) -> tuple[object, ...]:
+    body: object = None
+    if record.content is not None:
+        body = (record.content.size, to_raw(record.content.id))
+    elif record.target is not None:
+        body = record.target
+    return (
+        record.number,
+        record.seq,
+        record.timestamp_ms,
+        _OP_CODES[record.op],
+        record.turn,
+        _KIND_CODES[record.kind],
+        body,
+        record.source,
+    )
+
+
+def _decode_record(fields: tuple[Any, ...]) -> Record:
+    number, seq, timestamp_ms, op, turn, kind, body, source = fields
+    content = target = None
+    if isinstance(body, tuple):
+        size, raw = body
+        content = Content(from_raw(raw), size, chunked=size > WHOLE_BYTES)
+    elif isinstance(body, bytes):
+        target = body
+    try:
+        return Record(number, seq, timestamp_ms, OPS[op], turn, _KINDS[kind], content, target, source)
+    except IndexError as error:
+        message = f"a path's history has an operation {op} or kind {kind} of a newer version: upgrade podium"
+        raise UnsupportedFormat(message) from error
+
+
+def _check_format(version: object) -> None:
+    if isinstance(version, int) and version > FORMAT:
+        raise UnsupportedFormat(f"a path's history has format {version}; this code reads {FORMAT}: upgrade podium")
+    if version != FORMAT:
+        raise ValueError(version)
+
+
+def _raw(identifier: BlobId | None) -> bytes | None:
+    return to_raw(identifier) if identifier is not None else None
+
+
+def _id(raw: bytes | None) -> BlobId | None:
+    return from_raw(raw) if raw is not None else None

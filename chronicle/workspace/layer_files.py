@@ -1,0 +1,212 @@
+"""The files of a layer on disk: data files, undo files, and which of them hold what the blob store has too.
+
+    <layer>/data/<n>        a file's bytes, written in place
+    <layer>/versions/<n>    an undo file (`chronicle.workspace.versions`)
+    <layer>/cache           which data files are clean, and of what content
+
+The cache index is a log of its own: an entry is written after its data file is complete, and taken back before the
+data file is changed by way of the layer's log, which wins. It holds for one boot of the machine: data files are not
+synced when they are fetched, so after a loss of power nothing of them is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+import msgpack
+
+from chronicle.blobs.ident import from_raw, to_raw
+from chronicle.errors import Corrupt
+from chronicle.workspace import content as contents
+from chronicle.workspace.layer_log import LayerLog
+from chronicle.workspace.versions import DataFile, Undo, VersionFile
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.workspace.content import Content
+    from chronicle.workspace.versions import Held
+
+__all__ = ["LayerFiles"]
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_CACHE_SLACK: Final = 1000
+"""How many outdated entries the cache index may have before it is written anew at opening."""
+_COPY_BYTES: Final = 1024 * 1024
+
+
+class LayerFiles:
+    """The data files, undo files and cache index of one layer directory.
+
+    Args:
+        directory: the layer's directory; what is missing in it is made.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        for name in ("data", "versions"):
+            (directory / name).mkdir(exist_ok=True)
+        self._data_fd = os.open(directory / "data", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._undo_fd = os.open(directory / "versions", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fresh_names = False
+        self.next_number = 1
+        """Names the next file; never used twice in a layer directory."""
+        self._clean: dict[int, tuple[int, Content]] = {}
+        self._cache = self._open_cache()
+
+    def close(self) -> None:
+        """Close what is open of its own."""
+        os.close(self._data_fd)
+        os.close(self._undo_fd)
+        self._cache.close()
+
+    # -- data files -----------------------------------------------------------------------------------------------
+
+    def create_data(self) -> tuple[DataFile, int]:
+        """Make an empty data file; return it and a descriptor for reading and writing."""
+        number = self.next_number
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        fd = os.open(b"%x" % number, flags, 0o600, dir_fd=self._data_fd)
+        self.next_number = number + 1
+        self._fresh_names = True
+        return DataFile(number), fd
+
+    def open_data(self, data: DataFile) -> int:
+        """Open a data file for reading and writing."""
+        return os.open(b"%x" % data.number, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._data_fd)
+
+    def stat_data(self, data: DataFile) -> os.stat_result:
+        """Return a data file's status."""
+        return os.stat(b"%x" % data.number, dir_fd=self._data_fd)
+
+    def drop_data(self, data: DataFile) -> None:
+        """Remove a data file and its undo files."""
+        self.drop_undos(data)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(b"%x" % data.number, dir_fd=self._data_fd)
+
+    def sync_names(self) -> None:
+        """Make the names of new data and undo files survive the loss of power."""
+        if self._fresh_names:
+            os.fsync(self._data_fd)
+            os.fsync(self._undo_fd)
+            self._fresh_names = False
+
+    def remove_orphans(self, kept: Container[int]) -> None:
+        """Remove the files that neither ``kept`` nor the cache index names: what a crash left behind."""
+        clean = {number for number, _ in self._clean.values()}
+        for fd in (self._data_fd, self._undo_fd):
+            for name in os.listdir(fd):
+                number = int(name, 16)
+                self.next_number = max(self.next_number, number + 1)
+                if number not in kept and number not in clean:
+                    os.unlink(name, dir_fd=fd)
+
+    # -- old versions ---------------------------------------------------------------------------------------------
+
+    def create_undo(self, size: int) -> Undo:
+        """Make an empty undo file for a version of so many bytes."""
+        number = self.next_number
+        self.next_number = number + 1
+        self._fresh_names = True
+        return self.open_undo(number, size)
+
+    def open_undo(self, number: int, size: int) -> Undo:
+        """Open an undo file of an earlier process, or a new one."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return Undo(number, os.open(b"%x" % number, flags, 0o600, dir_fd=self._undo_fd), size)
+
+    def drop_undos(self, data: DataFile) -> None:
+        """Remove the undo files of a data file: its versions are in the blob store, or given up."""
+        for undo in data.undos:
+            undo.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(b"%x" % undo.number, dir_fd=self._undo_fd)
+        data.undos = []
+        data.pinned = None
+        data.versions = 0
+
+    def open_version(self, held: Held) -> BinaryIO:
+        """Open a version for reading; it must be closed before its data file is written again, or let go."""
+        fd = os.open(b"%x" % held.data.number, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._data_fd)
+        return cast("BinaryIO", VersionFile(fd, held.size, held.data.undos[held.level :]))
+
+    # -- clean content --------------------------------------------------------------------------------------------
+
+    def cached(self, ino: int, content: Content) -> DataFile | None:
+        """Return the data file that holds this content for an inode, if one does."""
+        known = self._clean.get(ino)
+        if known is None or known[1] != content:
+            return None
+        data = DataFile(known[0])
+        try:
+            size = self.stat_data(data).st_size
+        except FileNotFoundError:
+            return None
+        return data if size == content.size else None
+
+    def fetch(self, reader: BlobReader, ino: int, content: Content) -> DataFile:
+        """Bring content from the blob store into a new data file."""
+        data, fd = self.create_data()
+        with open(fd, "wb") as file:
+            if content.chunked:
+                shutil.copyfileobj(contents.open(reader, content), file, _COPY_BYTES)
+            else:
+                file.write(contents.read(reader, content))
+        self.note_clean([(ino, data, content)])
+        return data
+
+    def note_clean(self, entries: Iterable[tuple[int, DataFile, Content]]) -> None:
+        """Put data files that hold what the blob store has into the cache index."""
+        frames = []
+        for ino, data, content in entries:
+            frames.append(_encode_clean(ino, data.number, content))
+            self._clean[ino] = (data.number, content)
+        self._cache.append_all(frames)
+
+    def forget_clean(self, ino: int) -> None:
+        """Take an inode out of the cache index: its data file changes, or goes."""
+        if self._clean.pop(ino, None) is not None:
+            self._cache.append(msgpack.packb((ino,)))
+
+    def clean_number(self, ino: int) -> int | None:
+        """Return the number of the data file that the cache index has for an inode."""
+        known = self._clean.get(ino)
+        return known[0] if known is not None else None
+
+    def _open_cache(self) -> LayerLog:
+        """Read the cache index, as far as it can be believed."""
+        path = self._directory / "cache"
+        boot = _BOOT_ID.read_bytes().strip()
+        frames: list[bytes] = []
+        if path.exists():
+            try:
+                log, frames = LayerLog.open(path)
+            except Corrupt:
+                frames = []
+            else:
+                log.close()
+        if frames and frames[0] == boot:
+            for frame in frames[1:]:
+                fields = msgpack.unpackb(frame, use_list=False)
+                if len(fields) == 1:
+                    self._clean.pop(fields[0], None)
+                else:
+                    ino, number, size, raw = fields
+                    content = contents.Content(from_raw(raw), size, chunked=size > contents.WHOLE_BYTES)
+                    self._clean[ino] = (number, content)
+                    self.next_number = max(self.next_number, number + 1)
+            if len(frames) <= 2 * len(self._clean) + _CACHE_SLACK:
+                return LayerLog(path)
+        live = [_encode_clean(ino, number, content) for ino, (number, content) in self._clean.items()]
+        return LayerLog.create(path, [boot, *live])
+
+
+def _encode_clean(ino: int, number: int, content: Content) -> bytes:
+    packed: bytes = msgpack.packb((ino, number, content.size, to_raw(content.id)))
+    return packed

@@ -1,0 +1,268 @@
+"""The names of a layer: which node is where, over the tree of the last seal.
+
+A name is looked up in its directory's loaded children first and in the blob store's tree then. Everything here is in
+memory and reads blobs; nothing is logged or checked, which is for the caller (`chronicle.workspace.layer`) to do
+before.
+
+Invariant, which makes a seal cost what changed: if anything differs from the last seal at a name or below it, the name
+is in the ``changed`` set of its directory, and so on up to the root.
+"""
+
+from __future__ import annotations
+
+import stat
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from chronicle.errors import Corrupt
+from chronicle.workspace import nodes, tree
+from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node, node_paths
+from chronicle.workspace.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
+from chronicle.workspace.tree import EMPTY, Entry, Kind
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
+
+__all__ = ["Names"]
+
+_KIND_BITS = {
+    Kind.FILE: stat.S_IFREG,
+    Kind.DIR: stat.S_IFDIR,
+    Kind.SYMLINK: stat.S_IFLNK,
+    Kind.FIFO: stat.S_IFIFO,
+    Kind.SOCKET: stat.S_IFSOCK,
+}
+
+
+class Names:
+    """The nodes of a layer, by inode number and by name.
+
+    Args:
+        reader: reads trees and attributes.
+        commit: the state to start from.
+        owner: user and group of what has none of its own in the tree.
+    """
+
+    def __init__(self, reader: BlobReader, commit: OplogRoot, owner: tuple[int, int]) -> None:
+        self._reader = reader
+        self._owner = owner
+        self._age = 0
+        """Grows whenever a directory gets another path."""
+        self.links = commit.links
+        """The map of hard-linked files at the last seal."""
+        self.next_ino = commit.next_ino
+        self.by_ino: dict[int, Node] = {}
+        root = tree.entry_at(reader, commit.tree_id, b"")
+        assert root is not None
+        self.root = DirNode(ROOT_INO, stat.S_IFDIR | root.mode, *self._owner_of(root), commit.root.mtime_ns)
+        self.root.ctime_ns = commit.root.ctime_ns
+        self.root.nlink = max(2, commit.root.links)
+        self.root.xattrs = root.xattrs
+        self.root.tree = commit.tree_id
+        self.root.attrs = commit.root.below
+        self.root.versioned = True
+        self.by_ino[ROOT_INO] = self.root
+        self.root_changed = False
+        """Whether the root directory's own attributes differ from the last seal."""
+
+    # -- looking up -----------------------------------------------------------------------------------------------
+
+    def child(self, directory: DirNode, name: bytes) -> Node | None:
+        """Return what a name in a directory is, loading it if need be."""
+        try:
+            return directory.children[name]
+        except KeyError:
+            return self._load(directory, name) if directory.tree != EMPTY else None
+
+    def resolve(self, path: bytes) -> Node | None:
+        """Return what is at a path, ``b""`` being the root; symlinks are not followed."""
+        node: Node | None = self.root
+        if path:
+            for name in path.split(b"/"):
+                if not isinstance(node, DirNode):
+                    return None
+                node = self.child(node, name)
+        return node
+
+    def is_empty(self, directory: DirNode) -> bool:
+        """Say whether a directory has no entries."""
+        children = directory.children
+        if any(node is not None for node in children.values()):
+            return False
+        return all(name in children for name, _ in tree.list_dir(self._reader, directory.tree))
+
+    def entries(self, directory: DirNode) -> list[tuple[bytes, Node]]:
+        """Return a directory's entries, loaded, by name."""
+        children = directory.children
+        if directory.tree != EMPTY:
+            fresh = {}
+            for name, value in nodes.items(self._reader, directory.tree):
+                if name not in children and name != b".":
+                    fresh[name] = value
+            if fresh:
+                attrs = nodes.items(self._reader, directory.attrs)
+                known = {name: value for name, value in attrs if name in fresh}
+                for name, value in fresh.items():
+                    self._make(directory, name, tree.decode_entry(value), known.get(name))
+        return sorted((name, node) for name, node in children.items() if node is not None)
+
+    def path(self, directory: DirNode) -> bytes:
+        """Return a directory's path, ``b""`` for the root."""
+        if directory.path_age == self._age:
+            return directory.path_cache
+        parent = directory.parent
+        if parent is None:
+            path = b""
+        else:
+            above = self.path(parent)
+            path = above + b"/" + directory.name if above else directory.name
+        directory.path_cache = path
+        directory.path_age = self._age
+        return path
+
+    def join(self, directory: DirNode, name: bytes) -> bytes:
+        """Return the path of a name in a directory."""
+        above = self.path(directory)
+        return above + b"/" + name if above else name
+
+    def path_of(self, node: Node) -> bytes | None:
+        """Return a node's path, its first if it has several; None if it was removed."""
+        if node.parent is not None:
+            return self.join(node.parent, node.name)
+        return b"" if node is self.root else None
+
+    def all_paths(self, node: Node) -> list[bytes]:
+        """Return every path of a node."""
+        if node.nlink > 1 and not isinstance(node, DirNode):
+            self.load_links(node)
+        return [self.join(directory, name) for directory, name in node_paths(node)]
+
+    def load_links(self, node: Node) -> None:
+        """Load the names of a hard-linked file that are not loaded yet."""
+        if len(node_paths(node)) < node.nlink:
+            value = nodes.lookup(self._reader, self.links, node.ino.to_bytes(8, "big"))
+            for path in msgpack.unpackb(value) if value is not None else ():
+                self.resolve(path)
+
+    def _load(self, directory: DirNode, name: bytes) -> Node | None:
+        value = nodes.lookup(self._reader, directory.tree, name)
+        if value is None or name == b".":
+            return None
+        attr = nodes.lookup(self._reader, directory.attrs, name)
+        return self._make(directory, name, tree.decode_entry(value), attr)
+
+    def _make(self, directory: DirNode, name: bytes, entry: Entry, attributes: bytes | None) -> Node:
+        """Make the node of an entry of the last seal, or give the node of a hard-linked file one more name."""
+        if attributes is not None:
+            attr = decode_attr(attributes)
+        else:
+            attr = Attr(self.next_ino, directory.mtime_ns, directory.ctime_ns)
+            self.next_ino += 1
+        node = self.by_ino.get(attr.ino)
+        if node is not None:
+            if entry.link is None or isinstance(node, DirNode):
+                raise Corrupt(f"inode {attr.ino} is both {self.path_of(node)!r} and {self.join(directory, name)!r}")
+            self.attach(directory, name, node)
+            return node
+        uid, gid = self._owner_of(entry)
+        mode = _KIND_BITS[entry.kind] | entry.mode
+        if entry.content is not None:
+            node = file = FileNode(attr.ino, mode, uid, gid, attr.mtime_ns)
+            file.content = entry.content
+            file.length = entry.content.size
+        elif entry.subtree is not None:
+            node = below = DirNode(attr.ino, mode, uid, gid, attr.mtime_ns)
+            below.tree = entry.subtree
+            below.attrs = attr.below
+        elif entry.kind is Kind.SYMLINK:
+            node = symlink = LinkNode(attr.ino, mode, uid, gid, attr.mtime_ns)
+            symlink.target = entry.target
+        else:
+            node = Node(attr.ino, mode, uid, gid, attr.mtime_ns)
+        node.ctime_ns = attr.ctime_ns
+        node.nlink = max(attr.links, 2 if entry.subtree is not None else 1)
+        node.xattrs = entry.xattrs
+        node.versioned = True
+        node.parent = directory
+        node.name = name
+        directory.children[name] = node
+        self.by_ino[attr.ino] = node
+        return node
+
+    def _owner_of(self, entry: Entry) -> tuple[int, int]:
+        uid, gid = self._owner
+        return (uid if entry.uid is None else entry.uid, gid if entry.gid is None else entry.gid)
+
+    # -- changing -------------------------------------------------------------------------------------------------
+
+    def attach(self, directory: DirNode, name: bytes, node: Node) -> None:
+        """Give a node a name; link counts are the caller's."""
+        directory.children[name] = node
+        if node.parent is None:
+            node.parent = directory
+            node.name = name
+        elif node.links is None:
+            node.links = [(directory, name)]
+        else:
+            node.links.append((directory, name))
+
+    def detach(self, directory: DirNode, name: bytes, node: Node) -> None:
+        """Take a name away from its node."""
+        if directory.tree != EMPTY:
+            directory.children[name] = None
+        else:
+            directory.children.pop(name, None)
+        if node.parent is directory and node.name == name:
+            if node.links:
+                node.parent, node.name = node.links.pop()
+            else:
+                node.parent, node.name = None, b""
+        elif node.links:
+            node.links.remove((directory, name))
+
+    def moved(self) -> None:
+        """Note that a directory got another path, or none."""
+        self._age += 1
+
+    def mark(self, directory: DirNode, name: bytes) -> None:
+        """Note that a name's entry or attributes differ from the last seal."""
+        while name not in directory.changed:
+            directory.changed.add(name)
+            parent = directory.parent
+            if parent is None:
+                return
+            directory, name = parent, directory.name
+
+    def mark_node(self, node: Node) -> None:
+        """Note that a node differs from the last seal."""
+        if node.nlink > 1 and not isinstance(node, DirNode):
+            self.load_links(node)
+            for directory, name in node_paths(node):
+                self.mark(directory, name)
+        elif node.parent is not None:
+            self.mark(node.parent, node.name)
+        elif node is self.root:
+            self.root_changed = True
+
+    def links_below(self, path: bytes) -> list[Node]:
+        """Load and return the hard-linked files with a name below a directory.
+
+        The map of links holds the paths of the last seal, so this comes before a directory is renamed, while those
+        below it can be resolved still. It reads the whole map: few workspaces have hard links, and few of them many.
+        """
+        prefix = path + b"/"
+        found: dict[int, Node] = {}
+        for _, value in nodes.items(self._reader, self.links):
+            paths: list[bytes] = sorted(msgpack.unpackb(value))
+            at = bisect_left(paths, prefix)
+            if at < len(paths) and paths[at].startswith(prefix):
+                for other in paths:
+                    node = self.resolve(other)
+                    if node is not None and not isinstance(node, DirNode):
+                        found[node.ino] = node
+        for node in self.by_ino.values():
+            if node.nlink > 1 and not isinstance(node, DirNode):
+                found[node.ino] = node
+        return list(found.values())

@@ -1,0 +1,145 @@
+"""What a layer knows of a file, a directory or a symlink: one object each, in memory, by inode number.
+
+Nodes are plain data; what may be done with them, and what must be logged before, is in `chronicle.workspace.layer`.
+There can be 100,000 of them, so they have slots and no more than they need.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+from chronicle.workspace.tree import EMPTY, Kind
+
+if TYPE_CHECKING:
+    from chronicle.ids import BlobId
+    from chronicle.workspace.content import Content
+    from chronicle.workspace.versions import DataFile
+
+__all__ = ["DirNode", "FileNode", "LinkNode", "Node", "kind_of", "node_paths"]
+
+_KINDS = {
+    stat.S_IFREG: Kind.FILE,
+    stat.S_IFDIR: Kind.DIR,
+    stat.S_IFLNK: Kind.SYMLINK,
+    stat.S_IFIFO: Kind.FIFO,
+    stat.S_IFSOCK: Kind.SOCKET,
+}
+
+
+class Node:
+    """Anything that has an inode number; as it is, a FIFO or a socket."""
+
+    __slots__ = (
+        "atime_ns",
+        "ctime_ns",
+        "gid",
+        "ino",
+        "links",
+        "mode",
+        "mtime_ns",
+        "name",
+        "nlink",
+        "parent",
+        "uid",
+        "versioned",
+        "xattrs",
+    )
+
+    def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
+        self.ino = ino
+        self.mode = mode
+        """Kind and permission bits, as in ``st_mode``."""
+        self.uid = uid
+        self.gid = gid
+        self.atime_ns = self.mtime_ns = self.ctime_ns = now_ns
+        self.nlink = 1
+        self.parent: DirNode | None = None
+        """The directory it is in; None for the root, and for what was removed."""
+        self.name = b""
+        self.links: list[tuple[DirNode, bytes]] | None = None
+        """Its names besides ``parent`` and ``name``, as far as they are loaded."""
+        self.versioned = False
+        """Whether its path has a version that is this node; else removing it leaves no trace."""
+        self.xattrs: tuple[tuple[bytes, bytes], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes, as in ``st_size``."""
+        return 0
+
+
+class FileNode(Node):
+    """A regular file.
+
+    It is *clean* while its bytes are those of `content`, which the blob store has, and *dirty* since they differ.
+    """
+
+    __slots__ = ("content", "data", "dirty", "fd", "guarded", "length", "opens", "unversioned")
+
+    def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
+        super().__init__(ino, mode, uid, gid, now_ns)
+        self.content: Content | None = None
+        """Its content at the last seal."""
+        self.data: DataFile | None = None
+        """Where its bytes are on this node; None if only in the blob store."""
+        self.fd = -1
+        """The data file, open for reading and writing while anything has the file open."""
+        self.opens = 0
+        self.length = 0
+        self.dirty = False
+        self.guarded = True
+        """Whether something is to be done before the next write: log that it is dirty now, or preserve blocks."""
+        self.unversioned = False
+        """Whether it was written since its last version was made."""
+
+    @property
+    def size(self) -> int:
+        """Bytes, as in ``st_size``."""
+        return self.length
+
+
+class LinkNode(Node):
+    """A symlink."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
+        super().__init__(ino, mode, uid, gid, now_ns)
+        self.target = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its target."""
+        return len(self.target)
+
+
+class DirNode(Node):
+    """A directory: what was loaded or changed, over what is in the blob store."""
+
+    __slots__ = ("attrs", "changed", "children", "path_age", "path_cache", "tree")
+
+    def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
+        super().__init__(ino, mode, uid, gid, now_ns)
+        self.nlink = 2
+        self.tree: BlobId = EMPTY
+        """Its subtree at the last seal."""
+        self.attrs: BlobId | None = None
+        """Its map of attributes at the last seal."""
+        self.children: dict[bytes, Node | None] = {}
+        """Names that are loaded or new; None for those that were there at the last seal and are gone."""
+        self.changed: set[bytes] = set()
+        """Names whose entry or attributes differ from the last seal, or below which something does."""
+        self.path_cache = b""
+        self.path_age = -1
+
+
+def kind_of(node: Node) -> Kind:
+    """Return what a node is."""
+    return _KINDS[stat.S_IFMT(node.mode)]
+
+
+def node_paths(node: Node) -> list[tuple[DirNode, bytes]]:
+    """Return the loaded names of a node, none if it was removed."""
+    names = [] if node.parent is None else [(node.parent, node.name)]
+    return names + node.links if node.links else names

@@ -1,0 +1,227 @@
+"""Opening a workspace's layer, whatever an earlier process left behind.
+
+On disk, under ``LayerSpec.layers``::
+
+    <workspace_id>/lock            held by whoever has a layer of the workspace open
+    <workspace_id>/<epoch>/log     the local log; without it the directory is not a layer
+    <workspace_id>/<epoch>/...     see `chronicle.workspace.layer_files`
+
+A layer of the same epoch is gone on with: its server died, the turn did not. A layer of an older epoch is cut off. If
+it holds anything beyond what was committed, that is sealed first and reported; then it is rolled back and becomes the
+new epoch's layer by a rename, for the contents it has fetched are as good as ever.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch
+from chronicle.workspace.layer import Layer
+from chronicle.workspace.layer_files import LayerFiles
+from chronicle.workspace.layer_log import LayerLog, position
+from chronicle.workspace.layer_records import FLOORS, Header, pack
+from chronicle.workspace.layer_replay import last_sealed, replay
+from chronicle.workspace.oplog import ROOT_INO, read_root
+from chronicle.workspace.tree import EMPTY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.clock import Clock
+    from chronicle.ids import BlobId
+    from chronicle.workspace.port import LayerSpec, TreeRef
+
+__all__ = ["CachingReader", "check_spec", "lock_workspace", "open_layer"]
+
+_WORKSPACE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_CACHED_BYTES: Final = 2 * 1024 * 1024
+"""How much of trees is kept decoded from the store, a server. A node has about 3 KB."""
+_CACHED_BLOB_BYTES: Final = 32 * 1024
+"""Larger blobs are file contents, which go to data files."""
+
+
+class CachingReader:
+    """A `chronicle.blobs.store.BlobReader` that keeps the small blobs it read last."""
+
+    def __init__(self, blobs: BlobReader) -> None:
+        self._blobs = blobs
+        self._kept: OrderedDict[BlobId, bytes] = OrderedDict()
+        self._kept_bytes = 0
+
+    def get(self, blob_id: BlobId) -> bytes:
+        """Return a blob's bytes; see `chronicle.blobs.store.BlobReader.get`."""
+        data = self._kept.get(blob_id)
+        if data is not None:
+            self._kept.move_to_end(blob_id)
+            return data
+        data = self._blobs.get(blob_id)
+        if len(data) <= _CACHED_BLOB_BYTES:
+            self._kept[blob_id] = data
+            self._kept_bytes += len(data)
+            while self._kept_bytes > _CACHED_BYTES:
+                _, oldest = self._kept.popitem(last=False)
+                self._kept_bytes -= len(oldest)
+        return data
+
+
+def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, TreeRef | None]:
+    """Open a workspace's layer.
+
+    The caller has cut off whoever served an older epoch; this process holds the workspace's lock until it ends.
+
+    Returns:
+        the layer, and what an older epoch's held beyond the base (durable in the blob store) or None.
+
+    Raises:
+        InvalidInput: the workspace's id cannot be one.
+        StaleEpoch: a newer epoch has a layer here.
+        Conflict: another process has a layer of this workspace open.
+        Corrupt: a layer cannot be read back. It is left as it is.
+        UnsupportedFormat: a layer was written by a newer version.
+        Unavailable: the blob store could not be reached.
+    """
+    home = check_spec(spec)
+    home.mkdir(parents=True, exist_ok=True)
+    lock = lock_workspace(home)
+    try:
+        layer, recovered = _open(home, spec, blobs, clock)
+        if layer.base is None:
+            layer.adopt(layer.seal())
+    except BaseException:
+        os.close(lock)
+        raise
+    layer.keep_lock(lock)
+    return layer, recovered
+
+
+def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, TreeRef | None]:
+    """Go on with the layer of this epoch, or begin it."""
+    epochs = sorted(int(path.name) for path in home.iterdir() if path.name.isdecimal())
+    if epochs and epochs[-1] > spec.epoch:
+        raise StaleEpoch(spec.epoch, epochs[-1])
+    recovered: TreeRef | None = None
+    floors: dict[bytes, int] = {}
+    warm: Path | None = None
+    for epoch in epochs:
+        directory = home / str(epoch)
+        if not (directory / "log").exists():
+            shutil.rmtree(directory)
+        elif epoch == spec.epoch:
+            layer = _reopen(directory, spec.base, blobs, clock)
+            if _same(layer, spec.base):
+                return layer, recovered
+            # The commit that the layer does not know of, or the other way round: what it has is not the base.
+            recovered = _recover(layer, spec.base, floors) or recovered
+            warm = directory
+        else:
+            layer = _reopen(directory, spec.base, blobs, clock)
+            recovered = _recover(layer, spec.base, floors) or recovered
+            if warm is not None:
+                shutil.rmtree(warm)
+            warm = directory
+    return _begin(home, warm, spec, blobs, clock, floors), recovered
+
+
+def check_spec(spec: LayerSpec) -> Path:
+    """Return the directory of a workspace's layers.
+
+    Raises:
+        InvalidInput: the id cannot be one.
+    """
+    if not _WORKSPACE_ID.fullmatch(spec.workspace_id):
+        raise InvalidInput(
+            f"{spec.workspace_id!r} cannot be a workspace's id: 1–128 of A-Z a-z 0-9 _ . -, not starting with a dot"
+        )
+    return spec.layers / spec.workspace_id
+
+
+def lock_workspace(home: Path) -> int:
+    """Take the lock of a workspace's layers and return its descriptor; the lock goes with it, or with the process.
+
+    Raises:
+        Conflict: another process has it.
+    """
+    fd = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise Conflict(f"another process has {home} open; it must end before the workspace is opened here") from None
+    return fd
+
+
+def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Clock) -> Layer:
+    """Read a layer back."""
+    log, payloads = LayerLog.open(directory / "log")
+    try:
+        header = Header.decode(payloads[0])
+        first, sealed = last_sealed(payloads)
+        files = LayerFiles(directory)
+        files.next_number = max(files.next_number, header.next_number)
+        layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, sealed or header.base, clock)
+        used = replay(layer, files, payloads[first:])
+    except Corrupt as error:
+        raise Corrupt(f"{directory} cannot be read back: {error}") from error
+    if sealed is not None:
+        layer.resume(position(payloads[:first]), adopt=sealed == base)
+    if len(payloads) > 1:
+        files.remove_orphans(used)
+    return layer
+
+
+def _same(layer: Layer, base: TreeRef | None) -> bool:
+    """Say whether a layer's base is the one that is wanted."""
+    return layer.base == base or (base is None and _is_first(layer))
+
+
+def _is_first(layer: Layer) -> bool:
+    """Say whether a layer's base is the empty tree that a workspace without any begins with."""
+    if layer.base is None:
+        return True
+    return layer.base.tree_id == EMPTY and read_root(layer.reader, layer.base.oplog_id).previous is None
+
+
+def _recover(layer: Layer, base: TreeRef | None, floors: dict[bytes, int]) -> TreeRef | None:
+    """Seal what a layer holds beyond the base and cut it back to its own; it is closed afterwards."""
+    recovered = None
+    if layer.changed or layer.sealed != layer.base:
+        sealed = layer.seal()
+        if base is None or sealed.tree_id != base.tree_id:
+            recovered = sealed
+    layer.rollback()
+    for path, number in layer.floors.items():
+        floors[path] = max(number, floors.get(path, 0))
+    layer.close()
+    return recovered
+
+
+def _begin(
+    home: Path, warm: Path | None, spec: LayerSpec, blobs: BlobStore, clock: Clock, floors: dict[bytes, int]
+) -> Layer:
+    """Make the layer of a new epoch, of an old one's directory if there is one."""
+    directory = home / str(spec.epoch)
+    next_ino, next_seq = ROOT_INO + 1, 1
+    owner = os.geteuid(), os.getegid()
+    if warm is not None:
+        log, payloads = LayerLog.open(warm / "log")
+        log.close()
+        old = Header.decode(payloads[0])
+        next_ino, next_seq, owner = old.next_ino, old.next_seq, old.owner
+        if warm != directory:
+            warm.rename(directory)
+    else:
+        directory.mkdir()
+    files = LayerFiles(directory)
+    header = Header(spec.workspace_id, spec.epoch, spec.base, spec.turn, next_ino, next_seq, files.next_number, owner)
+    later = [pack((FLOORS, floors))] if floors else []
+    log = LayerLog.create(directory / "log", [header.encode(), *later])
+    layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, spec.base, clock)
+    layer.floors.update(floors)
+    files.remove_orphans(())
+    return layer

@@ -1,0 +1,135 @@
+"""The records of a layer's local log: their codes, and the one that comes first.
+
+A record is a MessagePack array, its code first. Times are epoch nanoseconds, paths are bytes. What each holds is in
+docs/internals/workspace.md; `chronicle.workspace.layer_replay` reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgpack
+
+from chronicle.blobs.ident import from_raw, to_raw
+from chronicle.errors import Corrupt, UnsupportedFormat
+from chronicle.workspace.port import TreeRef
+
+if TYPE_CHECKING:
+    from chronicle.workspace.versions import DataFile
+
+__all__ = [
+    "CREATE",
+    "DATA",
+    "FLOORS",
+    "LINK",
+    "MAKE",
+    "MODE",
+    "REMOVE",
+    "RENAME",
+    "SEALED",
+    "TIMES",
+    "TURN",
+    "VERSION",
+    "XATTR",
+    "Header",
+    "pack",
+    "pack_data",
+    "pack_ref",
+    "unpack_ref",
+]
+
+FORMAT: Final = 1
+HEADER: Final = 0
+CREATE: Final = 1
+MAKE: Final = 2
+REMOVE: Final = 3
+RENAME: Final = 4
+LINK: Final = 5
+MODE: Final = 6
+TIMES: Final = 7
+XATTR: Final = 8
+DATA: Final = 9
+VERSION: Final = 10
+TURN: Final = 11
+SEALED: Final = 12
+FLOORS: Final = 13
+
+pack = msgpack.Packer(use_bin_type=True).pack
+"""Encode a record. One packer serves the process, which has one thread that logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first record of a log."""
+
+    workspace_id: str
+    epoch: int
+    base: TreeRef | None
+    turn: int
+    next_ino: int
+    next_seq: int
+    next_number: int
+    """What the next data or undo file is called."""
+    owner: tuple[int, int]
+    """User and group of what has none of its own in the tree."""
+
+    def encode(self) -> bytes:
+        """Return the record."""
+        fields = (
+            HEADER,
+            FORMAT,
+            self.workspace_id,
+            self.epoch,
+            pack_ref(self.base),
+            self.turn,
+            self.next_ino,
+            self.next_seq,
+            self.next_number,
+            self.owner,
+        )
+        packed: bytes = msgpack.packb(fields, use_bin_type=True)
+        return packed
+
+    @classmethod
+    def decode(cls, data: bytes) -> Header:
+        """Return the header that these bytes are.
+
+        Raises:
+            UnsupportedFormat: written by a newer version.
+            Corrupt: not a header.
+        """
+        try:
+            code, version, *fields = msgpack.unpackb(data, use_list=False)
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise Corrupt("a layer's log does not begin with a header") from error
+        if code != HEADER or not isinstance(version, int):
+            raise Corrupt("a layer's log does not begin with a header")
+        if version > FORMAT:
+            raise UnsupportedFormat(f"a layer has format {version}; this code reads {FORMAT}: upgrade podium")
+        workspace_id, epoch, base, *rest = fields
+        return cls(workspace_id, epoch, unpack_ref(base), *rest)
+
+
+def pack_ref(ref: TreeRef | None) -> bytes | None:
+    """Return a tree as it is in a record."""
+    return to_raw(ref.tree_id) + to_raw(ref.oplog_id) if ref is not None else None
+
+
+def unpack_ref(raw: bytes | None) -> TreeRef | None:
+    """Return the tree that a record names."""
+    return TreeRef(from_raw(raw[:32]), from_raw(raw[32:])) if raw is not None else None
+
+
+def pack_data(ts_ns: int, path: bytes | None, data: DataFile, undo: int, size: int) -> bytes:
+    """Return a `DATA` record: a file is about to be changed.
+
+    Args:
+        ts_ns: when.
+        path: of the file; None if it has no name any more, and only versions of it are of interest.
+        data: where its bytes are from now on.
+        undo: the number of the undo file of the version that ``data`` holds now; 0 if none does.
+        size: that version's size.
+    """
+    packed: bytes = pack((DATA, ts_ns, path, data.number, undo, size))
+    return packed

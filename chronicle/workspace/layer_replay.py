@@ -1,0 +1,147 @@
+"""Reading a layer's log back: the state it was in when its last process ended, however that ended.
+
+The log counts from its last `SEALED` record, if there is one, for that names a commit whose blobs are durable; else
+from its base. The size of a file that was being written when the process died is that of its data file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from chronicle.errors import Corrupt
+from chronicle.workspace import layer_records as records
+from chronicle.workspace.layer_node import DirNode, FileNode, Node
+from chronicle.workspace.versions import DataFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.workspace.layer_files import LayerFiles
+    from chronicle.workspace.layer_state import LayerState
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["last_sealed", "replay"]
+
+
+def last_sealed(payloads: Sequence[bytes]) -> tuple[int, TreeRef | None]:
+    """Return where the records after the last seal begin, and what was sealed; ``(1, None)`` without one."""
+    for position in range(len(payloads) - 1, 0, -1):
+        if payloads[position][1:2] == _SEALED_CODE:
+            fields = msgpack.unpackb(payloads[position], use_list=False)
+            return position + 1, records.unpack_ref(fields[1])
+    return 1, None
+
+
+_SEALED_CODE = bytes((records.SEALED,))
+"""MessagePack has the elements of a short array after one byte, and small integers as themselves."""
+
+
+def replay(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> set[int]:
+    """Do again what the records say.
+
+    Returns:
+        the numbers of the data and undo files that the state refers to.
+
+    Raises:
+        Corrupt: a record cannot be, given those before it.
+    """
+    replayer = _Replayer(state, files)
+    for payload in payloads:
+        fields = msgpack.unpackb(payload, use_list=False)
+        try:
+            replayer.do(fields)
+        except (AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
+            raise Corrupt(f"a layer's log has a record that cannot be: {fields!r}") from error
+    return replayer.finish()
+
+
+class _Replayer:
+    def __init__(self, state: LayerState, files: LayerFiles) -> None:
+        self._state = state
+        self._files = files
+        self._data: dict[int, DataFile] = {}
+        self._used: set[int] = set()
+
+    def do(self, fields: Sequence[Any]) -> None:
+        """Do one record again."""
+        state = self._state
+        match fields:
+            case (records.CREATE, ts, path, ino, mode, uid, gid, number):
+                parent, name = self._place(path)
+                state._do_create(parent, name, ino, mode, uid, gid, self._data_file(number), ts)
+            case (records.MAKE, ts, path, ino, mode, uid, gid, target):
+                parent, name = self._place(path)
+                state._do_make(parent, name, ino, mode, uid, gid, target, ts)
+            case (records.REMOVE, ts, path):
+                parent, name = self._place(path)
+                state._do_remove(parent, name, self._node(path), ts)
+            case (records.RENAME, ts, old, new, flags):
+                state._do_rename(*self._place(old), *self._place(new), flags, ts)
+            case (records.LINK, ts, old, new):
+                state._do_link(self._node(old), *self._place(new), ts)
+            case (records.MODE, ts, path, mode, uid, gid):
+                state._do_mode(self._node(path), mode, uid, gid, ts)
+            case (records.TIMES, ts, path, atime, mtime):
+                state._do_times(self._node(path), atime, mtime, ts)
+            case (records.XATTR, ts, path, name, value):
+                state._do_xattr(self._node(path), name, value, ts)
+            case (records.DATA, _, path, number, undo, size):
+                self._do_data(path, number, undo, size)
+            case (records.VERSION, ts, path, op, size, mtime):
+                state._do_version(self._file(path), op, size, mtime, ts)
+            case (records.TURN, turn):
+                state._do_turn(turn)
+            case (records.FLOORS, floors):
+                state._floors.update(floors)
+            case _:
+                raise ValueError(fields)
+
+    def finish(self) -> set[int]:
+        """Take the sizes and times of files that were being written from their data files."""
+        for node in self._state._modified.values():
+            if node.data is None:
+                continue
+            status = self._files.stat_data(node.data)
+            if status.st_size != node.length or node.unversioned:
+                node.length = status.st_size
+                node.mtime_ns = max(node.mtime_ns, status.st_mtime_ns)
+        return self._used
+
+    def _do_data(self, path: bytes | None, number: int, undo: int, size: int) -> None:
+        data = self._data_file(number)
+        if undo:
+            self._used.add(undo)
+        kept = self._files.open_undo(undo, size) if undo else None
+        if path is not None:
+            self._state._do_data(self._file(path), data, kept)
+        elif kept is not None:
+            data.pinned = None
+            data.undos.append(kept)
+
+    def _data_file(self, number: int) -> DataFile:
+        self._used.add(number)
+        data = self._data.get(number)
+        if data is None:
+            data = self._data[number] = DataFile(number)
+        return data
+
+    def _node(self, path: bytes) -> Node:
+        node = self._state._names.resolve(path)
+        if node is None:
+            raise ValueError(path)
+        return node
+
+    def _file(self, path: bytes) -> FileNode:
+        node = self._node(path)
+        if not isinstance(node, FileNode):
+            raise ValueError(path)
+        return node
+
+    def _place(self, path: bytes) -> tuple[DirNode, bytes]:
+        directory, _, name = path.rpartition(b"/")
+        parent = self._node(directory)
+        if not isinstance(parent, DirNode):
+            raise ValueError(path)
+        return parent, name

@@ -1,0 +1,250 @@
+"""Sealing: what changed in a layer becomes blobs, in one put.
+
+Reads the dirty data files, the versions that are not stored yet and the changed directories; nothing else. Until the
+put has succeeded nothing of the layer is touched, so a seal that failed can simply be tried again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from chronicle.blobs.buffer import BlobBuffer
+from chronicle.workspace import content as contents
+from chronicle.workspace import history, nodes, oplog, tree
+from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node, kind_of
+from chronicle.workspace.oplog import Attr, Operation, OplogRoot
+from chronicle.workspace.port import TreeRef
+from chronicle.workspace.tree import EMPTY, ROOT_DEFAULT, Entry
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobStore
+    from chronicle.ids import BlobId
+    from chronicle.workspace.content import Content
+    from chronicle.workspace.history import Record
+    from chronicle.workspace.history_view import HistoryView
+    from chronicle.workspace.layer_files import LayerFiles
+    from chronicle.workspace.layer_names import Names
+    from chronicle.workspace.versions import Held
+
+__all__ = ["SealInput", "Sealed", "put_seal", "settle"]
+
+
+@dataclass(frozen=True, slots=True)
+class SealInput:
+    """What a seal reads of a layer."""
+
+    names: Names
+    files: LayerFiles
+    view: HistoryView
+    records: dict[bytes, list[Record]]
+    """Versions that are not stored yet, by path."""
+    floors: dict[bytes, int]
+    owner: tuple[int, int]
+    commit: OplogRoot
+    """The state of the last seal."""
+    base: TreeRef | None
+    """The last tree that was adopted."""
+    base_commit: OplogRoot
+    turn: int
+    next_seq: int
+    moved_seq: int
+    sealed_operations: tuple[BlobId, ...]
+    """Those of earlier seals since the base."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a seal made, durable."""
+
+    ref: TreeRef
+    commit: OplogRoot
+    directories: list[tuple[DirNode, BlobId, BlobId | None]]
+    """Each changed directory, its subtree and its map of attributes now."""
+    contents: list[tuple[FileNode, Content]]
+    """Each file that was dirty, and what it is now."""
+    numbers: dict[bytes, int]
+    """The last number given out for each path whose history changed."""
+
+
+def put_seal(store: BlobStore, layer: SealInput) -> Sealed:
+    """Store what changed in a layer.
+
+    Raises:
+        Unavailable: the store could not be reached; nothing was changed.
+        OSError: a data file could not be read.
+    """
+    buffer = BlobBuffer(store)
+    work = _Seal(buffer, layer)
+    sealed = work.run()
+    buffer.flush()
+    return sealed
+
+
+def settle(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held) -> Content:
+    """Put the content of a version that is on disk into a buffer and return its reference."""
+    with files.open_version(held) as file:
+        content = contents.store_file(buffer, file)
+    held.content = content
+    return content
+
+
+class _Seal:
+    def __init__(self, buffer: BlobBuffer, layer: SealInput) -> None:
+        self._buffer = buffer
+        self._layer = layer
+        self._stored: dict[Held, Content] = {}
+        self._dirty: list[tuple[FileNode, Content]] = []
+        self._operations: list[Operation] = []
+        self._linked: dict[int, Node] = {}
+
+    def run(self) -> Sealed:
+        """Put everything into the buffer."""
+        layer = self._layer
+        buffer = self._buffer
+        directories = self._directories()
+        root = layer.names.root
+        tree_id, attrs = directories[-1][1:] if directories else (root.tree, root.attrs)
+        histories, numbers = self._histories()
+        self._operations.sort(key=lambda operation: operation.seq)
+        commits = layer.base_commit.commits
+        if layer.base is not None:
+            commits = oplog.put_commit(buffer, commits, layer.base_commit.turn, layer.base)
+        commit = OplogRoot(
+            turn=layer.turn,
+            tree_id=tree_id,
+            previous=layer.base.oplog_id if layer.base is not None else None,
+            root=Attr(root.ino, root.mtime_ns, root.ctime_ns, root.nlink, attrs),
+            histories=histories,
+            commits=commits,
+            links=self._link_map(),
+            next_ino=layer.names.next_ino,
+            next_seq=layer.next_seq,
+            moved_seq=layer.moved_seq,
+            operations=layer.sealed_operations + oplog.store_operations(buffer, self._operations),
+        )
+        oplog_id = oplog.add_root(buffer, commit)
+        return Sealed(TreeRef(tree_id, oplog_id), commit, directories, self._dirty, numbers)
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def _directories(self) -> list[tuple[DirNode, BlobId, BlobId | None]]:
+        """Put the changed directories, those inside others before them."""
+        root = self._layer.names.root
+        order = [root] if root.changed or self._layer.names.root_changed else []
+        for directory in order:  # grows as it goes
+            for name in directory.changed:
+                child = directory.children.get(name)
+                if isinstance(child, DirNode) and child.changed:
+                    order.append(child)
+        done: dict[DirNode, tuple[BlobId, BlobId | None]] = {}
+        for directory in reversed(order):
+            entries: dict[bytes, bytes | None] = {}
+            attributes: dict[bytes, bytes | None] = {}
+            for name in directory.changed:
+                child = directory.children.get(name)
+                if child is None:
+                    entries[name] = attributes[name] = None
+                    continue
+                below = None
+                subtree = None
+                if isinstance(child, DirNode):
+                    subtree, below = done.get(child, (child.tree, child.attrs))
+                entries[name] = tree.encode_entry(self._entry(child, subtree))
+                attributes[name] = oplog.encode_attr(
+                    Attr(child.ino, child.mtime_ns, child.ctime_ns, child.nlink, below)
+                )
+            if directory is root:
+                entry = self._entry(root, EMPTY)
+                entries[b"."] = None if entry == ROOT_DEFAULT else tree.encode_entry(entry)
+            subtree = nodes.update(self._buffer, tree.map_root(directory.tree), entries) or EMPTY
+            done[directory] = (subtree, nodes.update(self._buffer, directory.attrs, attributes))
+        return [(directory, *done[directory]) for directory in reversed(order)]
+
+    def _entry(self, node: Node, subtree: BlobId | None) -> Entry:
+        uid, gid = self._layer.owner
+        content = self._content(node) if isinstance(node, FileNode) else None
+        link: bytes | None = None
+        if node.nlink > 1 and not isinstance(node, DirNode):
+            link = min(self._layer.names.all_paths(node))
+            self._linked[node.ino] = node
+        return Entry(
+            kind=kind_of(node),
+            mode=0o777 if isinstance(node, LinkNode) else node.mode & 0o7777,
+            content=content,
+            subtree=subtree,
+            target=node.target if isinstance(node, LinkNode) else b"",
+            uid=None if node.uid == uid else node.uid,
+            gid=None if node.gid == gid else node.gid,
+            xattrs=node.xattrs,
+            link=link,
+        )
+
+    def _content(self, node: FileNode) -> Content:
+        if not node.dirty:
+            assert node.content is not None
+            return node.content
+        assert node.data is not None
+        assert node.data.pinned is not None
+        known = self._stored.get(node.data.pinned)
+        if known is None:
+            known = self._store(node.data.pinned)
+        if node.nlink <= 1 or node.ino not in self._linked:
+            self._dirty.append((node, known))
+        return known
+
+    def _store(self, held: Held) -> Content:
+        content = self._stored.get(held)
+        if content is None:
+            content = self._stored[held] = settle(self._buffer, self._layer.files, held)
+        return content
+
+    def _link_map(self) -> BlobId | None:
+        """Put the paths of the hard-linked files that changed."""
+        layer = self._layer
+        edits: dict[bytes, bytes | None] = {}
+        for ino, node in self._linked.items():
+            edits[ino.to_bytes(8, "big")] = msgpack.packb(sorted(layer.names.all_paths(node)))
+        if layer.commit.links is not None:
+            for key, _ in nodes.items(self._buffer, layer.commit.links):
+                known = layer.names.by_ino.get(int.from_bytes(key, "big"))
+                if known is not None and known.nlink <= 1:
+                    edits[key] = None
+        return nodes.update(self._buffer, layer.commit.links, edits)
+
+    # -- histories ------------------------------------------------------------------------------------------------
+
+    def _histories(self) -> tuple[BlobId | None, dict[bytes, int]]:
+        layer = self._layer
+        changed: dict[bytes, history.PathHistory] = {}
+        numbers: dict[bytes, int] = {}
+        for path in layer.records:
+            settled = [self._resolved(record) for record in layer.view.settle(path)]
+            changed[path] = history.append(self._buffer, layer.view.stored(path), settled)
+            numbers[path] = changed[path].last
+            self._operations.extend(
+                Operation(
+                    record.seq,
+                    record.timestamp_ms,
+                    record.op,
+                    record.turn,
+                    path,
+                    record.number,
+                    record.size,
+                    record.source,
+                )
+                for record in settled
+            )
+        for path, floor in layer.floors.items():
+            if path not in changed:
+                known = layer.view.stored(path) or history.PathHistory(0)
+                changed[path] = replace(known, last=max(known.last, floor))
+                numbers[path] = changed[path].last
+        return history.update(self._buffer, layer.commit.histories, changed), numbers
+
+    def _resolved(self, record: Record) -> Record:
+        if record.held is None:
+            return record
+        return replace(record, content=self._store(record.held), held=None)

@@ -1,0 +1,323 @@
+"""What a layer is, and what each operation does to it, without checking it and without logging it.
+
+The same methods run when an operation happens (`chronicle.workspace.layer`, which has checked and logged it) and when
+it is read back from the log (`chronicle.workspace.layer_replay`). They take the time as an argument and depend on
+nothing else but the state, so that reading the log back gives the same versions with the same numbers.
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from chronicle.workspace.history import Record
+from chronicle.workspace.history_view import HistoryView
+from chronicle.workspace.layer_names import Names
+from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node, kind_of
+from chronicle.workspace.oplog import first_root, read_root
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
+    from chronicle.workspace.layer_files import LayerFiles
+    from chronicle.workspace.port import TreeRef
+    from chronicle.workspace.versions import DataFile, Undo
+
+__all__ = ["RENAME_EXCHANGE", "RENAME_NOREPLACE", "LayerState"]
+
+RENAME_NOREPLACE: Final = 1
+"""rename(2): fail if the new name is there."""
+RENAME_EXCHANGE: Final = 2
+"""rename(2): swap the two."""
+MILLION: Final = 1_000_000
+
+
+class LayerState:
+    """The names, versions and counters of a layer.
+
+    Args:
+        reader: reads trees, attributes and histories.
+        files: the layer's files on disk.
+        start: the commit whose state this is; None for an empty workspace.
+        owner: user and group of what has none of its own in the tree.
+        turn: the turn that changes belong to.
+    """
+
+    def __init__(
+        self, reader: BlobReader, files: LayerFiles, start: TreeRef | None, owner: tuple[int, int], turn: int
+    ) -> None:
+        self._reader = reader
+        self._files = files
+        self._owner = owner
+        self.turn = turn
+        self._floors: dict[bytes, int] = {}
+        self._next_seq = 1
+        self._start_at(start, next_ino=0)
+
+    def _start_at(self, start: TreeRef | None, next_ino: int) -> None:
+        """Take a commit's state, whatever was here; inode numbers below ``next_ino`` are not given out again."""
+        self._sealed = start
+        self._commit = read_root(self._reader, start.oplog_id) if start is not None else first_root(0)
+        self._names = Names(self._reader, self._commit, self._owner)
+        self._names.next_ino = max(next_ino, self._names.next_ino)
+        self._next_seq = max(self._next_seq, self._commit.next_seq)
+        self._moved_seq = self._commit.moved_seq
+        self._records: dict[bytes, list[Record]] = {}
+        self._modified: dict[int, FileNode] = {}
+        """Files whose data file was changed since the last seal."""
+        self._retired: list[DataFile] = []
+        """Data files that only versions refer to."""
+
+    # -- versions -------------------------------------------------------------------------------------------------
+
+    def _note(
+        self, path: bytes, node: Node, op: str, ts_ns: int, source: bytes | None = None, *, seq: int | None = None
+    ) -> None:
+        """Give a path a version that is this node as it is now, or its deletion."""
+        if seq is None:
+            seq = self._next_seq
+            self._next_seq = seq + 1
+        content = target = held = None
+        if op != "delete":
+            node.versioned = True
+            if isinstance(node, FileNode):
+                if node.dirty:
+                    assert node.data is not None
+                    held = node.data.pin(node.length)
+                    node.guarded = True
+                else:
+                    content = node.content
+            elif isinstance(node, LinkNode):
+                target = node.target
+        record = Record(0, seq, ts_ns // MILLION, op, self.turn, kind_of(node), content, target, source, held)
+        known = self._records.get(path)
+        if known is None:
+            self._records[path] = [record]
+        else:
+            known.append(record)
+
+    def _note_all(self, node: Node, op: str, ts_ns: int) -> None:
+        """Give every path of a node a version."""
+        if node.nlink > 1 and not isinstance(node, DirNode):
+            for path in self._names.all_paths(node):
+                self._note(path, node, op, ts_ns)
+        elif node.parent is not None:
+            self._note(self._names.join(node.parent, node.name), node, op, ts_ns)
+
+    def _view(self) -> HistoryView:
+        """Return the histories as they are now."""
+        return HistoryView(self._reader, self._commit.histories, self._moved_seq, self._records, self._floors)
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def _do_create(
+        self, parent: DirNode, name: bytes, ino: int, mode: int, uid: int, gid: int, data: DataFile, ts_ns: int
+    ) -> FileNode:
+        node = FileNode(ino, stat.S_IFREG | mode, uid, gid, ts_ns)
+        node.data = data
+        node.dirty = True
+        node.guarded = False
+        self._modified[ino] = node
+        self._add(parent, name, node, ts_ns)
+        return node
+
+    def _do_make(
+        self, parent: DirNode, name: bytes, ino: int, mode: int, uid: int, gid: int, target: bytes | None, ts_ns: int
+    ) -> Node:
+        """Make a directory, symlink, FIFO or socket."""
+        node: Node
+        if stat.S_ISDIR(mode):
+            node = DirNode(ino, mode, uid, gid, ts_ns)
+            parent.nlink += 1
+        elif target is not None:
+            node = LinkNode(ino, mode, uid, gid, ts_ns)
+            node.target = target
+        else:
+            node = Node(ino, mode, uid, gid, ts_ns)
+        self._add(parent, name, node, ts_ns)
+        self._note(self._names.join(parent, name), node, "create" if target is None else "symlink", ts_ns)
+        return node
+
+    def _add(self, parent: DirNode, name: bytes, node: Node, ts_ns: int) -> None:
+        names = self._names
+        node.parent = parent
+        node.name = name
+        parent.children[name] = node
+        parent.mtime_ns = parent.ctime_ns = ts_ns
+        names.by_ino[node.ino] = node
+        if node.ino >= names.next_ino:
+            names.next_ino = node.ino + 1
+        if name not in parent.changed:
+            names.mark(parent, name)
+        if parent.parent is None:
+            names.root_changed = True
+
+    def _touch_dir(self, directory: DirNode, ts_ns: int) -> None:
+        """Note that a directory's entries changed."""
+        directory.mtime_ns = directory.ctime_ns = ts_ns
+        if directory.parent is None:
+            self._names.root_changed = True
+
+    def _do_remove(self, parent: DirNode, name: bytes, node: Node, ts_ns: int) -> None:
+        """Remove a name; of a directory only if it is empty."""
+        names = self._names
+        path = names.join(parent, name)
+        if node.versioned:
+            self._note(path, node, "delete", ts_ns)
+        self._take_name(parent, name, node, ts_ns)
+        self._touch_dir(parent, ts_ns)
+
+    def _take_name(self, parent: DirNode, name: bytes, node: Node, ts_ns: int) -> None:
+        names = self._names
+        names.mark_node(node)
+        names.detach(parent, name, node)
+        node.ctime_ns = ts_ns
+        if isinstance(node, DirNode):
+            node.nlink = 0
+            parent.nlink -= 1
+            names.moved()
+        else:
+            node.nlink -= 1
+            if node.nlink == 0 and isinstance(node, FileNode) and not node.opens:
+                self._let_go(node)
+
+    def _let_go(self, node: FileNode) -> None:
+        """Drop the data file of a file that nothing names and nothing has open."""
+        data = node.data
+        if data is not None:
+            node.data = None
+            if data.versions:
+                self._retired.append(data)
+            else:
+                self._files.drop_data(data)
+
+    def _do_rename(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int, ts_ns: int) -> None:
+        names = self._names
+        node, target = names.child(old_dir, old), names.child(new_dir, new)
+        assert node is not None
+        old_path, new_path = names.join(old_dir, old), names.join(new_dir, new)
+        linked = self._linked_below(old_path, node)
+        if flags & RENAME_EXCHANGE:
+            assert target is not None
+            linked += self._linked_below(new_path, target)
+        elif target is not None:
+            self._take_name(new_dir, new, target, ts_ns)
+        seq = self._next_seq
+        self._next_seq = seq + 1
+        names.mark_node(node)
+        names.detach(old_dir, old, node)
+        if flags & RENAME_EXCHANGE:
+            assert target is not None
+            names.mark_node(target)
+            names.detach(new_dir, new, target)
+            self._place(target, new_dir, old_dir, old, ts_ns)
+        self._place(node, old_dir, new_dir, new, ts_ns)
+        for other in linked:
+            names.mark_node(other)
+        self._note(new_path, node, "rename", ts_ns, old_path, seq=seq)
+        moved = isinstance(node, DirNode)
+        if flags & RENAME_EXCHANGE:
+            assert target is not None
+            self._note(old_path, target, "rename", ts_ns, new_path, seq=seq)
+            moved = moved or isinstance(target, DirNode)
+        else:
+            self._note(old_path, node, "delete", ts_ns, seq=seq)
+        if moved:
+            self._moved_seq = seq
+        self._touch_dir(old_dir, ts_ns)
+        self._touch_dir(new_dir, ts_ns)
+
+    def _linked_below(self, path: bytes, node: Node) -> list[Node]:
+        """Return what has to be marked as changed besides a node that moves: hard-linked files below it."""
+        if not isinstance(node, DirNode):
+            return []
+        return self._names.links_below(path)
+
+    def _place(self, node: Node, old_dir: DirNode, new_dir: DirNode, name: bytes, ts_ns: int) -> None:
+        """Give a node that was detached its new name."""
+        names = self._names
+        names.attach(new_dir, name, node)
+        names.mark_node(node)
+        node.ctime_ns = ts_ns
+        if isinstance(node, DirNode):
+            names.moved()
+            old_dir.nlink -= 1
+            new_dir.nlink += 1
+
+    def _do_link(self, node: Node, parent: DirNode, name: bytes, ts_ns: int) -> None:
+        names = self._names
+        source = names.path_of(node)
+        names.load_links(node)
+        node.nlink += 1
+        names.attach(parent, name, node)
+        names.mark_node(node)
+        node.ctime_ns = ts_ns
+        self._note(names.join(parent, name), node, "link", ts_ns, source)
+        self._touch_dir(parent, ts_ns)
+
+    def _do_mode(self, node: Node, mode: int, uid: int, gid: int, ts_ns: int) -> None:
+        node.mode = stat.S_IFMT(node.mode) | mode
+        node.uid, node.gid = uid, gid
+        node.ctime_ns = ts_ns
+        self._names.mark_node(node)
+        if node.versioned:
+            self._note_all(node, "mode", ts_ns)
+
+    def _do_times(self, node: Node, atime_ns: int, mtime_ns: int, ts_ns: int) -> None:
+        node.atime_ns, node.mtime_ns, node.ctime_ns = atime_ns, mtime_ns, ts_ns
+        self._names.mark_node(node)
+
+    def _do_xattr(self, node: Node, name: bytes, value: bytes | None, ts_ns: int) -> None:
+        attributes = dict(node.xattrs)
+        if value is None:
+            del attributes[name]
+        else:
+            attributes[name] = value
+        node.xattrs = tuple(sorted(attributes.items()))
+        node.ctime_ns = ts_ns
+        self._names.mark_node(node)
+        if node.versioned:
+            self._note_all(node, "xattr", ts_ns)
+
+    def _do_data(self, node: FileNode, data: DataFile, undo: Undo | None) -> None:
+        """Prepare a file for being changed: in this data file, with what its last version had going to this undo."""
+        old = node.data
+        if old is not None and old is not data:
+            if old.versions:
+                self._retired.append(old)
+            else:
+                self._files.drop_data(old)
+        node.data = data
+        data.pinned = None
+        if undo is not None:
+            data.undos.append(undo)
+        node.dirty = True
+        node.guarded = bool(data.undos)
+        node.unversioned = True
+        self._modified[node.ino] = node
+        self._names.mark_node(node)
+
+    def _do_version(self, node: FileNode, op: str, size: int, mtime_ns: int, ts_ns: int) -> None:
+        """Make the version that a close makes."""
+        node.length = size
+        node.mtime_ns = node.ctime_ns = mtime_ns
+        node.unversioned = False
+        self._note_all(node, op, ts_ns)
+
+    def _do_turn(self, turn: int) -> None:
+        """Begin a turn. What is pending will be part of its commit, so it belongs to it."""
+        self.turn = turn
+        for known in self._records.values():
+            known[:] = [replace(record, turn=turn) for record in known]
+
+    def _drop_versions(self) -> None:
+        """Let go of what only pending versions needed: they are in the blob store, or given up."""
+        for data in self._retired:
+            self._files.drop_data(data)
+        self._retired = []
+        for node in self._modified.values():
+            if node.data is not None:
+                self._files.drop_undos(node.data)
+                node.guarded = True
+        self._modified = {}
+        self._records = {}

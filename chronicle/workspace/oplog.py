@@ -1,0 +1,237 @@
+"""The root of everything about a workspace at a moment that is not content: what `TreeRef.oplog_id` names.
+
+One small blob a commit, linked to the one before: this turn's operations, and the roots of the maps that hold the
+attributes of every entry (inode numbers, times), the history of every path, the commits so far, and the names of
+hard-linked files. All are maps of `chronicle.workspace.nodes`, so a commit adds what changed and shares the rest.
+
+The encoding is MessagePack, described in docs/internals/workspace.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgpack
+
+from chronicle.blobs.ident import from_raw, to_raw
+from chronicle.errors import Corrupt, UnsupportedFormat
+from chronicle.workspace import nodes
+from chronicle.workspace.port import TreeRef
+from chronicle.workspace.tree import EMPTY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+
+__all__ = [
+    "ROOT_INO",
+    "Attr",
+    "Operation",
+    "OplogRoot",
+    "add_root",
+    "commit_at",
+    "decode_attr",
+    "encode_attr",
+    "first_root",
+    "operations",
+    "put_commit",
+    "read_root",
+    "store_operations",
+    "stored_operations",
+]
+
+FORMAT: Final = 1
+ROOT_INO: Final = 1
+"""The inode number of every workspace's root: what FUSE calls it."""
+OPERATIONS_PER_BLOB: Final = 1000
+_TURN_KEY_MAX: Final = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """What an entry has besides its content: the value of a directory's map of attributes, by name."""
+
+    ino: int
+    mtime_ns: int
+    """Epoch nanoseconds."""
+    ctime_ns: int
+    links: int = 1
+    """How many names it has."""
+    below: BlobId | None = None
+    """Of a directory: the map of attributes of what is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation, as ``.chronicle/log`` shows it."""
+
+    seq: int
+    timestamp_ms: int
+    op: str
+    turn: int
+    path: bytes
+    iteration: int
+    size: int
+    source: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OplogRoot:
+    """A commit of a workspace."""
+
+    turn: int
+    tree_id: BlobId
+    """The content it belongs to."""
+    previous: BlobId | None
+    """The commit before."""
+    root: Attr
+    """The root directory's own attributes; its `Attr.below` is the map of all others."""
+    histories: BlobId | None
+    """Path → `chronicle.workspace.history.PathHistory`."""
+    commits: BlobId | None
+    """Turn → commit, this one not included; see `commit_at`."""
+    links: BlobId | None
+    """Inode number (8 bytes, big-endian) → the paths of a file that has several."""
+    next_ino: int
+    next_seq: int
+    moved_seq: int
+    """The seq of the last renaming of a directory; 0 if there never was one."""
+    operations: tuple[BlobId, ...]
+    """Blobs of this turn's operations, oldest first."""
+
+
+def first_root(now_ns: int) -> OplogRoot:
+    """Return what comes before the first commit: an empty workspace."""
+    return OplogRoot(0, EMPTY, None, Attr(ROOT_INO, now_ns, now_ns), None, None, None, ROOT_INO + 1, 1, 0, ())
+
+
+def add_root(buffer: nodes.NodeBuffer, root: OplogRoot) -> BlobId:
+    """Add a commit to the buffer and return its id."""
+    fields = (
+        FORMAT,
+        root.turn,
+        to_raw(root.tree_id),
+        _raw(root.previous),
+        encode_attr(root.root),
+        _raw(root.histories),
+        _raw(root.commits),
+        _raw(root.links),
+        root.next_ino,
+        root.next_seq,
+        root.moved_seq,
+        [to_raw(identifier) for identifier in root.operations],
+    )
+    return buffer.add(msgpack.packb(fields, use_bin_type=True))
+
+
+def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
+    """Return a commit.
+
+    Raises:
+        NotFound: no such blob.
+        Corrupt: it is not a commit.
+        UnsupportedFormat: written by a newer version.
+    """
+    data = reader.get(oplog_id)
+    try:
+        fields = msgpack.unpackb(data, use_list=False)
+        version = fields[0]
+        if isinstance(version, int) and version > FORMAT:
+            raise UnsupportedFormat(f"a workspace's log has format {version}; this code reads {FORMAT}: upgrade podium")
+        _, turn, tree, previous, attr, histories, commits, links, *counters, ops = fields
+        next_ino, next_seq, moved_seq = counters
+        return OplogRoot(
+            turn,
+            from_raw(tree),
+            _id(previous),
+            decode_attr(attr),
+            _id(histories),
+            _id(commits),
+            _id(links),
+            next_ino,
+            next_seq,
+            moved_seq,
+            tuple(from_raw(raw) for raw in ops),
+        )
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise Corrupt(f"blob {oplog_id} is not a workspace's log") from error
+
+
+def encode_attr(attr: Attr) -> bytes:
+    """Return the canonical bytes of an entry's attributes."""
+    packed: bytes = msgpack.packb((attr.ino, attr.mtime_ns, attr.ctime_ns, attr.links, _raw(attr.below)))
+    return packed
+
+
+def decode_attr(data: bytes) -> Attr:
+    """Return the attributes that these bytes are.
+
+    Raises:
+        Corrupt: they are none.
+    """
+    try:
+        ino, mtime_ns, ctime_ns, links, below = msgpack.unpackb(data, use_list=False)
+        return Attr(ino, mtime_ns, ctime_ns, links, _id(below))
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise Corrupt(f"not an entry's attributes: {data[:16].hex()}") from error
+
+
+def store_operations(buffer: nodes.NodeBuffer, done: Sequence[Operation]) -> tuple[BlobId, ...]:
+    """Add operations to the buffer, oldest first, and return the ids of their blobs."""
+    blobs = []
+    for start in range(0, len(done), OPERATIONS_PER_BLOB):
+        part = [
+            (op.seq, op.timestamp_ms, op.op, op.turn, op.path, op.iteration, op.size, op.source)
+            for op in done[start : start + OPERATIONS_PER_BLOB]
+        ]
+        blobs.append(buffer.add(msgpack.packb((FORMAT, part), use_bin_type=True)))
+    return tuple(blobs)
+
+
+def operations(reader: BlobReader, oplog_id: BlobId | None) -> Iterator[Operation]:
+    """Yield every operation up to a commit, oldest first."""
+    chain: list[OplogRoot] = []
+    while oplog_id is not None:
+        root = read_root(reader, oplog_id)
+        chain.append(root)
+        oplog_id = root.previous
+    for root in reversed(chain):
+        yield from stored_operations(reader, root)
+
+
+def stored_operations(reader: BlobReader, root: OplogRoot) -> Iterator[Operation]:
+    """Yield the operations of one commit, oldest first."""
+    for identifier in root.operations:
+        _, part = msgpack.unpackb(reader.get(identifier), use_list=False)
+        for fields in part:
+            yield Operation(*fields)
+
+
+def put_commit(buffer: nodes.NodeBuffer, commits: BlobId | None, turn: int, ref: TreeRef) -> BlobId | None:
+    """Return the map of commits with one more."""
+    return nodes.update(buffer, commits, {_turn_key(turn): to_raw(ref.tree_id) + to_raw(ref.oplog_id)})
+
+
+def commit_at(reader: BlobReader, commits: BlobId | None, turn: int) -> tuple[int, TreeRef] | None:
+    """Return the last commit at or before a turn, and its turn; a turn that changed no file made none."""
+    found = next(nodes.items(reader, commits, after=_turn_key(turn + 1)), None)
+    if found is None:
+        return None
+    key, value = found
+    return _TURN_KEY_MAX - int.from_bytes(key, "big"), TreeRef(from_raw(value[:32]), from_raw(value[32:]))
+
+
+def _turn_key(turn: int) -> bytes:
+    """Later turns sort first, so that the last one before a turn is the next one after its key."""
+    return (_TURN_KEY_MAX - turn).to_bytes(8, "big")
+
+
+def _raw(identifier: BlobId | None) -> bytes | None:
+    return to_raw(identifier) if identifier is not None else None
+
+
+def _id(raw: bytes | None) -> BlobId | None:
+    return from_raw(raw) if raw is not None else None

@@ -1,0 +1,210 @@
+"""Old contents that are not in the blob store yet.
+
+The bytes of a file live in a *data file*, which is written in place. A version made when the file was closed refers to
+what the data file held then. Nothing is copied at that moment; only when a block is overwritten afterwards, for the
+first time since that version, what it held goes into the version's *undo file* first. So closing costs what was
+written, appending to a file preserves nothing, and 4 KiB written into 1 GiB preserve 4 KiB. When a file is truncated
+to nothing, it gets a new data file and its versions keep the old one as it is.
+
+Version k of a data file is read as: for each block, the first undo file from k on that has it, else the data file.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+from chronicle.workspace.layer_log import read_frames, write_frames
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from chronicle.workspace.content import Content
+
+__all__ = ["BLOCK_BYTES", "DataFile", "Held", "Undo", "VersionFile"]
+
+BLOCK_BYTES: Final = 4096
+"""What is preserved at least; the page size, since that is what the kernel sends us."""
+_RUN_BLOCKS: Final = 256
+"""How many blocks are copied at once: 1 MiB."""
+_OFFSET: Final = struct.Struct("<Q")
+_FRAME_HEAD_BYTES: Final = 8
+
+
+class Undo:
+    """What one version had where its data file was overwritten later. Survives the death of the process.
+
+    Args:
+        number: names its file.
+        fd: that file, open for reading and appending; the undo owns it.
+        size: the version's size, bytes.
+    """
+
+    __slots__ = ("_end", "_have", "_runs", "fd", "number", "size")
+
+    def __init__(self, number: int, fd: int, size: int) -> None:
+        self.number = number
+        self.fd = fd
+        self.size = size
+        self._have = bytearray((size + BLOCK_BYTES - 1) // BLOCK_BYTES)
+        self._runs: list[tuple[int, int, int]] = []
+        self._end = 0
+        self._recover()
+
+    def _recover(self) -> None:
+        """Read what an earlier process preserved; a torn tail was never followed by its overwriting."""
+        length = os.fstat(self.fd).st_size
+        if length == 0:
+            return
+        payloads, self._end = read_frames(os.pread(self.fd, length, 0))
+        at = 0
+        for payload in payloads:
+            (offset,) = _OFFSET.unpack_from(payload)
+            self._note(offset // BLOCK_BYTES, len(payload) - _OFFSET.size, at + _FRAME_HEAD_BYTES + _OFFSET.size)
+            at += _FRAME_HEAD_BYTES + len(payload)
+        if self._end < length:
+            os.ftruncate(self.fd, self._end)
+
+    def _note(self, first: int, length: int, position: int) -> None:
+        count = (length + BLOCK_BYTES - 1) // BLOCK_BYTES
+        self._have[first : first + count] = b"\1" * count
+        self._runs.append((first, length, position))
+
+    def preserve(self, data_fd: int, offset: int, length: int) -> None:
+        """Keep what a range of the data file holds, as far as it is not kept yet; to be called before overwriting it.
+
+        Raises:
+            OSError: it could not be kept; nothing may be overwritten.
+        """
+        end = min(offset + length, self.size)
+        if offset >= end:
+            return
+        have = self._have
+        block, last = offset // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
+        while True:
+            block = have.find(0, block, last + 1)
+            if block < 0:
+                return
+            stop = have.find(1, block, last + 1)
+            stop = min(last + 1 if stop < 0 else stop, block + _RUN_BLOCKS)
+            start = block * BLOCK_BYTES
+            held = os.pread(data_fd, min(stop * BLOCK_BYTES, self.size) - start, start)
+            if held:
+                write_frames(self.fd, [_OFFSET.pack(start) + held])
+                self._note(block, len(held), self._end + _FRAME_HEAD_BYTES + _OFFSET.size)
+                self._end += _FRAME_HEAD_BYTES + _OFFSET.size + len(held)
+            have[block:stop] = b"\1" * (stop - block)
+            block = stop
+
+    def index(self, into: dict[int, tuple[int, int, int]]) -> None:
+        """Put each kept block into a map: block → (fd, position, length)."""
+        for first, length, position in self._runs:
+            for start in range(0, length, BLOCK_BYTES):
+                into[first + start // BLOCK_BYTES] = (self.fd, position + start, min(BLOCK_BYTES, length - start))
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.fd)
+
+
+class DataFile:
+    """The file on disk that holds a file's bytes, and the undo files of its versions, oldest first."""
+
+    __slots__ = ("number", "pinned", "undos", "versions")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Names it on disk."""
+        self.pinned: Held | None = None
+        """The version that is just what it holds now, if one is."""
+        self.versions = 0
+        """How many versions refer to it that are not in the blob store."""
+        self.undos: list[Undo] = []
+
+    def pin(self, size: int) -> Held:
+        """Return what it holds now, as a version of so many bytes."""
+        held = self.pinned
+        if held is None:
+            held = self.pinned = Held(self, len(self.undos), size)
+            self.versions += 1
+        return held
+
+
+class Held:
+    """The content of a version that is in a data file and its undo files."""
+
+    __slots__ = ("content", "data", "level", "size")
+
+    def __init__(self, data: DataFile, level: int, size: int) -> None:
+        self.data = data
+        self.level = level
+        """Where in `DataFile.undos` its own begin."""
+        self.size = size
+        self.content: Content | None = None
+        """Its id, once somebody asked; the blob store need not have it."""
+
+
+class VersionFile(io.RawIOBase):
+    """A version of a data file, read-only and seekable.
+
+    Args:
+        fd: the data file; closed with this.
+        size: the version's size, bytes.
+        undos: the undo files from the version on, oldest first; they must stay open meanwhile.
+    """
+
+    def __init__(self, fd: int, size: int, undos: list[Undo]) -> None:
+        super().__init__()
+        self._fd = fd
+        self._size = size
+        self._at = 0
+        self._blocks: dict[int, tuple[int, int, int]] = {}
+        for undo in reversed(undos):  # older ones win
+            undo.index(self._blocks)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position."""
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def readinto(self, into: WriteableBuffer) -> int:
+        """Read up to the end of a block, or of a run of blocks that were not overwritten."""
+        target = memoryview(into).cast("B")
+        left = min(len(target), self._size - self._at)
+        if left <= 0:
+            return 0
+        block, inside = divmod(self._at, BLOCK_BYTES)
+        kept = self._blocks.get(block)
+        if kept is not None:
+            fd, position, length = kept
+            part = os.pread(fd, min(left, length - inside), position + inside)
+        else:
+            stop = block + 1
+            while stop * BLOCK_BYTES - self._at < left and stop not in self._blocks:
+                stop += 1
+            part = os.pread(self._fd, min(left, stop * BLOCK_BYTES - self._at), self._at)
+        # A hole at the end of the data file, which was shorter then than the version: cannot be, for truncating
+        # preserves; so nothing is made up here.
+        target[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def close(self) -> None:
+        """Close the data file."""
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
