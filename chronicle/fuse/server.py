@@ -156,7 +156,8 @@ class _Server:
         self._zygote = zygote
         self._turn: int | None = None
         self._exit = Exit.CLOSED
-        self._cut = False
+        self._cut: list[int] | None = None
+        """The inodes whose pages nobody may read any more."""
         self._orphaned = False
         self._versions: dict[tuple[str, int], BinaryIO] = {}
         self._commands: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -188,8 +189,8 @@ class _Server:
             self._session.run()
         except Exception:  # noqa: BLE001 - logged by the session; the zygote mounts again
             self._exit = Exit.FAILED
-        if self._cut:
-            self._drop_caches()
+        if self._cut is not None:
+            self._drop_caches(self._cut)
         self._session.close()
         try:
             self._engine.close()
@@ -230,7 +231,7 @@ class _Server:
     def _hear_zygote(self) -> None:
         messages, is_open = self._zygote.receive()
         if any("cut" in message for message in messages):
-            self._cut = True
+            self._cut = list(self._served.cached_inodes())
             self._session.stop()
         elif not is_open:
             # Unmounting twice does no harm: in an orderly close the zygote is there and does it too.
@@ -254,9 +255,9 @@ class _Server:
 
     def _roll_back(self, _: dict[str, Any]) -> None:
         # No request is served from here on: nothing can be written between this and the end of the mount.
+        self._cut = list(self._served.cached_inodes())
         self._engine.rollback()
         self._exit = Exit.ROLLED_BACK
-        self._cut = True
         self._session.stop()
 
     def _version(self, arguments: dict[str, Any]) -> BinaryIO:
@@ -275,11 +276,11 @@ class _Server:
         version.seek(arguments["offset"])
         return version.read(min(arguments["size"], _PIECE_LIMIT))
 
-    def _drop_caches(self) -> None:
+    def _drop_caches(self, inodes: list[int]) -> None:
         """Fail every handle and mapping of this mount, the pages that the kernel holds included.
 
         The connection is aborted first: then no page is locked by a request that waits for us, and none can come back.
         """
         with suppress(ChronicleError):
             unmount(self._mountpoint)
-        self._session.forget_pages(self._served.cached_inodes())
+        self._session.forget_pages(inodes)
