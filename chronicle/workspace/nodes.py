@@ -199,6 +199,8 @@ def diff(
 
     Nodes that both maps share are not read: the cost is in proportion to the difference.
     """
+    if old == new:
+        return
     left, right = _Frontier(reader, old), _Frontier(reader, new)
     while True:
         a, b = left.level, right.level

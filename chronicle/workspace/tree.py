@@ -159,7 +159,7 @@ def decode_entry(data: bytes) -> Entry:
         Corrupt: not an entry.
     """
     if data[:1] != bytes((ENTRY_FORMAT,)):
-        if data and data[0] > ENTRY_FORMAT:
+        if data and ENTRY_FORMAT < data[0] < 0x20:  # version bytes stay below the printable ones
             raise UnsupportedFormat(
                 f"a directory entry has format {data[0]}; this code reads {ENTRY_FORMAT}: upgrade podium"
             )
@@ -318,6 +318,8 @@ class _TreeEdit:
             if entry is None or entry.kind is not Kind.DIR:
                 raise InvalidInput("the root of a tree is a directory and stays one")
             return
+        if path.startswith(b"/"):
+            raise InvalidInput(f"{path!r} cannot be the name of a file in a tree; leave out the leading slash")
         if entry is not None and entry.kind is Kind.DIR and entry.subtree is None:
             self._children.setdefault(path, set())
         while path:
