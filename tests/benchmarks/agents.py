@@ -1,0 +1,28 @@
+"""The agent that the benchmarks talk to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+
+
+class Tally(BaseAgent):
+    """Counts, writes a line to a file, answers with a word."""
+
+    class State(DeltaState):
+        count: int = 0
+
+    idle_timeout_s = 600.0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.count += 1
+        (ctx.workspace / "count.txt").write_text(f"{ctx.state.count}\n")
+        await ctx.send_message("counted")
+
+
+class Sleeper(Tally):
+    """The same, but it goes to zero at the first chance."""
+
+    idle_timeout_s = 0.05

@@ -1,0 +1,157 @@
+"""Waking and talking to an agent on real Ray, against raw Ray in the same run.
+
+Rows:
+
+* waking a stored agent with its mount (a warm host is ready, as always when agents sleep), from the request to the
+  first frame of its turn, against a cold raw Ray actor's start, creation to first answer;
+* one turn on an active agent (admission, turn with a file and a counter, durable commit, streamed frames), against a
+  raw Ray call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from chronicle.canonical import encode
+from chronicle.clock import SystemClock
+from chronicle.ids import IdSource
+from chronicle.journal.records import NewMessage
+from coordinator.config import Settings
+from coordinator.home import Home
+from coordinator.model import Code
+from coordinator.ray.fleet import Fleet
+from podium.address import Address
+
+if TYPE_CHECKING:
+    from chronicle.ids import MessageId
+    from chronicle.journal.store import JournalStore
+
+AGENT = Path(__file__).parent / "agents.py"
+RUNS = 7
+TURNS = 50
+STORED_TURNS = 100
+
+_clock = SystemClock()
+_ids = IdSource()
+
+
+@ray.remote(num_cpus=0)
+class Bare:
+    """The least actor there is."""
+
+    def ping(self) -> int:
+        """Answer."""
+        return 1
+
+
+class Bench:
+    """A fleet under measurement."""
+
+    def __init__(self, home: Home, fleet: Fleet, store: JournalStore) -> None:
+        self._home = home
+        self._fleet = fleet
+        self._store = store
+        self._codes = {name.lower(): Code(str(AGENT), name, name.lower()) for name in ("Tally", "Sleeper")}
+
+    async def register(self) -> None:
+        """Make the agents' code known, so that a host is warmed for each."""
+        for code in self._codes.values():
+            await self._fleet.register(code)
+
+    def _admit(self, address: Address) -> MessageId:
+        now_ms = _clock.now_ms()
+        session = self._store.ensure_session(str(address), _ids.session(now_ms), _ids.branch(now_ms), now_ms)
+        message = NewMessage(_ids.message(now_ms), encode({"text": "count"}), now_ms)
+        return self._store.admit(session.session_id, message).message_id
+
+    async def turn(self, address: Address) -> tuple[float, float]:
+        """Send a message; return the seconds to its ``turn_start`` and to its end."""
+        began_s = time.perf_counter()
+        started_s = 0.0
+        message_id = self._admit(address)
+        async for frame in self._fleet.deliver(address, self._codes[address.agent_type], message_id, lambda: False):
+            if frame["type"] == "turn_start":
+                started_s = time.perf_counter() - began_s
+            if frame["type"] == "error":
+                raise RuntimeError(str(frame))
+        return started_s, time.perf_counter() - began_s
+
+    async def warm(self) -> None:
+        """Wait until a warm host is ready for each code."""
+        while sum(host["status"] == "warm" for host in await self._fleet.running()) < len(self._codes):
+            await asyncio.sleep(0.02)
+
+    async def asleep(self, address: Address) -> None:
+        """Wait until an agent's process is gone."""
+        while any(host["agent"] == str(address) for host in await self._fleet.running()):
+            await asyncio.sleep(0.02)
+
+
+async def _cold_actor_s() -> float:
+    began_s = time.perf_counter()
+    actor: Any = Bare.remote()  # type: ignore[attr-defined]
+    await actor.ping.remote()
+    took_s = time.perf_counter() - began_s
+    ray.kill(actor)
+    return took_s
+
+
+async def _raw_call_s(actor: Any) -> float:  # noqa: ANN401  Ray's handles have no useful type
+    began_s = time.perf_counter()
+    await actor.ping.remote()
+    return time.perf_counter() - began_s
+
+
+async def _measure(home: Home) -> list[dict[str, Any]]:
+    fleet = Fleet(home, Settings(warm_hosts=1))
+    store = home.journal()
+    try:
+        await fleet.start(on_stage=lambda _: None)
+        bench = Bench(home, fleet, store)
+        await bench.register()
+        cold, wakes, turns, calls = [], [], [], []
+        sleeper, active = Address("sleeper", "one"), Address("tally", "one")
+        for _ in range(STORED_TURNS):
+            await bench.turn(sleeper)
+        for _ in range(RUNS):
+            await bench.asleep(sleeper)
+            await bench.warm()
+            cold.append(await _cold_actor_s())
+            started_s, _ = await bench.turn(sleeper)
+            wakes.append(started_s)
+        raw: Any = Bare.remote()  # type: ignore[attr-defined]
+        await bench.turn(active)
+        for _ in itertools.repeat(None, TURNS):
+            calls.append(await _raw_call_s(raw))
+            turns.append((await bench.turn(active))[1])
+    finally:
+        await fleet.stop()
+        store.close()
+    wake, turn = statistics.median(wakes), statistics.median(turns)
+    actor, call = statistics.median(cold), statistics.median(calls)
+    return [
+        _row(f"cold raw Ray actor (median of {RUNS})", actor * 1e3, "ms", "", ""),
+        _row(f"wake of an agent of {STORED_TURNS} turns, with mount", wake * 1e3, "ms", "", ""),
+        _row("wake / cold raw Ray actor", wake / actor, "x", "", "cold raw Ray actor"),
+        _row(f"raw Ray call (median of {TURNS})", call * 1e3, "ms", "", ""),
+        _row("turn on an active agent, durable, with a file", turn * 1e3, "ms", "", ""),
+        _row("turn / raw Ray call", turn / call, "x", "", "raw Ray call"),
+    ]
+
+
+def _row(name: str, value: float, unit: str, target: str, floor: str) -> dict[str, Any]:
+    return {"name": name, "value": value, "unit": unit, "target": target, "floor": floor}
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure and return the rows."""
+    with tempfile.TemporaryDirectory(prefix="podium-bench-") as directory:
+        return asyncio.run(_measure(Home(Path(directory) / "home").create()))
