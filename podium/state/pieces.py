@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["Change", "Pieces"]
+__all__ = ["Change", "Pieces", "longest_rising"]
 
 _NEW: Final = -1
 _MAX_PIECES: Final = 4096
@@ -98,17 +98,13 @@ class Pieces:
         if len(self._ends) > _MAX_PIECES:
             self._coarsen()
 
-    def permute(self, order: Sequence[int]) -> list[int]:
+    def permute(self, order: Sequence[int]) -> None:
         """The items were put in another order: item ``i`` is now what was item ``order[i]``.
 
         Items that kept their order among themselves, as many as possible, count as kept; the others as new.
-
-        Returns:
-            the indexes, as they are now, of the items that count as new though they were not before.
         """
         source = self.sources()
-        kept = set(_longest_rising(order))
-        moved = [index for index, old in enumerate(order) if old not in kept and source[old] != _NEW]
+        kept = set(longest_rising([old for old in order if source[old] != _NEW]))
         now = [source[old] if old in kept else _NEW for old in order]
         self._starts, self._ends = [], []
         for index, base in enumerate(now):
@@ -122,7 +118,6 @@ class Pieces:
                 self._ends.append(index + 1)
         if len(self._ends) > _MAX_PIECES:
             self._coarsen()
-        return moved
 
     def sources(self) -> list[int]:
         """Return for each item its index in the base, or -1 for a new one."""
@@ -189,7 +184,7 @@ class Pieces:
         self._ends = [end for _, begin, end in runs if end > begin]
 
 
-def _longest_rising(order: Sequence[int]) -> list[int]:
+def longest_rising(order: Sequence[int]) -> list[int]:
     """Return the values of a longest rising subsequence."""
     if all(left < right for left, right in pairwise(order)):
         return list(order)

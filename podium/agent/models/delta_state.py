@@ -1,0 +1,115 @@
+"""`DeltaState`, the base class of an agent's state.
+
+::
+
+    class State(DeltaState):
+        _version = 1
+        _entity_type = "counter"
+
+        count: int = 0
+        history: list[str] = []
+
+Fields are declared as in any pydantic model. What an agent does to them, at any depth, is noted as it is done and kept
+with the turn (`podium.state`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from podium.state.compile import ADOPTS, shape_of
+from podium.state.errors import StateError, UnsupportedType
+from podium.state.migrations import migration, migrations_of
+from podium.state.models import TrackedModel, adopt_root
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["DeltaState", "migration"]
+
+_HEADER: Final = ("_version", "_entity_type")
+
+
+class _StateMeta(type(BaseModel)):  # type: ignore[misc]  # pydantic gives its metaclass no public name
+    """Keeps ``_version`` and ``_entity_type`` plain class attributes, which pydantic would make private ones."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> type:
+        header = {key: namespace.pop(key) for key in _HEADER if key in namespace}
+        annotations = namespace.get("__annotations__", {})
+        for key in _HEADER:
+            annotations.pop(key, None)
+        cls = cast("type", super().__new__(mcs, name, bases, namespace, **kwargs))
+        for key, value in header.items():
+            type.__setattr__(cls, key, value)
+        if bases and hasattr(cls, "_version"):
+            _check_header(cls)
+        return cls
+
+
+def _check_header(cls: Any) -> None:
+    version, entity_type = cls._version, cls._entity_type
+    if type(version) is not int or version < 1:
+        raise UnsupportedType(f"{cls.__qualname__}._version is {version!r}; it must be a whole number from 1")
+    if not isinstance(entity_type, str):
+        raise UnsupportedType(f"{cls.__qualname__}._entity_type is {entity_type!r}; it must be text")
+    for from_version in migrations_of(cls):
+        if from_version >= version:
+            raise UnsupportedType(
+                f"{cls.__qualname__} declares a migration from version {from_version}, but is at _version = {version}"
+            )
+
+
+def _adopted(state: DeltaState) -> DeltaState:
+    state._become_root()
+    return state
+
+
+class DeltaState(TrackedModel, BaseModel, metaclass=_StateMeta):
+    """The durable, typed state of an agent. Subclass it and declare fields.
+
+    Values are values: what is put in is validated against its declared type and copied; read it back from the state to
+    change it further. What JSON cannot hold is refused where it is put, with the path. Validators of the whole model
+    run when the turn commits. Two instances never share a default.
+
+    Attributes:
+        _version: of the declared fields; raise it when a stored state would not fit any more, and declare a
+            `podium.state.migration` from the version before.
+        _entity_type: what kind of agent it is the state of; empty to leave that to the agent class.
+    """
+
+    __slots__ = ("_podium",)
+
+    # A default that does not fit its type would give a state that cannot be loaded again: refused when it is made.
+    model_config = ConfigDict(validate_default=True)
+
+    if TYPE_CHECKING:
+        _version: int = 1
+        _entity_type: str = ""
+        __podium_shape__: ClassVar[Any]
+    else:
+        _version = 1
+        _entity_type = ""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(_adopted, handler(source), metadata={ADOPTS: True})
+
+    @classmethod
+    def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
+        """Make a state without running validators; what its types cannot hold is still refused."""
+        state = super().model_construct(_fields_set, **values)
+        state._become_root()
+        return state
+
+    if not TYPE_CHECKING:  # see TrackedModel
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in _HEADER:
+                raise StateError(f"{name} belongs to the class; set it there, not on a state")
+            super().__setattr__(name, value)
+
+    def _become_root(self) -> None:
+        adopt_root(self, shape_of(type(self)))

@@ -1,0 +1,46 @@
+"""Durable typed state: changes noted as they are made, drained as RFC 6902 patches.
+
+A state is a `podium.agent.models.delta_state.DeltaState`. Turn code drains it once a turn, keeps the committed document
+and moves it forward with `apply_patch`, and loads a document back with `from_json`. This package knows pydantic and
+Chronicle's canonical JSON, and nothing of agents, stores or clocks.
+"""
+
+from __future__ import annotations
+
+from podium.state.apply import Patch, apply_patch
+from podium.state.diff import diff
+from podium.state.errors import (
+    InvalidState,
+    InvalidValue,
+    MigrationFailed,
+    MigrationMissing,
+    PatchError,
+    StateError,
+    StateLoadError,
+    StateTooNew,
+    UnsupportedType,
+)
+from podium.state.migrations import migration
+from podium.state.state import check, drain, from_json, is_dirty, migration_patch, to_json
+
+__all__ = [
+    "InvalidState",
+    "InvalidValue",
+    "MigrationFailed",
+    "MigrationMissing",
+    "Patch",
+    "PatchError",
+    "StateError",
+    "StateLoadError",
+    "StateTooNew",
+    "UnsupportedType",
+    "apply_patch",
+    "check",
+    "diff",
+    "drain",
+    "from_json",
+    "is_dirty",
+    "migration",
+    "migration_patch",
+    "to_json",
+]

@@ -1,0 +1,51 @@
+"""What may stand where no type is declared: JSON's own values, and containers of them, tracked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic_core import SchemaValidator, core_schema
+
+from chronicle.canonical import Json
+from podium.state.dicts import DictShape, TextKeys
+from podium.state.lists import ListShape
+from podium.state.scalars import json_scalar
+
+__all__ = ["ANYTHING", "AnyShape"]
+
+_FIXED: Final[frozenset[type]] = frozenset({bool, type(None)})
+
+
+class AnyShape:
+    """An undeclared or ``Any``-typed place: lists and dicts with text keys are tracked, tuples become lists."""
+
+    __slots__ = ()
+    leaf: Final = False
+
+    def fits(self, value: object) -> bool:
+        return True
+
+    def admit(self, value: object, room: int) -> object:
+        return self.adopt(value, room)
+
+    def adopt(self, value: object, room: int) -> object:
+        if type(value) in _FIXED:
+            return value
+        if isinstance(value, dict):
+            return _ANY_DICT.adopt(value, room)
+        if isinstance(value, list | tuple):
+            return _ANY_LIST.adopt(value, room)
+        return json_scalar(value)
+
+    def encode(self, value: object) -> Json:
+        if isinstance(value, dict):
+            return {key: self.encode(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.encode(item) for item in value]
+        return value  # type: ignore[return-value]  # adopt() let only JSON's own types in
+
+
+ANYTHING: Final = AnyShape()
+_validator: Final = SchemaValidator(core_schema.any_schema())
+_ANY_LIST: Final = ListShape(ANYTHING, _validator)
+_ANY_DICT: Final = DictShape(TextKeys(), ANYTHING, _validator)

@@ -1,0 +1,167 @@
+"""What is looked at before a state is committed: the validators that see more than one value.
+
+Single values were validated when they were put. What was not, because it holds only at the end of a turn: model
+validators, limits on the size of a container, validators around a container, and whether a value of a union comes back
+as what it is. Only what changed since the last drain is looked at, and only where something is declared.
+
+A validator that corrects its model (``mode="after"``, assigning fields) does so in the state: it is part of the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaValidator
+
+from chronicle.canonical import encode
+from podium.state.anything import AnyShape
+from podium.state.errors import InvalidState
+from podium.state.dicts import DictShape, TrackedDict
+from podium.state.lists import ListShape, TrackedList, index_of
+from podium.state.models import ModelShape, model_class
+from podium.state.node import Refusal, Tracked, path_of
+from podium.state.plain import plain
+from podium.state.pointer import Token, join
+from podium.state.scalars import Shape, of_validation, validated
+from podium.state.sets import SetShape, TrackedSet
+from podium.state.slots import Checked, Deferred, Nullable, UnionShape
+from podium.state.tuples import TrackedTuple
+
+__all__ = ["check_tree"]
+
+
+def check_tree(owner: Tracked, *, new: bool = False) -> None:
+    """Run the validators of what changed in a container and below it, innermost first.
+
+    Args:
+        owner: the container.
+        new: it was put in since the last drain, so that all of it counts as changed.
+
+    Raises:
+        InvalidState: one of them refused.
+    """
+    for key, child, child_is_new in list(_changed_children(owner, new=new)):
+        check_tree(child, new=child_is_new)
+        _check_slot(owner, key, child, _slot(owner, key))
+    _check_whole(owner)
+
+
+def _changed_children(owner: Tracked, *, new: bool) -> Iterator[tuple[Any, Tracked, bool]]:
+    node = owner._podium
+    if isinstance(node.shape, ListShape | DictShape) and _says_nothing(node.shape):
+        return
+    if isinstance(owner, TrackedList):
+        pieces = node.pieces
+        if new:
+            yield from ((at, item, True) for at, item in enumerate(owner) if isinstance(item, Tracked))
+            return
+        if pieces is not None and not node.shape.item.leaf:
+            for change in pieces.changes():
+                for at in range(change.start, change.start + change.inserted):
+                    if isinstance(owner[at], Tracked):
+                        yield at, owner[at], True
+        for child in (node.marked or {}).values():
+            at = index_of(owner, child)
+            if pieces is None or not pieces.is_new(at):
+                yield at, child, False
+        return
+    if new:
+        yield from ((key, item, True) for key, item in _items(owner) if isinstance(item, Tracked))
+        return
+    olds = node.olds or {}
+    if not isinstance(owner, TrackedSet):
+        members = dict(_items(owner)) if olds else {}
+        for key in olds:
+            if isinstance(members.get(key), Tracked):
+                yield key, members[key], True
+    for child in (node.marked or {}).values():
+        if child._podium.key not in olds:
+            yield child._podium.key, child, False
+
+
+def _items(owner: Tracked) -> Iterator[tuple[Any, Any]]:
+    if isinstance(owner, TrackedDict):
+        yield from owner.items()
+    elif isinstance(owner, TrackedTuple):
+        yield from enumerate(owner)
+    elif isinstance(owner, BaseModel):
+        shape: ModelShape = owner._podium.shape  # type: ignore[attr-defined]  # it is Tracked as well
+        yield from ((name, owner.__dict__[name]) for name in shape.fields)
+        yield from (owner.__pydantic_extra__ or {}).items()
+
+
+def _slot(owner: Tracked, key: Any) -> Shape:
+    shape = owner._podium.shape
+    if isinstance(shape, ListShape):
+        return shape.item
+    if isinstance(shape, DictShape):
+        return shape.value(key)
+    if isinstance(owner, TrackedTuple):
+        return cast("Shape", shape.slot(key, len(owner)))
+    return cast("Shape", shape.slot(key))
+
+
+def _says_nothing(shape: ListShape | DictShape) -> bool:
+    inner = shape.item if isinstance(shape, ListShape) else shape.only_values
+    return isinstance(inner, AnyShape)
+
+
+def _check_slot(owner: Tracked, key: Any, child: Tracked, slot: Shape) -> None:
+    """Run what is declared around a container, at the place where it is."""
+    while isinstance(slot, Nullable | Deferred):
+        slot = slot.inner if isinstance(slot, Nullable) else slot.shape
+    try:
+        if isinstance(slot, UnionShape) and slot.must_try:
+            slot.try_reading(child)
+        elif isinstance(slot, Checked):
+            _recheck(owner, key, child, slot)
+    except Refusal as refusal:
+        raise _invalid(child, refusal) from refusal.__cause__
+
+
+def _recheck(owner: Tracked, key: Any, child: Tracked, slot: Checked) -> None:
+    value = plain(child)
+    if isinstance(owner, BaseModel) and key in model_class(owner).model_fields:
+        again = owner._podium.shape.validate_field(owner, key, value)
+    else:
+        again = validated(slot.validator, value)
+    if again != child:
+        if isinstance(owner, BaseModel):
+            setattr(owner, key, again)
+        else:
+            cast("Any", owner)[key] = again
+
+
+def _check_whole(owner: Tracked) -> None:
+    """Run what is declared of a container as a whole."""
+    shape = owner._podium.shape
+    try:
+        if isinstance(shape, ListShape | DictShape | SetShape):
+            if shape.bounds is not None:
+                validated(shape.bounds, plain(owner))
+        elif isinstance(shape, ModelShape):
+            _check_model(cast("BaseModel", owner), shape)
+    except Refusal as refusal:
+        raise _invalid(owner, refusal) from refusal.__cause__
+
+
+def _check_model(owner: BaseModel, shape: ModelShape) -> None:
+    for validator in shape.after_validators:
+        validated(validator, owner)
+    if shape.reads_through_validators:
+        _try_reading(owner, shape.validator)
+
+
+def _try_reading(owner: BaseModel, validator: SchemaValidator) -> None:
+    """Raise if a model with validators that see its raw data would not load from what is committed."""
+    try:
+        validator.validate_json(encode(cast("Any", owner)._podium.shape.encode(owner)), by_alias=False, by_name=True)
+    except ValidationError as error:
+        raise of_validation(error) from error
+
+
+def _invalid(owner: Tracked, refusal: Refusal) -> InvalidState:
+    tokens: list[Token] = [*path_of(owner), *reversed(refusal.tail)]
+    return InvalidState(join(tokens), refusal.reason)

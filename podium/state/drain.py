@@ -1,0 +1,150 @@
+"""Draining: from what the containers noted to one RFC 6902 patch.
+
+The walk goes from the root along the marks. What a container noted about itself comes first, then the patches of those
+of its children that were there before and still are; what was put in since is in its parent's patch as a whole. Each
+operation finds the document as the ones before it left it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from chronicle.canonical import Json, encode
+from podium.state.apply import Patch
+from podium.state.diff import diff
+from podium.state.dicts import TrackedDict
+from podium.state.lists import TrackedList, index_of
+from podium.state.models import ModelShape
+from podium.state.node import MISSING, Node, Tracked
+from podium.state.pointer import escape
+from podium.state.scalars import Shape
+from podium.state.sets import TrackedSet, set_changes
+from podium.state.tuples import TrackedTuple
+
+__all__ = ["collect", "settle"]
+
+
+def collect(root: Tracked) -> Patch:
+    """Return the patch from the last drain to now, and change nothing."""
+    patch: Patch = []
+    _emit(root, "", patch)
+    return patch
+
+
+def settle(owner: Tracked) -> None:
+    """Forget what was noted in a container and below it: from here on it counts as drained."""
+    node = owner._podium
+    marked = node.marked
+    if node.olds and isinstance(owner, TrackedSet):
+        owner._podium.order = set_changes(owner)[1]
+    node.olds = node.pieces = node.marked = None
+    for child in (marked or {}).values():
+        settle(child)
+
+
+def _emit(owner: Tracked, path: str, patch: Patch) -> None:
+    node = owner._podium
+    if isinstance(owner, TrackedList):
+        _emit_list(owner, path, patch)
+    elif isinstance(owner, TrackedSet):
+        _emit_set(owner, path, patch)
+    elif isinstance(owner, TrackedDict):
+        for key, old in (node.olds or {}).items():
+            shape = node.shape.value(key)
+            _emit_place(shape, old, owner.get(key, MISSING), f"{path}/{escape(node.shape.keys.name(key))}", patch)
+        _emit_children(owner, path, patch)
+    elif isinstance(owner, TrackedTuple):
+        _emit_children(owner, path, patch)
+    else:
+        _emit_model(cast("BaseModel", owner), node, path, patch)
+
+
+def _emit_model(owner: BaseModel, node: Node, path: str, patch: Patch) -> None:
+    shape: ModelShape = node.shape
+    for name, old in (node.olds or {}).items():
+        now = owner.__dict__.get(name, MISSING)
+        if now is MISSING:
+            now = (owner.__pydantic_extra__ or {}).get(name, MISSING)
+        _emit_place(shape.slot(name), old, now, path if shape.is_root_model else f"{path}/{escape(name)}", patch)
+    _emit_children(cast("Tracked", owner), path, patch)
+
+
+def _emit_place(shape: Shape, old: object, now: object, path: str, patch: Patch) -> None:
+    """Emit what became of one place of a dict or model."""
+    if now is MISSING:
+        if old is not MISSING:
+            patch.append({"op": "remove", "path": path})
+    elif old is MISSING:
+        patch.append({"op": "add", "path": path, "value": shape.encode(now)})
+    elif now is not old:
+        value = shape.encode(now)
+        if isinstance(old, Tracked):
+            if isinstance(now, Tracked) and not old._podium.changed:
+                # A changed copy of what was there, as in ``state.items = [*state.items, x]``: say what changed.
+                patch.extend(_shorter(diff(shape.encode(old), value, path), value, path))
+                return
+        elif not isinstance(now, Tracked) and encode(shape.encode(old)) == encode(value):
+            return
+        patch.append({"op": "replace", "path": path, "value": value})
+
+
+def _shorter(steps: Patch, value: Json, path: str) -> Patch:
+    """Return the shorter one of some operations and one that replaces the whole."""
+    whole: Patch = [{"op": "replace", "path": path, "value": value}]
+    return whole if len(steps) > 1 and len(encode(steps)) > len(encode(whole)) else steps
+
+
+def _emit_children(owner: Tracked, path: str, patch: Patch) -> None:
+    """Emit the patches of children that are where they were at the last drain."""
+    node = owner._podium
+    for child in (node.marked or {}).values():
+        if not node.olds or child._podium.key not in node.olds:
+            _emit(child, _place(owner, child, path), patch)
+
+
+def _place(owner: Tracked, child: Tracked, path: str) -> str:
+    tokens = owner._podium.shape.tokens_of(owner, child)
+    return f"{path}/{escape(tokens[0])}" if tokens else path
+
+
+def _emit_list(owner: TrackedList[Any], path: str, patch: Patch) -> None:
+    node = owner._podium
+    pieces = node.pieces
+    item: Shape = node.shape.item
+    steps: Patch = []
+    if pieces is not None:
+        for change in pieces.changes():
+            both = min(change.removed, change.inserted)
+            for at in range(change.start, change.start + both):
+                steps.append({"op": "replace", "path": f"{path}/{at}", "value": item.encode(owner[at])})
+            for at in range(change.start + both, change.start + change.inserted):
+                steps.append({"op": "add", "path": f"{path}/{at}", "value": item.encode(owner[at])})
+            if change.removed > both:
+                remove: dict[str, Json] = {"op": "remove", "path": f"{path}/{change.start + both}"}
+                steps.extend([remove] * (change.removed - both))
+        kept = pieces.kept()
+        # Writing the whole list to see which is shorter is done only where it costs about what the steps cost.
+        if len(steps) > 1 and kept <= len(steps) // 4:
+            whole = node.shape.encode(owner)
+            if kept == 0 or _shorter(steps, whole, path) is not steps:
+                patch.append({"op": "replace", "path": path, "value": whole})
+                return
+    patch.extend(steps)
+    for child in (node.marked or {}).values():
+        at = index_of(owner, child)
+        if pieces is None or not pieces.is_new(at):
+            _emit(child, f"{path}/{at}", patch)
+
+
+def _emit_set(owner: TrackedSet[Any], path: str, patch: Patch) -> None:
+    changes, order = set_changes(owner)
+    if len(changes) > len(order) + 1:
+        patch.append({"op": "replace", "path": path, "value": owner._podium.shape.encode(owner)})
+        return
+    for verb, at, value in changes:
+        operation: dict[str, Json] = {"op": verb, "path": f"{path}/{at}"}
+        if verb == "add":
+            operation["value"] = value
+        patch.append(operation)

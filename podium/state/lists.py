@@ -1,0 +1,337 @@
+"""Tracked lists: real lists whose every change is noted, by position and in O(1) where list's own change is.
+
+Where a child of a list stands changes with every insertion before it. It is not kept up to date, which would make each
+insertion cost as much as the list is long, nor searched for. The list notes its moves; a child notes how many there
+had been when its index was right, and is brought up to date when somebody asks (`index_of`). When the moves have
+become as many as a quarter of the list, all children are brought up to date at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
+
+from pydantic_core import SchemaValidator
+
+from chronicle.canonical import Json
+from podium.state.node import Node, Refusal, Tracked, link, mark, refused, room_in, same_leaf, unlink
+from podium.state.pieces import Pieces, longest_rising
+from podium.state.plain import plain
+from podium.state.pointer import Token
+from podium.state.scalars import Shape, validated
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["ListShape", "TrackedList", "index_of"]
+
+T = TypeVar("T")
+
+_FREE_MOVES: Final = 64
+
+
+class _ListNode(Node):
+    """The bookkeeping of a list.
+
+    Attributes:
+        moves: ``(at, removed, inserted)`` of changes that moved items behind them.
+        dropped: how many moves came before the first in ``moves``.
+    """
+
+    __slots__ = ("dropped", "moves")
+
+    def __init__(self, shape: ListShape) -> None:
+        super().__init__(shape)
+        self.moves: list[tuple[int, int, int]] = []
+        self.dropped = 0
+
+    @property
+    def now(self) -> int:
+        return self.dropped + len(self.moves)
+
+
+class TrackedList(Tracked, list[T]):
+    """A list in a state. What is put in is validated and copied in; what is read is the list's own."""
+
+    __slots__ = ("_podium",)
+
+    _podium: _ListNode
+
+    def append(self, value: T) -> None:
+        kept = self._admit(value, len(self))
+        node = self._podium
+        if node.pieces is None:
+            node.pieces = Pieces(len(self))
+        node.pieces.append(1)
+        if isinstance(kept, Tracked):
+            link(kept, self, len(self), node.now)
+        super().append(kept)
+        mark(self)
+
+    def extend(self, values: Iterable[T]) -> None:
+        kept = self._admit_all(values, len(self))
+        self._replace(len(self), len(self), kept)
+
+    def insert(self, index: SupportsIndex, value: T) -> None:
+        at = index.__index__()
+        at = max(at + len(self), 0) if at < 0 else min(at, len(self))
+        self._replace(at, at, [self._admit(value, at)])
+
+    def pop(self, index: SupportsIndex = -1) -> T:
+        value = self[index]
+        at = index.__index__() % len(self)
+        self._replace(at, at + 1, [])
+        return value
+
+    def remove(self, value: T) -> None:
+        at = self.index(value)
+        self._replace(at, at + 1, [])
+
+    def clear(self) -> None:
+        self._replace(0, len(self), [])
+
+    def reverse(self) -> None:
+        self._permute(range(len(self) - 1, -1, -1))
+
+    def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
+        # The order is found first, on the side: it is what the patch needs, and a key that raises changes nothing.
+        keys = list(self) if key is None else [key(value) for value in self]
+        self._permute(sorted(range(len(keys)), key=cast("Any", keys.__getitem__), reverse=reverse))
+
+    def __setitem__(self, index: SupportsIndex | slice, value: Any) -> None:
+        if isinstance(index, slice):
+            self._set_slice(index, value)
+            return
+        old = self[index]
+        if value is old and isinstance(value, Tracked):
+            return  # the last step of ``items[0] += [...]``: the same container goes where it is
+        at = index.__index__() % len(self)
+        kept = self._admit(value, at)
+        if not same_leaf(old, kept):
+            self._replace(at, at + 1, [kept])
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        if not isinstance(index, slice):
+            self.pop(index)
+            return
+        places = range(*index.indices(len(self)))
+        if abs(places.step) == 1 and places:
+            self._replace(min(places), max(places) + 1, [])
+            return
+        for at in sorted(places, reverse=True):
+            self._replace(at, at + 1, [])
+
+    def __iadd__(self, values: Iterable[T]) -> Self:  # type: ignore[override, misc]
+        self.extend(values)
+        return self
+
+    def __imul__(self, count: SupportsIndex) -> Self:
+        times = count.__index__()
+        if times <= 0:
+            self.clear()
+        else:
+            self.extend(list(self) * (times - 1))
+        return self
+
+    def __copy__(self) -> list[T]:
+        return [plain(value) for value in self]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[T]:
+        memo[id(self)] = copied = self.__copy__()
+        return copied
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return (list, (self.__copy__(),))
+
+    def _admit(self, value: object, at: int) -> T:
+        try:
+            return cast("T", self._podium.shape.item.admit(value, room_in(self, value)))
+        except Refusal as refusal:
+            refusal.tail.append(at)
+            raise refused(self, refusal) from refusal.__cause__
+
+    def _admit_all(self, values: Iterable[T], at: int) -> list[T]:
+        return [self._admit(value, at + offset) for offset, value in enumerate(list(values))]
+
+    def _set_slice(self, index: slice, values: Iterable[T]) -> None:
+        given = list(values)
+        places = range(*index.indices(len(self)))
+        if places.step == 1:
+            self._rewrite(places.start, max(places.start, places.stop), given)
+            return
+        if len(given) != len(places):
+            raise ValueError(f"attempt to assign sequence of size {len(given)} to extended slice of size {len(places)}")
+        kept = [self._admit(value, at) for at, value in zip(places, given, strict=True)]
+        for at, value in zip(places, kept, strict=True):
+            if not same_leaf(self[at], value):
+                self._replace(at, at + 1, [value])
+
+    def _replace(self, start: int, stop: int, kept: Sequence[T]) -> None:
+        """Put values that were admitted in the place of the items from ``start`` to before ``stop``."""
+        if start == stop and not kept:
+            return
+        node = self._podium
+        length = len(self)
+        if node.pieces is None:
+            node.pieces = Pieces(length)
+        node.pieces.splice(start, stop - start, len(kept))
+        if not node.shape.item.leaf:
+            for value in self[start:stop]:
+                unlink(value)
+            if stop < length and len(kept) != stop - start:
+                node.moves.append((start, stop - start, len(kept)))
+            for offset, value in enumerate(kept):
+                link(value, self, start + offset, node.now)
+        super().__setitem__(slice(start, stop), kept)
+        if len(node.moves) > _FREE_MOVES + len(self) // 4:
+            _bring_up_to_date(self)
+        mark(self)
+
+    def _rewrite(self, start: int, stop: int, given: list[T]) -> None:
+        """Assign a slice; items of it that are given again, each once, stay what they are instead of being copied."""
+        olds = self[start:stop]
+        places = {id(value): place for place, value in enumerate(olds) if isinstance(value, Tracked)}
+        kept: list[T] = []
+        stays: list[tuple[int, int]] = []
+        for offset, value in enumerate(given):
+            place = places.pop(id(value), None)
+            if place is not None:
+                stays.append((place, offset))
+                kept.append(value)
+            else:
+                kept.append(self._admit(value, start + offset))
+        edges = _edges(olds, kept)
+        rising = set(longest_rising([place for place, _ in stays]))
+        anchors = [(place, offset) for place, offset in stays if place in rising]
+        anchors = sorted({*anchors, *edges} if _rise_together(anchors, edges) else edges)
+        self._swap_items(start, olds, kept, anchors)
+
+    def _swap_items(self, start: int, olds: list[T], kept: list[T], anchors: list[tuple[int, int]]) -> None:
+        """Put ``kept`` in the place of ``olds``; ``anchors`` are (old, new) offsets of what counts as unchanged."""
+        if anchors == [(place, place) for place in range(len(olds))] and len(olds) == len(kept):
+            return
+        node = self._podium
+        if node.pieces is None:
+            node.pieces = Pieces(len(self))
+        after_old, after_new = len(olds), len(kept)
+        for place, offset in reversed([(-1, -1), *anchors]):
+            node.pieces.splice(start + place + 1, after_old - place - 1, after_new - offset - 1)
+            after_old, after_new = place, offset
+        for value in olds:
+            unlink(value)
+        super().__setitem__(slice(start, start + len(olds)), kept)
+        _bring_up_to_date(self)
+        mark(self)
+        for value in kept:
+            if isinstance(value, Tracked) and value._podium.changed:
+                mark(value)
+
+    def _permute(self, order: Sequence[int]) -> None:
+        if all(place == old for place, old in enumerate(order)):
+            return
+        node = self._podium
+        if node.pieces is None:
+            node.pieces = Pieces(len(self))
+        node.pieces.permute(order)
+        super().__setitem__(slice(None), [self[old] for old in order])
+        _bring_up_to_date(self)
+        mark(self)
+
+
+class ListShape:
+    """A declared list.
+
+    Args:
+        item: the shape of its items.
+        validator: pydantic's for the declared type.
+        bounds: pydantic's for what the declared type asks of the list as a whole; ``None`` if nothing.
+    """
+
+    __slots__ = ("bounds", "item", "validator")
+    leaf: Final = False
+
+    def __init__(self, item: Shape, validator: SchemaValidator, bounds: SchemaValidator | None = None) -> None:
+        self.item = item
+        self.validator = validator
+        self.bounds = bounds
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, list)
+
+    def admit(self, value: object, room: int) -> object:
+        return self.adopt(validated(self.validator, value), room)
+
+    def adopt(self, value: object, room: int) -> object:
+        if not isinstance(value, list | tuple):
+            raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a list")
+        if room <= 0:
+            raise Refusal("it is nested too deep; keep less than 128 levels")
+        kept: TrackedList[object] = TrackedList()
+        adopt = self.item.adopt
+        try:
+            for item in value:
+                list.append(kept, adopt(item, room - 1))
+        except Refusal as refusal:
+            refusal.tail.append(len(kept))
+            raise
+        kept._podium = _ListNode(self)
+        if not self.item.leaf:
+            for index, item in enumerate(kept):
+                if isinstance(item, Tracked):
+                    node = item._podium
+                    node.parent, node.key = kept, index
+        return kept
+
+    def encode(self, value: object) -> Json:
+        assert isinstance(value, list)
+        encode = self.item.encode
+        return [encode(item) for item in value]
+
+    def tokens_of(self, owner: TrackedList[Any], child: Tracked) -> tuple[Token, ...]:
+        """Return the tokens from a list to a child of it."""
+        return (index_of(owner, child),)
+
+
+def index_of(owner: TrackedList[Any], child: Tracked) -> int:
+    """Return where a child of a list stands now."""
+    above, node = owner._podium, child._podium
+    index: int = node.key
+    for at, removed, inserted in above.moves[node.stamp - above.dropped :] if above.moves else ():
+        if index >= at + removed:
+            index += inserted - removed
+    node.key, node.stamp = index, above.now
+    return index
+
+
+def _bring_up_to_date(owner: TrackedList[Any]) -> None:
+    node = owner._podium
+    if node.shape.item.leaf:
+        return
+    node.dropped = now = node.now
+    node.moves.clear()
+    for index, item in enumerate(owner):
+        link(item, owner, index, now)
+
+
+def _edges(olds: Sequence[object], news: Sequence[object]) -> set[tuple[int, int]]:
+    """Return (old, new) offsets of the common head and tail of two sequences."""
+    shorter = min(len(olds), len(news))
+    head = 0
+    while head < shorter and _same(olds[head], news[head]):
+        head += 1
+    tail = 0
+    while tail < shorter - head and _same(olds[-1 - tail], news[-1 - tail]):
+        tail += 1
+    return {
+        *((at, at) for at in range(head)),
+        *((len(olds) - tail + at, len(news) - tail + at) for at in range(tail)),
+    }
+
+
+def _same(old: object, new: object) -> bool:
+    return old is new or same_leaf(old, new)
+
+
+def _rise_together(anchors: list[tuple[int, int]], edges: set[tuple[int, int]]) -> bool:
+    together = sorted({*anchors, *edges})
+    return all(left[1] < right[1] and left[0] < right[0] for left, right in zip(together, together[1:], strict=False))

@@ -1,0 +1,393 @@
+"""Tracked models: pydantic models whose every assignment is validated and noted.
+
+A `DeltaState` is tracked as it is. Any other pydantic model in a state becomes, when it is copied in, an instance of a
+hidden subclass of its class (`tracked_class`): a real instance of the user's class with its methods, equal to untracked
+ones, that copies and pickles as the user's class. Its class attribute cannot be switched instead, for an instance needs
+room for its node.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaValidator
+
+from chronicle.canonical import Json
+from podium.state.errors import InvalidValue
+from podium.state.node import (
+    MISSING,
+    Node,
+    Refusal,
+    Tracked,
+    link,
+    note_old,
+    refused,
+    room_in,
+    same_leaf,
+    unlink,
+)
+from podium.state.plain import plain
+from podium.state.pointer import Token, join
+from podium.state.scalars import Shape, of_validation, validated
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["ModelShape", "TrackedModel", "adopt_root", "model_class", "tracked_class"]
+
+_set = object.__setattr__
+
+
+class TrackedModel(Tracked):
+    """What a tracked model does besides what its class does."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        __pydantic_fields_set__: set[str]
+        __pydantic_extra__: dict[str, Any] | None
+        __pydantic_private__: dict[str, Any] | None
+
+    if not TYPE_CHECKING:  # type checkers would allow any attribute on a class with these methods
+
+        def __setattr__(self, name: str, value: object) -> None:
+            node = _node_of(self)
+            if node is None or not node.shape.has(self, name):
+                super().__setattr__(name, value)
+                return
+            if node.shape.is_frozen(name):
+                super().__setattr__(name, value)  # raises what pydantic raises
+            old = _get(self, name)
+            if value is old and isinstance(value, Tracked):
+                return  # the last step of ``state.items += [...]``: the same container goes where it is
+            kept = node.shape.admit_field(self, name, value)
+            self.__pydantic_fields_set__.add(name)
+            if old is MISSING or not same_leaf(old, kept):
+                note_old(self, name, old)
+                unlink(old)
+                _put(self, name, kept)
+                link(kept, self, name)
+
+        def __delattr__(self, name: str) -> None:
+            node = _node_of(self)
+            if node is None or not node.shape.has(self, name):
+                super().__delattr__(name)
+                return
+            if name in node.shape.fields:
+                raise refused(self, Refusal("a declared field cannot be deleted; assign another value", name))
+            old = _get(self, name)
+            super().__delattr__(name)  # refuses if the model is frozen
+            note_old(self, name, old)
+            unlink(old)
+
+    def __copy__(self) -> Self:
+        """Return a plain instance that shares nothing mutable with this one."""
+        return _restore(*self._parts())
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        copied = self.__copy__()
+        if memo is not None:
+            memo[id(self)] = copied
+        return copied
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a plain instance that shares nothing mutable with this one, with some fields changed."""
+        copied = self.__copy__()
+        for name, value in (update or {}).items():
+            setattr(copied, name, value)
+        return copied
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return (_restore, self._parts())
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (
+            model_class(self),
+            {name: plain(value) for name, value in self.__dict__.items()},
+            {name: plain(value) for name, value in (self.__pydantic_extra__ or {}).items()} or None,
+            set(self.__pydantic_fields_set__),
+            dict(self.__pydantic_private__) if self.__pydantic_private__ else None,
+        )
+
+
+class ModelShape:
+    """A pydantic model class.
+
+    Args:
+        cls: the class, as the user wrote it.
+        fields: gives the shapes of its declared fields, without those excluded from serialization; called once, when
+            it is first needed, for classes refer to each other.
+        others: gives the shape of undeclared fields; ``None`` if the class takes none.
+        field_validator: validates assignments of single fields, without the model's own validators.
+        validator: pydantic's for the class.
+        after_validators: the class's validators of mode "after", each to be given an instance.
+        reads_through_validators: the class has validators that see raw data before it becomes an instance.
+    """
+
+    def __init__(
+        self,
+        cls: type[BaseModel],
+        fields: Callable[[], dict[str, Shape]],
+        others: Callable[[], Shape] | None,
+        field_validator: SchemaValidator,
+        validator: SchemaValidator,
+        after_validators: Sequence[SchemaValidator],
+        *,
+        reads_through_validators: bool,
+    ) -> None:
+        self.cls = cls
+        self.after_validators = after_validators
+        self.reads_through_validators = reads_through_validators
+        self.is_root_model = bool(getattr(cls, "__pydantic_root_model__", False))
+        self.validator = validator
+        self._make_fields = fields
+        self._make_others = others
+        self._fields: dict[str, Shape] | None = None
+        self._others: Shape | None = None
+        self._field_validator = field_validator
+        self._frozen = bool(cls.model_config.get("frozen"))
+        self._frozen_fields = frozenset(name for name, field in cls.model_fields.items() if field.frozen)
+
+    leaf: Final = False
+
+    @property
+    def fields(self) -> dict[str, Shape]:
+        """The shapes of the fields that are kept, by name."""
+        if self._fields is None:
+            self._fields = self._make_fields()
+            self._others = self._make_others() if self._make_others else None
+        return self._fields
+
+    @property
+    def takes_others(self) -> bool:
+        """Whether the class takes fields it does not declare."""
+        return self._make_others is not None
+
+    def has(self, owner: BaseModel, name: str) -> bool:
+        """Return whether ``name`` is a field of an instance, or may become one."""
+        if name in self.fields:
+            return True
+        return (
+            self._others is not None
+            and not name.startswith("_")
+            and name not in self.cls.model_fields
+            and not hasattr(self.cls, name)
+        )
+
+    def is_frozen(self, name: str) -> bool:
+        """Return whether a field may not be assigned."""
+        return self._frozen or name in self._frozen_fields
+
+    def slot(self, name: str) -> Shape:
+        """Return the shape of a field, declared or not.
+
+        Raises:
+            Refusal: the class takes no such field.
+        """
+        shape = self.fields.get(name, self._others)
+        if shape is None:
+            raise Refusal("no such field is declared", name)
+        return shape
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, BaseModel) and model_class(value) is self.cls
+
+    def admit(self, value: object, room: int) -> object:
+        return self.adopt(validated(self.validator, value), room)
+
+    def admit_field(self, owner: BaseModel, name: str, value: object) -> object:
+        """Validate a value for one field of an instance, as pydantic validates assignments, and copy it in.
+
+        Raises:
+            InvalidValue: it does not fit, or JSON cannot hold it.
+        """
+        tracked = cast("Tracked", owner)
+        try:
+            if name in self.cls.model_fields:
+                checked = self.validate_field(owner, name, value)
+                return self._adopt_field(name, self.slot(name), checked, room_in(tracked, value) + 1)
+            return self._admit_other(name, value, room_in(tracked, value))
+        except Refusal as refusal:
+            raise refused(tracked, refusal) from refusal.__cause__
+
+    def validate_field(self, owner: BaseModel, name: str, value: object) -> object:
+        """Return what pydantic makes of a value assigned to a declared field.
+
+        Raises:
+            Refusal: it does not accept it.
+        """
+        try:
+            return self._field_validator.validate_assignment({**owner.__dict__}, name, value)[0][name]
+        except ValidationError as error:
+            raise of_validation(error) from error
+
+    def adopt(self, value: object, room: int) -> object:
+        if not isinstance(value, BaseModel):
+            raise Refusal(f"a {type(value).__name__} stands where a {self.cls.__name__} is declared")
+        if model_class(value) is not self.cls:
+            raise Refusal(
+                f"a {type(value).__name__} would come back from JSON as the declared {self.cls.__name__}; "
+                "declare a union of the classes it may be"
+            )
+        if room <= 0:
+            raise Refusal("it is nested too deep; keep less than 128 levels")
+        cls = tracked_class(self.cls)
+        kept = cls.__new__(cls)
+        extra = value.__pydantic_extra__
+        private = value.__pydantic_private__
+        _set(kept, "__dict__", dict(value.__dict__))
+        _set(kept, "__pydantic_extra__", dict(extra) if extra is not None else None)
+        _set(kept, "__pydantic_fields_set__", set(value.__pydantic_fields_set__))
+        _set(kept, "__pydantic_private__", dict(private) if private is not None else None)
+        self.take_over(kept, room)
+        return kept
+
+    def take_over(self, owner: BaseModel, room: int) -> None:
+        """Make a model that nobody else holds tracked, by copying in what its fields hold.
+
+        Raises:
+            Refusal: something in it does not fit, or JSON cannot hold it.
+        """
+        tracked = cast("Tracked", owner)
+        node = Node(self)
+        kept: dict[str, object] = {}
+        for name, shape in self.fields.items():
+            value = owner.__dict__.get(name, MISSING)
+            if value is MISSING:
+                value = self._default(name)
+            kept[name] = self._adopt_field(name, shape, value, room)
+        extra = owner.__pydantic_extra__
+        if extra and self._others is not None:
+            for name, value in extra.items():
+                kept[name] = self._adopt_field(name, self._others, value, room)
+        _set(owner, "_podium", node)
+        for name, item in kept.items():
+            _put(owner, name, item)
+            link(item, tracked, name)
+
+    def encode(self, value: object) -> Json:
+        assert isinstance(value, BaseModel)
+        if self.is_root_model:
+            return self.fields["root"].encode(value.__dict__["root"])
+        found = {name: shape.encode(value.__dict__[name]) for name, shape in self.fields.items()}
+        if value.__pydantic_extra__ and self._others is not None:
+            for name, item in value.__pydantic_extra__.items():
+                found[name] = self._others.encode(item)
+        return found
+
+    def tokens_of(self, owner: object, child: Tracked) -> tuple[Token, ...]:
+        """Return the tokens from a model to a child of it."""
+        return () if self.is_root_model else (child._podium.key,)
+
+    def _adopt_field(self, name: str, shape: Shape, value: object, room: int) -> object:
+        try:
+            return shape.adopt(value, room - 1)
+        except Refusal as refusal:
+            if not self.is_root_model:
+                refusal.tail.append(name)
+            raise
+
+    def _admit_other(self, name: str, value: object, room: int) -> object:
+        try:
+            return self.slot(name).admit(value, room)
+        except Refusal as refusal:
+            refusal.tail.append(name)
+            raise
+
+    def _default(self, name: str) -> object:
+        field = self.cls.model_fields[name]
+        if field.is_required():
+            raise Refusal("the field is required, and nothing is there", name)
+        return field.get_default(call_default_factory=True, validated_data={})
+
+
+def adopt_root(model: BaseModel, shape: ModelShape) -> None:
+    """Make a newly built model the root of a state, unless it is tracked already.
+
+    Raises:
+        InvalidValue: something in it does not fit, or JSON cannot hold it.
+    """
+    if _node_of(model) is None:
+        try:
+            shape.take_over(model, 128)
+        except Refusal as refusal:
+            raise _at_root(refusal) from refusal.__cause__
+
+
+def model_class(model: BaseModel) -> type[BaseModel]:
+    """Return the class of a model as the user wrote it."""
+    return cast("type[BaseModel]", model.__class__)
+
+
+def tracked_class(cls: type[BaseModel]) -> type[BaseModel]:
+    """Return the class that tracked instances of a model class have: itself for a `TrackedModel`."""
+    if issubclass(cls, TrackedModel):
+        return cls
+    found = cls.__dict__.get("__podium_tracked__")
+    if found is None:
+        # ABCMeta's __new__ and not pydantic's: the subclass adds no field, so it keeps validator, serializer and
+        # decorators of its parent, and neither its __init_subclass__ nor __pydantic_init_subclass__ hears of it.
+        meta = cast("type[ABCMeta]", type(cls))
+        body = {
+            "__slots__": ("_podium",),
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__,
+            "__class__": property(lambda self: cls),
+        }
+        found = ABCMeta.__new__(meta, cls.__name__, (_Quiet, cls), body)
+        type.__setattr__(cls, "__podium_tracked__", found)
+    return cast("type[BaseModel]", found)
+
+
+class _Quiet(TrackedModel):
+    """First base of hidden subclasses; keeps their making from the hooks of the user's classes."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        """Do not pass it on."""
+
+
+def _restore(
+    cls: type[Any], fields: dict[str, Any], extra: dict[str, Any] | None, fields_set: set[str], private: Any
+) -> Any:
+    """Build a plain instance from its parts; also what pickles name."""
+    model = cls.__new__(cls)
+    _set(model, "__dict__", fields)
+    _set(model, "__pydantic_extra__", (extra or {}) if cls.model_config.get("extra") == "allow" else None)
+    _set(model, "__pydantic_fields_set__", fields_set)
+    _set(model, "__pydantic_private__", private if private or not cls.__private_attributes__ else {})
+    if isinstance(model, TrackedModel):
+        model._become_root()  # type: ignore[attr-defined]  # DeltaState's: nothing else is built tracked
+    return model
+
+
+def _at_root(refusal: Refusal) -> InvalidValue:
+    return InvalidValue(join(reversed(refusal.tail)), refusal.reason)
+
+
+def _node_of(model: object) -> Node | None:
+    """Return a model's node; ``None`` while pydantic builds it."""
+    try:
+        return cast("Node", object.__getattribute__(model, "_podium"))
+    except AttributeError:
+        return None
+
+
+def _get(owner: BaseModel, name: str) -> object:
+    if name in owner.__dict__:
+        return owner.__dict__[name]
+    return (owner.__pydantic_extra__ or {}).get(name, MISSING)
+
+
+def _put(owner: BaseModel, name: str, kept: object) -> None:
+    if name in model_class(owner).model_fields:
+        owner.__dict__[name] = kept
+    else:
+        extra = owner.__pydantic_extra__
+        assert extra is not None
+        extra[name] = kept

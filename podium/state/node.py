@@ -1,0 +1,180 @@
+"""Where a tracked container stands, and how its parent hears that it changed.
+
+Each container in a state (list, dict, set, tuple of containers, model) carries a `Node` in its attribute ``_podium``:
+its parent, its place in it, its shape, and what changed since the last drain. A change marks the containers from there
+up to the root, stopping at the first that is marked already; draining walks down along the marks. So both cost what
+changed, not what is there.
+
+A container has one parent at most: what is put into a state is copied in. One that was taken out has none, and goes on
+as a container that nobody listens to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from podium.state.errors import InvalidValue
+from podium.state.pointer import Token, join
+
+if TYPE_CHECKING:
+    from podium.state.pieces import Pieces
+
+__all__ = [
+    "MAX_DEPTH",
+    "MISSING",
+    "Node",
+    "Refusal",
+    "Tracked",
+    "link",
+    "mark",
+    "note_old",
+    "path_of",
+    "refused",
+    "room_in",
+    "same_leaf",
+    "unlink",
+]
+
+MAX_DEPTH: Final = 128
+"""Containers in containers. pydantic's JSON reader stops at 200, and an event has a few levels around a value."""
+
+
+class _Missing:
+    """Stands for "was not there", which None cannot: null is a value."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+class Refusal(Exception):  # noqa: N818  internal: it becomes an InvalidValue once the place is known
+    """A value that cannot be kept, on its way up to where its place is known.
+
+    Attributes:
+        reason: why, and how to mend it.
+        tail: the tokens from the container that was asked to the refused value, last first.
+    """
+
+    def __init__(self, reason: str, *tail: Token) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.tail = list(tail)
+
+
+class Tracked:
+    """What every tracked container is, besides a real list, dict, set, tuple or model."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _podium: Node
+
+
+class Node:
+    """The bookkeeping of one tracked container.
+
+    Attributes:
+        parent: the container it is in; ``None`` for the root and for what was taken out.
+        key: its place there: a key or field name; in a list or tuple an index (see `podium.state.lists`).
+        stamp: for a child of a list, how many moves the list had seen when ``key`` was right.
+        shape: what it may hold.
+        olds: for dicts, models and sets: what each touched place held at the last drain.
+        pieces: for lists: what became of the list of the last drain.
+        marked: children with something to drain in them, by the id of their node.
+    """
+
+    __slots__ = ("key", "marked", "olds", "parent", "pieces", "shape", "stamp")
+
+    def __init__(self, shape: Any) -> None:
+        self.parent: Any = None
+        self.key: Any = None
+        self.stamp = 0
+        self.shape = shape
+        self.olds: dict[Any, Any] | None = None
+        self.pieces: Pieces | None = None
+        self.marked: dict[int, Any] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether there may be anything to drain in it or below it."""
+        return bool(self.olds) or self.pieces is not None or bool(self.marked)
+
+
+def link(value: object, parent: Tracked, key: object, stamp: int = 0) -> None:
+    """Tell a kept value its place, if it is a container."""
+    if isinstance(value, Tracked):
+        node = value._podium
+        node.parent, node.key, node.stamp = parent, key, stamp
+
+
+def unlink(value: object) -> None:
+    """Take a kept value out of its parent, if it is a container: from here on nobody listens to it."""
+    if isinstance(value, Tracked):
+        node = value._podium
+        if node.parent is not None:
+            marked = node.parent._podium.marked
+            if marked:
+                marked.pop(id(node), None)
+            node.parent = None
+
+
+def mark(owner: Tracked) -> None:
+    """Note that something changed in a container, for the containers around it."""
+    node = owner._podium
+    while (parent := node.parent) is not None:
+        above: Node = parent._podium
+        if above.marked is None:
+            above.marked = {}
+        elif id(node) in above.marked:
+            return
+        above.marked[id(node)] = owner
+        node, owner = above, parent
+
+
+def note_old(owner: Tracked, key: object, old: object) -> None:
+    """Note what a place of a dict or model held before its first change since the last drain."""
+    node = owner._podium
+    if node.olds is None:
+        node.olds = {}
+    node.olds.setdefault(key, old)
+    mark(owner)
+
+
+def path_of(owner: Tracked) -> list[Token]:
+    """Return the tokens that lead from the root to a container."""
+    tokens: list[Token] = []
+    node = owner._podium
+    while (parent := node.parent) is not None:
+        tokens.extend(parent._podium.shape.tokens_of(parent, owner))
+        node, owner = parent._podium, parent
+    tokens.reverse()
+    return tokens
+
+
+def room_in(owner: Tracked, value: object) -> int:
+    """Return how many levels of containers a value put into ``owner`` may have."""
+    if type(value) in _SCALARS:
+        return MAX_DEPTH
+    room = MAX_DEPTH - 1
+    node = owner._podium
+    while node.parent is not None:
+        room -= 1
+        node = node.parent._podium
+    return room
+
+
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+def same_leaf(old: object, new: object) -> bool:
+    """Return whether putting ``new`` where ``old`` is changes nothing; containers are never the same."""
+    return type(old) is type(new) and not isinstance(new, Tracked) and (old is new or bool(old == new))
+
+
+def refused(owner: Tracked, refusal: Refusal) -> InvalidValue:
+    """Return the public error of a refusal whose tail starts in ``owner``."""
+    return InvalidValue(join([*path_of(owner), *reversed(refusal.tail)]), refusal.reason)

@@ -1,0 +1,17 @@
+"""Plain values out of tracked ones: what copying and pickling give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podium.state.node import Tracked
+
+__all__ = ["plain"]
+
+
+def plain(value: Any) -> Any:
+    """Return a kept value as plain Python, all the way down, sharing nothing mutable with the state.
+
+    Lists, dicts, sets and tuples become exactly those, models instances of their own class.
+    """
+    return value.__copy__() if isinstance(value, Tracked) else value  # type: ignore[attr-defined]  # every tracked class has it

@@ -1,0 +1,218 @@
+"""Values without parts: what JSON can hold of them, and how declared types of one value are kept.
+
+Nothing here is tracked: such a value changes only by being replaced, so it must be immutable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
+
+from chronicle.canonical import Json, encode
+from chronicle.errors import InvalidInput
+from podium.state.node import Refusal
+
+__all__ = [
+    "Coded",
+    "Scalar",
+    "Shape",
+    "json_scalar",
+    "of_validation",
+    "validated",
+]
+
+_MAX_INT_BITS: Final = 14_284
+"""Integers of up to 4,300 digits: CPython and pydantic's JSON reader refuse longer ones."""
+
+
+class Shape(Protocol):
+    """What a place in a state may hold, and how that is kept."""
+
+    @property
+    def leaf(self) -> bool:
+        """Whether no value of it is ever a tracked container."""
+        ...
+
+    def fits(self, value: object) -> bool:
+        """Return whether a validated value is of this kind, by its Python type alone."""
+        ...
+
+    def admit(self, value: object, room: int) -> object:
+        """Validate a value from outside against the declared type, and copy it in.
+
+        Args:
+            value: anything.
+            room: how many levels of containers there may be in it.
+
+        Returns:
+            what to keep: an immutable value, or a tracked container without a parent yet.
+
+        Raises:
+            Refusal: it does not fit, or JSON cannot hold it.
+        """
+        ...
+
+    def adopt(self, value: object, room: int) -> object:
+        """Copy in a value that pydantic validated before; otherwise like `admit`."""
+        ...
+
+    def encode(self, value: object) -> Json:
+        """Return the JSON of a value that this shape admitted; it shares nothing mutable with the value."""
+        ...
+
+
+def json_scalar(value: object) -> Json:
+    """Return a value without parts as JSON holds it, where nothing tells its type.
+
+    Subclasses of JSON's types (``class Color(str, Enum)``) become the plain value, which is what would come back.
+
+    Raises:
+        Refusal: JSON cannot hold it, or would give back something else.
+    """
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int):
+        return _whole(value)
+    if isinstance(value, float):
+        return _finite(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise Refusal(
+            "bytes have no JSON form of their own; declare the field as pydantic.Base64Bytes, or put text there"
+        )
+    name = type(value).__name__
+    raise Refusal(
+        f"a {name} would not come back from JSON as a {name}; declare its type in the state class, or put plain values"
+    )
+
+
+def _text(value: str) -> str:
+    if type(value) is not str:
+        value = str.__str__(value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Refusal("text with a lone surrogate is not Unicode, so JSON cannot hold it") from None
+    return value
+
+
+def _whole(value: int) -> int:
+    if value.bit_length() > _MAX_INT_BITS:
+        raise Refusal("an integer of more than 4,300 digits could not be read back; put it as text")
+    return value if type(value) is int else int(value)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise Refusal(f"JSON cannot hold {float(value)}; use None, or declare the field as text")
+    return value if type(value) is float else float(value)
+
+
+def of_validation(error: ValidationError) -> Refusal:
+    """Return the refusal of what pydantic says, with its first place as the tail."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return Refusal(str(first["msg"]), *reversed(first["loc"]))
+
+
+def validated(validator: SchemaValidator, value: object) -> Any:
+    """Return what pydantic makes of a value.
+
+    Raises:
+        Refusal: it does not accept it.
+    """
+    try:
+        return validator.validate_python(value)
+    except ValidationError as error:
+        raise of_validation(error) from error
+
+
+class Scalar:
+    """str, int, float, bool or None, declared without constraints: JSON has the same.
+
+    Args:
+        kind: the Python type.
+        validator: pydantic's for the declared type.
+    """
+
+    __slots__ = ("_check", "_kind", "_validator")
+    leaf: Final = True
+
+    def __init__(self, kind: type, validator: SchemaValidator) -> None:
+        self._kind = kind
+        self._validator = validator
+
+    def fits(self, value: object) -> bool:
+        return type(value) is self._kind
+
+    def admit(self, value: object, room: int) -> object:
+        return self.adopt(value, room)
+
+    def adopt(self, value: object, room: int) -> object:
+        if type(value) is not self._kind:
+            value = validated(self._validator, value)
+        return json_scalar(value)
+
+    def encode(self, value: object) -> Json:
+        return value  # type: ignore[return-value]  # adopt() let only JSON's own types in
+
+
+class Coded:
+    """A declared type of one immutable value whose JSON pydantic writes and reads: dates, UUIDs, enums, constraints.
+
+    Args:
+        validator: pydantic's for the declared type.
+        serializer: pydantic's for the declared type.
+        trusted: it is known that what is written reads back as the same value; otherwise each value is tried.
+    """
+
+    __slots__ = ("_serializer", "_trusted", "_validator")
+    leaf: Final = True
+
+    def __init__(self, validator: SchemaValidator, serializer: SchemaSerializer, *, trusted: bool) -> None:
+        self._validator = validator
+        self._serializer = serializer
+        self._trusted = trusted
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, Hashable) and self._validator.isinstance_python(value, strict=True)
+
+    def admit(self, value: object, room: int) -> object:
+        return self._keep(validated(self._validator, value))
+
+    def adopt(self, value: object, room: int) -> object:
+        return self.admit(value, room) if self._trusted else self._keep(value)
+
+    def encode(self, value: object) -> Json:
+        return self._serializer.to_python(value, mode="json", by_alias=False, warnings=False)  # type: ignore[no-any-return]
+
+    def _keep(self, value: object) -> object:
+        try:
+            hash(value)
+        except TypeError:
+            name = type(value).__name__
+            raise Refusal(
+                f"changes inside a {name} could not be seen; declare a list, dict, set or pydantic model, "
+                "without a serializer of its own, or something immutable"
+            ) from None
+        try:
+            written = encode(self.encode(value))
+        except (InvalidInput, PydanticSerializationError) as error:
+            raise Refusal(f"JSON cannot hold it: {error}") from error
+        if not self._trusted:
+            self._try_reading(value, written)
+        return value
+
+    def _try_reading(self, value: object, written: bytes) -> None:
+        mend = "let its validator accept what its serializer writes"
+        try:
+            again = self._validator.validate_json(written, by_alias=False, by_name=True)
+        except ValidationError as error:
+            raise Refusal(f"it would not load again from its JSON: {of_validation(error).reason}; {mend}") from error
+        if type(again) is not type(value) or again != value:
+            raise Refusal(f"it would come back from its JSON as {again!r}; {mend}")

@@ -1,0 +1,278 @@
+"""Tracked sets, and frozen ones: arrays in a document, sorted by the canonical JSON of their items.
+
+A set has no order and an array has, so one is chosen: by the bytes of each item's canonical JSON. Equal sets are then
+equal documents, and an item that comes or goes is one operation at its place in that order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Set
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
+
+from pydantic_core import SchemaValidator
+
+from chronicle.canonical import Json, decode, encode
+from podium.state.node import Node, Refusal, Tracked, mark, refused
+from podium.state.pointer import Token
+from podium.state.scalars import Shape, validated
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["FrozenSetShape", "SetShape", "TrackedSet", "set_changes"]
+
+T = TypeVar("T")
+
+
+class _SetNode(Node):
+    """The bookkeeping of a set.
+
+    ``olds`` is by the canonical JSON of items: whether it was in the set at the last drain, and whether it is now.
+
+    Attributes:
+        order: the canonical JSON of the items at the last drain, sorted; ``None`` as long as nobody needed it.
+    """
+
+    __slots__ = ("order",)
+
+    def __init__(self, shape: SetShape) -> None:
+        super().__init__(shape)
+        self.order: list[bytes] | None = None
+
+
+class TrackedSet(Tracked, set[T]):
+    """A set in a state. What is put in is validated; items are immutable, so nothing is copied."""
+
+    __slots__ = ("_podium",)
+
+    _podium: _SetNode
+
+    def add(self, item: T) -> None:
+        self._put(self._admit(item))
+
+    def discard(self, item: T) -> None:
+        if item in self:
+            self.remove(item)
+
+    def remove(self, item: T) -> None:
+        if item not in self:
+            super().remove(item)  # raises what set raises
+        self._drop(self._own(item))
+
+    def pop(self) -> T:
+        if not self:
+            return super().pop()  # raises what set raises
+        item = next(iter(self))
+        self._drop(item)
+        return item
+
+    def clear(self) -> None:
+        for item in list(self):
+            self._drop(item)
+
+    def update(self, *others: Iterable[T]) -> None:
+        for item in [self._admit(item) for other in others for item in other]:
+            self._put(item)
+
+    def difference_update(self, *others: Iterable[Any]) -> None:
+        for item in [item for other in others for item in other]:
+            self.discard(item)
+
+    def intersection_update(self, *others: Iterable[Any]) -> None:
+        for item in self.difference(self.intersection(*others)):
+            self._drop(item)
+
+    def symmetric_difference_update(self, other: Iterable[T]) -> None:
+        given = [self._admit(item) for item in set(other)]
+        for item in given:
+            if item in self:
+                self._drop(self._own(item))
+            else:
+                self._put(item)
+
+    def __ior__(self, other: Set[T]) -> Self:  # type: ignore[override, misc]
+        if not isinstance(other, Set):
+            return NotImplemented
+        self.update(other)
+        return self
+
+    def __iand__(self, other: Set[object]) -> Self:
+        if not isinstance(other, Set):
+            return NotImplemented
+        self.intersection_update(other)
+        return self
+
+    def __isub__(self, other: Set[object]) -> Self:
+        if not isinstance(other, Set):
+            return NotImplemented
+        self.difference_update(other)
+        return self
+
+    def __ixor__(self, other: Set[T]) -> Self:  # type: ignore[override, misc]
+        if not isinstance(other, Set):
+            return NotImplemented
+        self.symmetric_difference_update(other)
+        return self
+
+    def __repr__(self) -> str:
+        return repr(set(self))
+
+    def __copy__(self) -> set[T]:
+        return set(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> set[T]:
+        memo[id(self)] = copied = set(self)
+        return copied
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return (set, (list(self),))
+
+    def _admit(self, item: object) -> T:
+        try:
+            return cast("T", self._podium.shape.admit_item(item))
+        except Refusal as refusal:
+            raise refused(self, refusal) from refusal.__cause__
+
+    def _own(self, item: T) -> T:
+        """Return the set's own item that is equal to ``item``: 1, True and 1.0 are, and are written differently."""
+        if isinstance(item, int | float):
+            return next(own for own in self if own == item)
+        return item
+
+    def _put(self, item: T) -> None:
+        if item not in self:
+            self._note(item, now=True)
+            super().add(item)
+
+    def _drop(self, item: T) -> None:
+        self._note(item, now=False)
+        super().remove(item)
+
+    def _note(self, item: T, *, now: bool) -> None:
+        node = self._podium
+        if node.olds is None:
+            node.olds = {}
+        text = encode(node.shape.item.encode(item))
+        was = node.olds.get(text, (not now,))[0]
+        node.olds[text] = (was, now)
+        mark(self)
+
+
+class SetShape:
+    """A declared set.
+
+    Args:
+        item: the shape of its items.
+        validator: pydantic's for the declared type.
+        bounds: pydantic's for what the declared type asks of the set as a whole; ``None`` if nothing.
+    """
+
+    __slots__ = ("bounds", "item", "validator")
+    leaf: Final = False
+
+    def __init__(self, item: Shape, validator: SchemaValidator, bounds: SchemaValidator | None = None) -> None:
+        self.item = item
+        self.validator = validator
+        self.bounds = bounds
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, set)
+
+    def admit(self, value: object, room: int) -> object:
+        return self.adopt(validated(self.validator, value), room)
+
+    def adopt(self, value: object, room: int) -> object:
+        if not isinstance(value, set):
+            raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a set")
+        if room <= 0:
+            raise Refusal("it is nested too deep; keep less than 128 levels")
+        kept: TrackedSet[object] = TrackedSet()
+        set.update(kept, _frozen_items(self.item, value))
+        kept._podium = _SetNode(self)
+        return kept
+
+    def admit_item(self, item: object) -> object:
+        """Validate an item from outside; otherwise like `admit`."""
+        return _frozen_item(self.item.admit(item, 1))
+
+    def encode(self, value: object) -> Json:
+        return _sorted_array(self.item, cast("set[object]", value))
+
+    def tokens_of(self, owner: object, child: Tracked) -> tuple[Token, ...]:
+        """Return nothing: items of a set are no containers."""
+        return ()
+
+
+class FrozenSetShape:
+    """A declared frozenset: a value without parts that is written like a set.
+
+    Args:
+        item: the shape of its items.
+        validator: pydantic's for the declared type.
+    """
+
+    __slots__ = ("_item", "_validator")
+    leaf: Final = True
+
+    def __init__(self, item: Shape, validator: SchemaValidator) -> None:
+        self._item = item
+        self._validator = validator
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, frozenset)
+
+    def admit(self, value: object, room: int) -> object:
+        return self.adopt(validated(self._validator, value), room)
+
+    def adopt(self, value: object, room: int) -> object:
+        if not isinstance(value, frozenset):
+            raise Refusal(f"a {type(value).__name__} stands where a frozenset is declared")
+        return frozenset(_frozen_items(self._item, value))
+
+    def encode(self, value: object) -> Json:
+        return _sorted_array(self._item, cast("frozenset[object]", value))
+
+
+def set_changes(owner: TrackedSet[Any]) -> tuple[list[tuple[str, int, Json]], list[bytes]]:
+    """Return what changed in a set since the last drain.
+
+    Returns:
+        the changes to its array, in order: ``add`` or ``remove``, the index, the item; and the order that results.
+    """
+    node = owner._podium
+    touched = (node.olds or {}).items()
+    gone = sorted((text for text, (was, now) in touched if was and not now), reverse=True)
+    come = sorted(text for text, (was, now) in touched if now and not was)
+    if node.order is None:
+        order = sorted(encode(node.shape.item.encode(item)) for item in owner)
+        for text in come:
+            del order[bisect_left(order, text)]
+        for text in gone:
+            insort(order, text)
+    else:
+        order = node.order.copy()
+    changes: list[tuple[str, int, Json]] = []
+    for text in gone:
+        at = bisect_left(order, text)
+        del order[at]
+        changes.append(("remove", at, None))
+    for text in come:
+        at = bisect_left(order, text)
+        order.insert(at, text)
+        changes.append(("add", at, decode(text)))
+    return changes, order
+
+
+def _frozen_items(shape: Shape, items: Iterable[object]) -> list[object]:
+    return [_frozen_item(shape.adopt(item, 1)) for item in items]
+
+
+def _frozen_item(kept: object) -> object:
+    if isinstance(kept, Tracked):
+        raise Refusal("items of a set must be immutable all the way down")
+    return kept
+
+
+def _sorted_array(shape: Shape, items: Iterable[object]) -> Json:
+    return [decode(text) for text in sorted(encode(shape.encode(item)) for item in items)]

@@ -1,0 +1,221 @@
+"""Shapes of places that may hold one of several things, or that have validators of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaValidator
+
+from chronicle.canonical import Json, encode
+from podium.state.anything import AnyShape
+from podium.state.dicts import DictShape
+from podium.state.lists import ListShape
+from podium.state.models import ModelShape, model_class
+from podium.state.node import Refusal, Tracked
+from podium.state.scalars import Scalar, Shape, of_validation, validated
+
+__all__ = ["Checked", "Deferred", "Nullable", "Undeclared", "UnionShape"]
+
+
+class Nullable:
+    """``T | None``.
+
+    Args:
+        inner: the shape for T.
+        validator: pydantic's for the declared type.
+    """
+
+    __slots__ = ("_validator", "inner")
+
+    def __init__(self, inner: Shape, validator: SchemaValidator) -> None:
+        self.inner = inner
+        self._validator = validator
+
+    @property
+    def leaf(self) -> bool:
+        return self.inner.leaf
+
+    def fits(self, value: object) -> bool:
+        return value is None or self.inner.fits(value)
+
+    def admit(self, value: object, room: int) -> object:
+        return None if value is None else self.inner.admit(value, room)
+
+    def adopt(self, value: object, room: int) -> object:
+        return None if value is None else self.inner.adopt(value, room)
+
+    def encode(self, value: object) -> Json:
+        return None if value is None else self.inner.encode(value)
+
+
+class Checked:
+    """A container with validators around it: they see it whole when it is put, and again at commit if it changed.
+
+    Args:
+        inner: the shape inside the validators.
+        validator: pydantic's for the declared type, validators included.
+    """
+
+    __slots__ = ("inner", "validator")
+
+    def __init__(self, inner: Shape, validator: SchemaValidator) -> None:
+        self.inner = inner
+        self.validator = validator
+
+    @property
+    def leaf(self) -> bool:
+        return self.inner.leaf
+
+    def fits(self, value: object) -> bool:
+        return self.inner.fits(value)
+
+    def admit(self, value: object, room: int) -> object:
+        return self.adopt(validated(self.validator, value), room)
+
+    def adopt(self, value: object, room: int) -> object:
+        return self.inner.adopt(value, room)
+
+    def encode(self, value: object) -> Json:
+        return self.inner.encode(value)
+
+
+class Deferred:
+    """A type that is declared in terms of itself: its shape is known once it is compiled."""
+
+    __slots__ = ("shape",)
+    leaf: Final = False
+
+    shape: Shape
+
+    def fits(self, value: object) -> bool:
+        return self.shape.fits(value)
+
+    def admit(self, value: object, room: int) -> object:
+        return self.shape.admit(value, room)
+
+    def adopt(self, value: object, room: int) -> object:
+        if room <= 0:
+            raise Refusal("it is nested too deep; keep less than 128 levels")
+        return self.shape.adopt(value, room)
+
+    def encode(self, value: object) -> Json:
+        return self.shape.encode(value)
+
+
+class Undeclared:
+    """A declared type that needs more said before JSON can hold it.
+
+    Args:
+        reason: what is missing, and how to say it.
+    """
+
+    __slots__ = ("_reason",)
+    leaf: Final = True
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, bytes)
+
+    def admit(self, value: object, room: int) -> object:
+        raise Refusal(self._reason)
+
+    def adopt(self, value: object, room: int) -> object:
+        raise Refusal(self._reason)
+
+    def encode(self, value: object) -> Json:
+        raise Refusal(self._reason)
+
+
+class UnionShape:
+    """``A | B``. Which one a value is, its Python type tells when it is put.
+
+    In JSON there is no such type. So unless a discriminator tells the arms apart, it is tried whether a value comes
+    back as what it is, when it is put and again at commit if something in it changed.
+
+    Args:
+        arms: the shapes for A, B, ...
+        validator: pydantic's for the declared type.
+        told_apart: a discriminator says which arm a document is of.
+    """
+
+    __slots__ = ("arms", "must_try", "validator")
+
+    def __init__(self, arms: Sequence[Shape], validator: SchemaValidator, *, told_apart: bool) -> None:
+        self.arms = arms
+        self.validator = validator
+        plain_scalars = all(isinstance(arm, Scalar) for arm in arms)
+        self.must_try = not told_apart and not plain_scalars
+
+    @property
+    def leaf(self) -> bool:
+        return all(arm.leaf for arm in self.arms)
+
+    def fits(self, value: object) -> bool:
+        return any(arm.fits(value) for arm in self.arms)
+
+    def admit(self, value: object, room: int) -> object:
+        return self.adopt(validated(self.validator, value), room)
+
+    def adopt(self, value: object, room: int) -> object:
+        kept = self._arm(value).adopt(value, room)
+        if self.must_try and not self._simply_comes_back(kept):
+            self.try_reading(kept)
+        return kept
+
+    def encode(self, value: object) -> Json:
+        return self._arm(value).encode(value)
+
+    def try_reading(self, kept: object) -> None:
+        """Raise if a kept value would not come back from its JSON as what it is.
+
+        Raises:
+            Refusal: it would not.
+        """
+        written = encode(self.encode(kept))
+        try:
+            again = self.validator.validate_json(written, by_alias=False, by_name=True)
+        except ValidationError as error:
+            raise Refusal(f"it would not load again from its JSON: {of_validation(error).reason}") from error
+        if _kind(again) is not _kind(kept):
+            raise Refusal(
+                f"of the declared types its JSON fits {_kind(again).__name__} as well as {_kind(kept).__name__}, and "
+                "would come back as the former; give the models a discriminator field, or declare one type"
+            )
+        if encode(self.encode(again)) != written:
+            raise Refusal("it would come back from its JSON as another value; give the models a discriminator field")
+
+    def _arm(self, value: object) -> Shape:
+        if isinstance(value, Tracked) and value._podium.shape in self.arms:
+            return value._podium.shape  # type: ignore[no-any-return]
+        fitting = [arm for arm in self.arms if arm.fits(value)]
+        if len(fitting) > 1:
+            declared = [arm for arm in fitting if not isinstance(arm, AnyShape)]
+            fitting = [arm for arm in declared if _accepts(arm, value)] or declared or fitting
+        if not fitting:
+            raise Refusal(f"a {type(value).__name__} is none of the declared types")
+        return fitting[0]
+
+    def _simply_comes_back(self, kept: object) -> bool:
+        """Return whether no other arm could take a value's JSON for one of its own."""
+        if kept is None or isinstance(kept, bool | int | float):
+            return all(isinstance(arm, Scalar | ListShape | DictShape | ModelShape) for arm in self.arms)
+        return False
+
+
+def _accepts(arm: Shape, value: object) -> bool:
+    validator = getattr(arm, "validator", None)
+    return bool(validator is None or validator.isinstance_python(value, strict=True))
+
+
+def _kind(value: object) -> type:
+    """Return the type of a value as the user declared it, whether it is tracked or not."""
+    if isinstance(value, BaseModel):
+        return model_class(value)
+    for kind in (list, dict, set, tuple):
+        if isinstance(value, kind):
+            return kind
+    return type(value)

@@ -1,0 +1,140 @@
+"""What is done with a whole state: drain it, check it, write it, load it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pydantic import ValidationError
+
+from chronicle.canonical import Json, JsonObject, encode
+from chronicle.errors import InvalidInput
+from podium.state.apply import Patch
+from podium.state.commit import check_tree
+from podium.state.compile import shape_of
+from podium.state.diff import diff
+from podium.state.drain import collect, settle
+from podium.state.errors import InvalidValue, StateError, StateLoadError
+from podium.state.migrations import migrate, migrations_of
+from podium.state.models import ModelShape
+from podium.state.node import Tracked
+from podium.state.pointer import escape, join
+from podium.state.scalars import of_validation
+
+if TYPE_CHECKING:
+    from podium.agent.models.delta_state import DeltaState
+
+__all__ = ["check", "drain", "from_json", "is_dirty", "migration_patch", "to_json"]
+
+S = TypeVar("S", bound="DeltaState")
+
+
+def is_dirty(state: DeltaState) -> bool:
+    """Return whether something may have changed since the last drain; O(1). A drain may still give no operation."""
+    return _root(state)._podium.changed
+
+
+def check(state: DeltaState) -> None:
+    """Run the validators that see more than one value, where something changed since the last drain.
+
+    Raises:
+        InvalidState: one of them refused; the state is left as it is, for the caller to mend or to drop.
+        InvalidValue: one of them assigned what cannot be kept.
+    """
+    root = _root(state)
+    if root._podium.changed:
+        check_tree(root)
+
+
+def drain(state: DeltaState) -> Patch:
+    """Check the state, and return what changed since the last drain (or since it was made or loaded) as a patch.
+
+    Returns:
+        RFC 6902 operations (add, replace, remove) for the document that `to_json` gave then; they make it into what
+        `to_json` gives now. ``[]`` if nothing changed. The cost grows with what changed.
+
+    Raises:
+        InvalidState: a validator refused; nothing counts as drained.
+    """
+    root = _root(state)
+    if not root._podium.changed:
+        return []
+    check_tree(root)
+    patch = collect(root)
+    settle(root)
+    return patch
+
+
+def to_json(state: DeltaState) -> JsonObject:
+    """Return the whole state as a document, fields under their own names whatever their aliases; O(size)."""
+    root = _root(state)
+    return cast("JsonObject", root._podium.shape.encode(root))
+
+
+def from_json(cls: type[S], data: Mapping[str, Json], version: int) -> S:
+    """Return a state loaded from a stored document; nothing of it is dirty.
+
+    Args:
+        cls: the state class.
+        data: what `to_json` gave, or a document with the patches since applied. It is not changed.
+        version: the ``_version`` of the class that wrote it.
+
+    Raises:
+        StateTooNew: the class is older than the document.
+        MigrationMissing: the class declares no step from a version on the way.
+        MigrationFailed: a step failed.
+        StateLoadError: the document does not fit the class, or holds fields that the class does not declare any more.
+    """
+    name = cls.__qualname__
+    if type(version) is not int or version < 1:
+        raise StateLoadError(f"{name}: the stored state's version is {version!r}, not a whole number from 1")
+    document = migrate(name, migrations_of(cls), dict(data), version, cls._version)
+    try:
+        state = cls.model_validate_json(encode(document), by_alias=False, by_name=True)
+    except ValidationError as error:
+        refusal = of_validation(error)
+        raise StateLoadError(
+            f"the stored state does not fit {name}: {join(reversed(refusal.tail)) or '(the whole state)'}: "
+            f"{refusal.reason}; {_mend(cls)}"
+        ) from error
+    except (InvalidInput, InvalidValue) as error:
+        raise StateLoadError(f"the stored state does not fit {name}: {error}; {_mend(cls)}") from error
+    _refuse_lost_fields(cls, document)
+    return state
+
+
+def migration_patch(data: Mapping[str, Json], state: DeltaState) -> Patch:
+    """Return the patch from a stored document to the state that `from_json` just made of it.
+
+    It is empty unless the class has changed since: a migration ran, or a new field has a default. What is drained
+    later applies to the document with this patch applied first.
+    """
+    return diff(dict(data), to_json(state))
+
+
+def _mend(cls: type[DeltaState]) -> str:
+    return (
+        f"if the class changed, set its _version to {cls._version + 1} and declare "
+        f"@migration(from_version={cls._version})"
+    )
+
+
+def _refuse_lost_fields(cls: type[DeltaState], document: JsonObject) -> None:
+    """Refuse to drop a stored field in silence, as pydantic does with what a class does not declare."""
+    shape: ModelShape = shape_of(cls)
+    if shape.reads_through_validators or shape.takes_others:
+        return
+    lost = [name for name in document if name not in cls.model_fields]
+    if lost:
+        raise StateLoadError(
+            f"the stored state has /{escape(lost[0])}, which {cls.__qualname__} does not declare; declare the field "
+            f"again, or drop it in a migration: {_mend(cls)}"
+        )
+
+
+def _root(state: Any) -> Tracked:
+    if not isinstance(state, Tracked) or not hasattr(state, "_podium"):
+        raise StateError(f"a {type(state).__name__} is not a state")
+    if state._podium.parent is not None:
+        raise StateError("this is a part of a state; drain, check and write the state it belongs to")
+    return state

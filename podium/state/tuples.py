@@ -1,0 +1,105 @@
+"""Tuples: values as long as nothing in them can change, tracked containers otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, SupportsIndex, TypeVar
+
+from pydantic_core import SchemaValidator
+
+from chronicle.canonical import Json
+from podium.state.node import Node, Refusal, Tracked, link
+from podium.state.plain import plain
+from podium.state.pointer import Token
+from podium.state.scalars import Shape, validated
+
+__all__ = ["TrackedTuple", "TupleShape"]
+
+T = TypeVar("T")
+
+
+class TrackedTuple(Tracked, tuple[T, ...]):
+    """A tuple with tracked containers in it. Itself it cannot change, and its items stay where they are."""
+
+    _podium: Node
+
+    def __copy__(self) -> tuple[T, ...]:
+        return tuple(plain(item) for item in self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> tuple[T, ...]:
+        memo[id(self)] = copied = self.__copy__()
+        return copied
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return (tuple, (self.__copy__(),))
+
+
+class TupleShape:
+    """A declared tuple.
+
+    Args:
+        items: the shapes of its items, in order.
+        rest: the index among ``items`` of the one that may come any number of times; ``None`` for a fixed length.
+        validator: pydantic's for the declared type.
+    """
+
+    __slots__ = ("_items", "_rest", "_validator")
+
+    def __init__(self, items: Sequence[Shape], rest: int | None, validator: SchemaValidator) -> None:
+        self._items = items
+        self._rest = rest
+        self._validator = validator
+
+    @property
+    def leaf(self) -> bool:
+        return all(item.leaf for item in self._items)
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, tuple)
+
+    def admit(self, value: object, room: int) -> object:
+        return self.adopt(validated(self._validator, value), room)
+
+    def adopt(self, value: object, room: int) -> object:
+        if not isinstance(value, tuple) or hasattr(value, "_fields"):
+            raise Refusal(f"a {type(value).__name__} stands where a tuple is declared")
+        if room <= 0:
+            raise Refusal("it is nested too deep; keep less than 128 levels")
+        kept: list[object] = []
+        shapes = self._shapes(len(value))
+        try:
+            for shape, item in zip(shapes, value, strict=True):
+                kept.append(shape.adopt(item, room - 1))
+        except Refusal as refusal:
+            refusal.tail.append(len(kept))
+            raise
+        if not any(isinstance(item, Tracked) for item in kept):
+            return tuple(kept)
+        tracked = TrackedTuple(kept)
+        tracked._podium = Node(self)
+        for index, item in enumerate(tracked):
+            link(item, tracked, index)
+        return tracked
+
+    def encode(self, value: object) -> Json:
+        assert isinstance(value, tuple)
+        return [shape.encode(item) for shape, item in zip(self._shapes(len(value)), value, strict=True)]
+
+    def slot(self, key: int, length: int) -> Shape:
+        """Return the shape of the item at ``key`` in a tuple of ``length`` items."""
+        return self._shapes(length)[key]
+
+    def tokens_of(self, owner: object, child: Tracked) -> tuple[Token, ...]:
+        """Return the tokens from a tuple to a child of it."""
+        return (child._podium.key,)
+
+    def _shapes(self, length: int) -> Sequence[Shape]:
+        rest = self._rest
+        if rest is None:
+            if len(self._items) != length:
+                raise Refusal(f"it has {length} items where {len(self._items)} are declared")
+            return self._items
+        repeated = length - len(self._items) + 1
+        if repeated < 0:
+            raise Refusal(f"it has {length} items where {len(self._items) - 1} or more are declared")
+        return [*self._items[:rest], *[self._items[rest]] * repeated, *self._items[rest + 1 :]]
