@@ -1,15 +1,19 @@
 """What may stand where no type is declared: JSON's own values, and containers of them, tracked."""
 
+# Not every shape needs all that the protocol gives it.
+# ruff: noqa: ARG002
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic_core import SchemaValidator, core_schema
 
-from chronicle.canonical import Json
 from podium.state.dicts import DictShape, TextKeys
 from podium.state.lists import ListShape
 from podium.state.scalars import json_scalar
+
+if TYPE_CHECKING:
+    from chronicle.canonical import Json
 
 __all__ = ["ANYTHING", "AnyShape"]
 

@@ -8,11 +8,13 @@ are known here, which is all that draining a state gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from chronicle.canonical import Json, JsonObject
 from podium.state.errors import PatchError
 from podium.state.pointer import parse
+
+if TYPE_CHECKING:
+    from chronicle.canonical import Json, JsonObject
 
 __all__ = ["Patch", "apply_patch", "copy_json"]
 

@@ -10,15 +10,14 @@ A validator that corrects its model (``mode="after"``, assigning fields) does so
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import SchemaValidator
 
 from chronicle.canonical import encode
 from podium.state.anything import AnyShape
-from podium.state.errors import InvalidState
 from podium.state.dicts import DictShape, TrackedDict
+from podium.state.errors import InvalidState
 from podium.state.lists import ListShape, TrackedList, index_of
 from podium.state.models import ModelShape, model_class
 from podium.state.node import Refusal, Tracked, path_of
@@ -28,6 +27,9 @@ from podium.state.scalars import Shape, of_validation, validated
 from podium.state.sets import SetShape, TrackedSet
 from podium.state.slots import Checked, Deferred, Nullable, UnionShape
 from podium.state.tuples import TrackedTuple
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
 
 __all__ = ["check_tree"]
 
@@ -87,7 +89,7 @@ def _items(owner: Tracked) -> Iterator[tuple[Any, Any]]:
     elif isinstance(owner, TrackedTuple):
         yield from enumerate(owner)
     elif isinstance(owner, BaseModel):
-        shape: ModelShape = owner._podium.shape  # type: ignore[attr-defined]  # it is Tracked as well
+        shape: ModelShape = owner._podium.shape
         yield from ((name, owner.__dict__[name]) for name in shape.fields)
         yield from (owner.__pydantic_extra__ or {}).items()
 

@@ -5,12 +5,13 @@ The core schema is used, and not the annotations, because in it everything is re
 what is not known here becomes `podium.state.scalars.Coded`, which tries each value and refuses what would change.
 """
 
+# Not every shape needs all that the protocol gives it.
+# ruff: noqa: ARG002
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from pydantic import BaseModel
 from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, core_schema
 
 from podium.state.anything import ANYTHING
@@ -22,6 +23,9 @@ from podium.state.scalars import Coded, Scalar, Shape
 from podium.state.sets import FrozenSetShape, SetShape
 from podium.state.slots import Checked, Deferred, Nullable, Undeclared, UnionShape
 from podium.state.tuples import TupleShape
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 __all__ = ["ADOPTS", "shape_of"]
 
@@ -251,7 +255,7 @@ class _Compiler:
         ref = schema["schema_ref"]
         if ref not in self._known:
             self._known[ref] = deferred = Deferred()
-            deferred.shape = self.shape(cast("_Schema", self._refs[ref]))
+            deferred.shape = self.shape(self._refs[ref])
         return self._known[ref]
 
     def _bytes(self, schema: _Schema) -> Shape:
@@ -259,8 +263,8 @@ class _Compiler:
         if len(ways) == 1 and ways < _TEXT_ENCODINGS:
             return self._coded(schema)
         return Undeclared(
-            "bytes have no JSON form of their own; declare the field as pydantic.Base64Bytes, or set ser_json_bytes and "
-            "val_json_bytes of the model's config to 'base64'"
+            "bytes have no JSON form of their own; declare the field as pydantic.Base64Bytes, or set ser_json_bytes "
+            "and val_json_bytes of the model's config to 'base64'"
         )
 
     def _coded(self, schema: _Schema) -> Coded:
@@ -285,7 +289,7 @@ class _Compiler:
             return TextKeys()
         if schema["type"] == "str" and isinstance(self._scalar(schema), Scalar):
             return TextKeys(self._validator(schema))
-        one = core_schema.dict_schema(cast("CoreSchema", schema), core_schema.any_schema())
+        one = core_schema.dict_schema(schema, core_schema.any_schema())
         distinct = schema["type"] in _DISTINCT_KEYS
         return CodedKeys(self._validator(one), self._serializer(one), distinct=distinct)
 
@@ -303,8 +307,8 @@ class _Compiler:
 
     def _whole(self, schema: _Schema) -> CoreSchema:
         if not self._refs:
-            return cast("CoreSchema", schema)
-        return core_schema.definitions_schema(cast("CoreSchema", schema), list(self._refs.values()))
+            return schema
+        return core_schema.definitions_schema(schema, list(self._refs.values()))
 
 
 def _peel(schema: _Schema) -> tuple[_Schema, list[_Schema]]:
@@ -316,7 +320,7 @@ def _peel(schema: _Schema) -> tuple[_Schema, list[_Schema]]:
     return schema, layers
 
 
-def _model_schema(schema: object, definitions: dict[str, CoreSchema]) -> tuple[_Schema | None, list[_Schema]]:
+def _model_schema(schema: Any, definitions: dict[str, CoreSchema]) -> tuple[_Schema | None, list[_Schema]]:
     """Return the ``model`` schema that is inside functions and definitions only, and those functions.
 
     Args:
@@ -324,13 +328,13 @@ def _model_schema(schema: object, definitions: dict[str, CoreSchema]) -> tuple[_
         definitions: what ``definition-ref`` refers to; those met on the way are added.
     """
     layers: list[_Schema] = []
-    here = cast("_Schema", schema)
+    here: _Schema = schema
     while here["type"] != "model":
         if here["type"] == "definitions":
             definitions.update({item["ref"]: item for item in here["definitions"]})
             here = here["schema"]
         elif here["type"] == "definition-ref":
-            here = cast("_Schema", definitions[here["schema_ref"]])
+            here = definitions[here["schema_ref"]]
         elif here["type"] in _WRAPPERS:
             layers.append(here)
             here = here["schema"]

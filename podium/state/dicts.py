@@ -4,22 +4,26 @@ In a document an object's members have no order, so a dict's order does not surv
 order of its keys.
 """
 
+# Not every shape needs all that the protocol gives it.
+# ruff: noqa: ARG002
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeVar, cast, overload
 
 from pydantic import ValidationError
-from pydantic_core import SchemaSerializer, SchemaValidator
 
 from chronicle.canonical import Json, encode
 from podium.state.node import MISSING, Node, Refusal, Tracked, link, note_old, refused, room_in, same_leaf, unlink
 from podium.state.plain import plain
-from podium.state.pointer import Token
 from podium.state.scalars import Shape, json_scalar, of_validation, validated
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from pydantic_core import SchemaSerializer, SchemaValidator
+
+    from podium.state.pointer import Token
 
 __all__ = ["CodedKeys", "DictShape", "KeyShape", "TextKeys", "TrackedDict"]
 

@@ -57,8 +57,7 @@ def _diff_arrays(before: list[Json], after: list[Json], path: str, patch: Patch)
     olds, news = len(before) - head - tail, len(after) - head - tail
     for at in range(head, head + min(olds, news)):
         _diff(before[at], after[at], f"{path}/{at}", patch)
-    for at in range(head + news, head + olds):
-        patch.append({"op": "remove", "path": f"{path}/{head + news}"})
+    patch.extend({"op": "remove", "path": f"{path}/{head + news}"} for _ in range(olds - news))
     for at in range(head + olds, head + news):
         patch.append({"op": "add", "path": f"{path}/{at}", "value": copy_json(after[at])})
 

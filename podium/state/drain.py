@@ -7,21 +7,23 @@ operation finds the document as the ones before it left it.
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.canonical import Json, encode
-from podium.state.apply import Patch
-from podium.state.diff import diff
 from podium.state.dicts import TrackedDict
+from podium.state.diff import diff
 from podium.state.lists import TrackedList, index_of
-from podium.state.models import ModelShape
 from podium.state.node import MISSING, Node, Tracked
 from podium.state.pointer import escape
-from podium.state.scalars import Shape
 from podium.state.sets import TrackedSet, set_changes
 from podium.state.tuples import TrackedTuple
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from podium.state.apply import Patch
+    from podium.state.models import ModelShape
+    from podium.state.scalars import Shape
 
 __all__ = ["collect", "settle"]
 

@@ -8,20 +8,22 @@ become as many as a quarter of the list, all children are brought up to date at 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
-from pydantic_core import SchemaValidator
-
-from chronicle.canonical import Json
 from podium.state.node import Node, Refusal, Tracked, link, mark, refused, room_in, same_leaf, unlink
 from podium.state.pieces import Pieces, longest_rising
 from podium.state.plain import plain
-from podium.state.pointer import Token
 from podium.state.scalars import Shape, validated
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from pydantic_core import SchemaValidator
+
+    from chronicle.canonical import Json
+    from podium.state.pointer import Token
 
 __all__ = ["ListShape", "TrackedList", "index_of"]
 
@@ -334,4 +336,4 @@ def _same(old: object, new: object) -> bool:
 
 def _rise_together(anchors: list[tuple[int, int]], edges: set[tuple[int, int]]) -> bool:
     together = sorted({*anchors, *edges})
-    return all(left[1] < right[1] and left[0] < right[0] for left, right in zip(together, together[1:], strict=False))
+    return all(left[1] < right[1] and left[0] < right[0] for left, right in itertools.pairwise(together))

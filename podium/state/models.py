@@ -6,6 +6,8 @@ ones, that copies and pickles as the user's class. Its class attribute cannot be
 room for its node.
 """
 
+# Not every shape needs all that the protocol gives it.
+# ruff: noqa: ARG002
 from __future__ import annotations
 
 from abc import ABCMeta
@@ -13,9 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import SchemaValidator
 
-from chronicle.canonical import Json
 from podium.state.errors import InvalidValue
 from podium.state.node import (
     MISSING,
@@ -35,6 +35,10 @@ from podium.state.scalars import Shape, of_validation, validated
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from pydantic_core import SchemaValidator
+
+    from chronicle.canonical import Json
 
 __all__ = ["ModelShape", "TrackedModel", "adopt_root", "model_class", "tracked_class"]
 
@@ -85,7 +89,7 @@ class TrackedModel(Tracked):
 
     def __copy__(self) -> Self:
         """Return a plain instance that shares nothing mutable with this one."""
-        return _restore(*self._parts())
+        return cast("Self", _restore(*self._parts()))
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         copied = self.__copy__()
@@ -103,9 +107,12 @@ class TrackedModel(Tracked):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return (_restore, self._parts())
 
+    def _become_root(self) -> None:
+        """Make an instance that was just built tracked. Only a state can be a root; others wait to be put into one."""
+
     def _parts(self) -> tuple[Any, ...]:
         return (
-            model_class(self),
+            model_class(cast("BaseModel", self)),
             {name: plain(value) for name, value in self.__dict__.items()},
             {name: plain(value) for name, value in (self.__pydantic_extra__ or {}).items()} or None,
             set(self.__pydantic_fields_set__),
@@ -220,7 +227,7 @@ class ModelShape:
             Refusal: it does not accept it.
         """
         try:
-            return self._field_validator.validate_assignment({**owner.__dict__}, name, value)[0][name]
+            return self._field_validator.validate_assignment({**owner.__dict__}, name, value)[0][name]  # type: ignore[index]  # (fields, extra, set)
         except ValidationError as error:
             raise of_validation(error) from error
 
@@ -319,7 +326,7 @@ def adopt_root(model: BaseModel, shape: ModelShape) -> None:
 
 def model_class(model: BaseModel) -> type[BaseModel]:
     """Return the class of a model as the user wrote it."""
-    return cast("type[BaseModel]", model.__class__)
+    return model.__class__
 
 
 def tracked_class(cls: type[BaseModel]) -> type[BaseModel]:
@@ -330,15 +337,14 @@ def tracked_class(cls: type[BaseModel]) -> type[BaseModel]:
     if found is None:
         # ABCMeta's __new__ and not pydantic's: the subclass adds no field, so it keeps validator, serializer and
         # decorators of its parent, and neither its __init_subclass__ nor __pydantic_init_subclass__ hears of it.
-        meta = cast("type[ABCMeta]", type(cls))
         body = {
             "__slots__": ("_podium",),
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
-            "__class__": property(lambda self: cls),
+            "__class__": property(lambda _: cls),
         }
-        found = ABCMeta.__new__(meta, cls.__name__, (_Quiet, cls), body)
+        found = ABCMeta.__new__(type(cls), cls.__name__, (_Quiet, cls), body)
         type.__setattr__(cls, "__podium_tracked__", found)
     return cast("type[BaseModel]", found)
 
@@ -356,13 +362,13 @@ def _restore(
     cls: type[Any], fields: dict[str, Any], extra: dict[str, Any] | None, fields_set: set[str], private: Any
 ) -> Any:
     """Build a plain instance from its parts; also what pickles name."""
-    model = cls.__new__(cls)
+    model: Any = cls.__new__(cls)  # type: ignore[call-overload]  # mypy takes Any for a metaclass
     _set(model, "__dict__", fields)
     _set(model, "__pydantic_extra__", (extra or {}) if cls.model_config.get("extra") == "allow" else None)
     _set(model, "__pydantic_fields_set__", fields_set)
     _set(model, "__pydantic_private__", private if private or not cls.__private_attributes__ else {})
     if isinstance(model, TrackedModel):
-        model._become_root()  # type: ignore[attr-defined]  # DeltaState's: nothing else is built tracked
+        model._become_root()  # a DeltaState: nothing else is built tracked
     return model
 
 

@@ -51,7 +51,7 @@ class _Missing:
 MISSING: Final = _Missing()
 
 
-class Refusal(Exception):  # noqa: N818  internal: it becomes an InvalidValue once the place is known
+class Refusal(Exception):
     """A value that cannot be kept, on its way up to where its place is known.
 
     Attributes:

@@ -3,10 +3,11 @@
 Nothing here is tracked: such a value changes only by being replaced, so it must be immutable.
 """
 
+# Not every shape needs all that the protocol gives it.
+# ruff: noqa: ARG002
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
@@ -180,7 +181,7 @@ class Coded:
         self._trusted = trusted
 
     def fits(self, value: object) -> bool:
-        return isinstance(value, Hashable) and self._validator.isinstance_python(value, strict=True)
+        return self._validator.isinstance_python(value, strict=True)
 
     def admit(self, value: object, room: int) -> object:
         return self._keep(validated(self._validator, value))

@@ -4,21 +4,25 @@ A set has no order and an array has, so one is chosen: by the bytes of each item
 equal documents, and an item that comes or goes is one operation at its place in that order.
 """
 
+# Not every shape needs all that the protocol gives it.
+# ruff: noqa: ARG002
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
-
-from pydantic_core import SchemaValidator
 
 from chronicle.canonical import Json, decode, encode
 from podium.state.node import Node, Refusal, Tracked, mark, refused
-from podium.state.pointer import Token
 from podium.state.scalars import Shape, validated
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from pydantic_core import SchemaValidator
+
+    from podium.state.pointer import Token
 
 __all__ = ["FrozenSetShape", "SetShape", "TrackedSet", "set_changes"]
 
@@ -51,9 +55,9 @@ class TrackedSet(Tracked, set[T]):
     def add(self, item: T) -> None:
         self._put(self._admit(item))
 
-    def discard(self, item: T) -> None:
+    def discard(self, item: object) -> None:
         if item in self:
-            self.remove(item)
+            self._drop(self._own(cast("T", item)))
 
     def remove(self, item: T) -> None:
         if item not in self:
@@ -91,26 +95,26 @@ class TrackedSet(Tracked, set[T]):
             else:
                 self._put(item)
 
-    def __ior__(self, other: Set[T]) -> Self:  # type: ignore[override, misc]
-        if not isinstance(other, Set):
+    def __ior__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override, misc]
+        if not isinstance(other, AbstractSet):
             return NotImplemented
         self.update(other)
         return self
 
-    def __iand__(self, other: Set[object]) -> Self:
-        if not isinstance(other, Set):
+    def __iand__(self, other: AbstractSet[object]) -> Self:
+        if not isinstance(other, AbstractSet):
             return NotImplemented
         self.intersection_update(other)
         return self
 
-    def __isub__(self, other: Set[object]) -> Self:
-        if not isinstance(other, Set):
+    def __isub__(self, other: AbstractSet[object]) -> Self:
+        if not isinstance(other, AbstractSet):
             return NotImplemented
         self.difference_update(other)
         return self
 
-    def __ixor__(self, other: Set[T]) -> Self:  # type: ignore[override, misc]
-        if not isinstance(other, Set):
+    def __ixor__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override, misc]
+        if not isinstance(other, AbstractSet):
             return NotImplemented
         self.symmetric_difference_update(other)
         return self

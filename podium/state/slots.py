@@ -1,12 +1,13 @@
 """Shapes of places that may hold one of several things, or that have validators of their own."""
 
+# Not every shape needs all that the protocol gives it.
+# ruff: noqa: ARG002
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import SchemaValidator
 
 from chronicle.canonical import Json, encode
 from podium.state.anything import AnyShape
@@ -15,6 +16,9 @@ from podium.state.lists import ListShape
 from podium.state.models import ModelShape, model_class
 from podium.state.node import Refusal, Tracked
 from podium.state.scalars import Scalar, Shape, of_validation, validated
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
 
 __all__ = ["Checked", "Deferred", "Nullable", "Undeclared", "UnionShape"]
 

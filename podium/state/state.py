@@ -9,20 +9,20 @@ from pydantic import ValidationError
 
 from chronicle.canonical import Json, JsonObject, encode
 from chronicle.errors import InvalidInput
-from podium.state.apply import Patch
 from podium.state.commit import check_tree
 from podium.state.compile import shape_of
 from podium.state.diff import diff
 from podium.state.drain import collect, settle
 from podium.state.errors import InvalidValue, StateError, StateLoadError
 from podium.state.migrations import migrate, migrations_of
-from podium.state.models import ModelShape
 from podium.state.node import Tracked
 from podium.state.pointer import escape, join
 from podium.state.scalars import of_validation
 
 if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState
+    from podium.state.apply import Patch
+    from podium.state.models import ModelShape
 
 __all__ = ["check", "drain", "from_json", "is_dirty", "migration_patch", "to_json"]
 

@@ -1,24 +1,28 @@
 """Tuples: values as long as nothing in them can change, tracked containers otherwise."""
 
+# Not every shape needs all that the protocol gives it.
+# ruff: noqa: ARG002
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
-from pydantic_core import SchemaValidator
-
-from chronicle.canonical import Json
 from podium.state.node import Node, Refusal, Tracked, link
 from podium.state.plain import plain
-from podium.state.pointer import Token
 from podium.state.scalars import Shape, validated
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
+
+    from chronicle.canonical import Json
+    from podium.state.pointer import Token
 
 __all__ = ["TrackedTuple", "TupleShape"]
 
 T = TypeVar("T")
 
 
-class TrackedTuple(Tracked, tuple[T, ...]):
+class TrackedTuple(Tracked, tuple[T, ...]):  # noqa: SLOT001  a tuple of any length has no room for slots
     """A tuple with tracked containers in it. Itself it cannot change, and its items stay where they are."""
 
     _podium: Node

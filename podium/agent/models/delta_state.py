@@ -63,7 +63,7 @@ def _check_header(cls: Any) -> None:
 
 
 def _adopted(state: DeltaState) -> DeltaState:
-    state._become_root()
+    state._become_root()  # noqa: SLF001  its own module
     return state
 
 
@@ -98,10 +98,12 @@ class DeltaState(TrackedModel, BaseModel, metaclass=_StateMeta):
         return core_schema.no_info_after_validator_function(_adopted, handler(source), metadata={ADOPTS: True})
 
     @classmethod
-    def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
+    def model_construct(  # type: ignore[override]  # the plugin of pydantic types it anew for each model
+        cls, _fields_set: set[str] | None = None, **values: Any
+    ) -> Self:
         """Make a state without running validators; what its types cannot hold is still refused."""
         state = super().model_construct(_fields_set, **values)
-        state._become_root()
+        state._become_root()  # noqa: SLF001
         return state
 
     if not TYPE_CHECKING:  # see TrackedModel
