@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 
-__all__ = ["FuseWorkspace", "list_mounts", "open_fuse_workspace", "unmount_workspace"]
+__all__ = ["FuseWorkspace", "attach_fuse_workspace", "list_mounts", "open_fuse_workspace", "unmount_workspace"]
 
 _MOUNT_DEADLINE_S: Final = 60.0
 """Recovering a large layer takes longer than the 15 ms of a small one."""
@@ -38,7 +38,13 @@ _PIECE: Final = 1024 * 1024
 
 
 def open_fuse_workspace(
-    zygote_socket: Path, spec: LayerSpec, blobs_url: str, mountpoint: Path, *, with_caller: bool = True
+    zygote_socket: Path,
+    spec: LayerSpec,
+    blobs_url: str,
+    mountpoint: Path,
+    *,
+    with_caller: bool = True,
+    source: str = "chronicle",
 ) -> Opened:
     """Mount a workspace and return it, its files readable at once.
 
@@ -48,6 +54,7 @@ def open_fuse_workspace(
         blobs_url: the blob store, as fsspec names it.
         mountpoint: an empty directory, made if it is not there; the workspace's `root`.
         with_caller: unmount when the calling process ends, however it ends.
+        source: what the system shows as the mount's device; ASCII without commas.
 
     Raises:
         StaleEpoch: a newer epoch has it mounted here.
@@ -60,6 +67,7 @@ def open_fuse_workspace(
         "blobs_url": blobs_url,
         "mountpoint": os.fspath(mountpoint.absolute()),
         "with_caller": with_caller,
+        "source": source,
     }
     answer = _ask_zygote(zygote_socket, "mount", _MOUNT_DEADLINE_S, **request)
     base = control.ref_from_wire(answer["base"])
@@ -67,6 +75,27 @@ def open_fuse_workspace(
         raise Unavailable("the mount server did not say what it mounted")
     workspace = FuseWorkspace(zygote_socket, Path(answer["control"]), mountpoint.absolute(), base)
     return Opened(workspace, control.ref_from_wire(answer["recovered"]))
+
+
+def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspace | None:
+    """Return a workspace that a zygote has mounted already, to be used beside whoever mounted it; ``None`` if not.
+
+    Raises:
+        Unavailable: the zygote or the mount server does not answer.
+    """
+    for mount in list_mounts(zygote_socket):
+        if mount["workspace_id"] == workspace_id:
+            control_socket = Path(str(mount["control"]))
+            caller = Caller(control_socket, _CALL_DEADLINE_S)
+            try:
+                base = control.ref_from_wire(caller.call("ping", _CALL_DEADLINE_S))
+            except OSError as error:
+                raise Unavailable(f"the mount at {mount['mountpoint']} does not answer") from error
+            finally:
+                caller.close()
+            if base is not None:
+                return FuseWorkspace(zygote_socket, control_socket, Path(str(mount["mountpoint"])), base)
+    return None
 
 
 def unmount_workspace(zygote_socket: Path, mountpoint: Path) -> None:
@@ -80,7 +109,7 @@ def unmount_workspace(zygote_socket: Path, mountpoint: Path) -> None:
 
 
 def list_mounts(zygote_socket: Path) -> list[dict[str, object]]:
-    """Return what a zygote has mounted: ``mountpoint, workspace_id, epoch, state, pid, restarts`` each."""
+    """Return what a zygote has mounted: ``mountpoint, control, workspace_id, epoch, state, pid, restarts`` each."""
     mounts: list[dict[str, object]] = _ask_zygote(zygote_socket, "list", _CALL_DEADLINE_S)
     return mounts
 
@@ -168,6 +197,12 @@ class FuseWorkspace:
         """Return up to ``size`` bytes of an old version; fewer only at its end, or beyond some MiB at once."""
         data: bytes = self._call("read", path=path, iteration=iteration, offset=offset, size=size)
         return data
+
+    def detach(self) -> None:
+        """Let go without unmounting. Nothing to do after `close`."""
+        with self._lock:
+            self._closed = True
+            self._hang_up()
 
     def close(self) -> None:
         """Unmount and let go; the layer stays on the node. Nothing to do the second time."""

@@ -47,13 +47,22 @@ class MountSession:
     Args:
         operations: answers the requests. No operation may suspend; each must raise nothing but ``FUSEError``.
         mountpoint: an existing directory.
+        source: what ``df`` and mountinfo show as the device; ASCII without commas.
         allow_other: let users other than the mounting one in, still subject to the files' modes. Needs root or
             ``user_allow_other`` in ``/etc/fuse.conf``.
     """
 
-    def __init__(self, operations: pyfuse3.Operations, mountpoint: Path, *, allow_other: bool = False) -> None:
+    def __init__(
+        self,
+        operations: pyfuse3.Operations,
+        mountpoint: Path,
+        *,
+        source: str = "chronicle",
+        allow_other: bool = False,
+    ) -> None:
         self._operations = operations
         self._mountpoint = mountpoint
+        self._source = source
         self._allow_other = allow_other
         self._poll = select.poll()
         self._watched: dict[int, Callable[[], None]] = {}
@@ -68,7 +77,7 @@ class MountSession:
             Unavailable: the kernel or ``fusermount3`` refused; libfuse wrote the reason to standard error.
         """
         # max_read= must not be given: the mount then fails on its first read.
-        options = {"default_permissions", "fsname=chronicle", "subtype=chronicle"}
+        options = {"default_permissions", f"fsname={self._source}", "subtype=chronicle"}
         if self._allow_other:
             options.add("allow_other")
         pyfuse3.trio = _Waits(self)  # type: ignore[attr-defined]

@@ -20,8 +20,18 @@ from typing import Final
 
 from chronicle.errors import InvalidInput, Unavailable
 
-__all__ = ["available", "fuse_mounts_under", "is_mounted", "make_mountpoint", "unmount", "unmount_all_under"]
+__all__ = [
+    "available",
+    "fuse_mounts_under",
+    "is_mounted",
+    "make_mountpoint",
+    "source_of",
+    "unmount",
+    "unmount_all_under",
+]
 
+_KIND: Final = "fuse.chronicle"
+"""The file system type of our mounts: what the driver gives as ``subtype``."""
 _DEVICE: Final = "/dev/fuse"
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 # The numbers are those of linux/mount.h and of umount2(2).
@@ -77,8 +87,8 @@ def fuse_mounts_under(directory: Path) -> list[Path]:
     """Return the mountpoints of Chronicle at or below a directory, innermost last mounted first."""
     prefix = os.fspath(directory.absolute())
     found = []
-    for mountpoint, kind in _mounts():
-        if kind == "fuse.chronicle" and (mountpoint == prefix or mountpoint.startswith(prefix + "/")):
+    for mountpoint, kind, _ in _mounts():
+        if kind == _KIND and (mountpoint == prefix or mountpoint.startswith(prefix + "/")):
             found.append(Path(mountpoint))
     return found[::-1]
 
@@ -86,7 +96,7 @@ def fuse_mounts_under(directory: Path) -> list[Path]:
 def is_mounted(mountpoint: Path) -> bool:
     """Say whether a file system of any kind is mounted at exactly this path."""
     path = os.fspath(mountpoint.absolute())
-    return any(mounted == path for mounted, _ in _mounts())
+    return any(mounted == path for mounted, _, _ in _mounts())
 
 
 def make_mountpoint(mountpoint: Path) -> None:
@@ -139,15 +149,27 @@ def unmount_all_under(directory: Path) -> list[Path]:
     return stale
 
 
-def _mounts() -> list[tuple[str, str]]:
-    """Return (mountpoint, file system type) of each mount, in the order they were mounted."""
+def source_of(path: Path) -> str | None:
+    """Return the source of the Chronicle mount that a path is in; ``None`` if it is in none."""
+    wanted = os.fspath(path.absolute())
+    found: tuple[str, str] | None = None
+    for mountpoint, kind, source in _mounts():
+        inside = wanted == mountpoint or wanted.startswith(mountpoint.rstrip("/") + "/")
+        if inside and (found is None or len(mountpoint) >= len(found[0])):
+            found = mountpoint, source if kind == _KIND else ""
+    return found[1] or None if found is not None else None
+
+
+def _mounts() -> list[tuple[str, str, str]]:
+    """Return (mountpoint, file system type, source) of each mount, in the order they were mounted."""
     found = []
     with _MOUNTINFO.open("rb") as mountinfo:
         for line in mountinfo:
             before, _, after = line.partition(b" - ")
             # Blanks and backslashes in a path are written as three octal digits: proc(5).
             path = before.split(b" ")[4].decode("unicode_escape").encode("latin-1")
-            found.append((os.fsdecode(path), after.split(b" ")[0].decode()))
+            kind, source = after.split(b" ")[:2]
+            found.append((os.fsdecode(path), os.fsdecode(kind), os.fsdecode(source)))
     return found
 
 

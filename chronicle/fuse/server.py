@@ -66,7 +66,7 @@ class Engine(Protocol):
     """What a served layer does: the workspace port without its root."""
 
     @property
-    def base(self) -> TreeRef:
+    def base(self) -> TreeRef | None:
         """The last adopted (or opened) tree."""
         ...
 
@@ -82,7 +82,7 @@ class Engine(Protocol):
         """See `Workspace.adopt`."""
         ...
 
-    def rollback(self) -> None:
+    def rollback(self) -> object:
         """See `Workspace.rollback`. The mount answers no request any more when this is called."""
         ...
 
@@ -107,6 +107,8 @@ class MountRequest:
     blobs_url: str
     """The blob store, as fsspec names it: ``file:///…``, ``s3://…``."""
     mountpoint: Path
+    source: str = "chronicle"
+    """What the system shows as the mount's device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def serve(
     zygote = Peer(channel)
     try:
         served = opener(request)
-        session = MountSession(served.operations, request.mountpoint)
+        session = MountSession(served.operations, request.mountpoint, source=request.source)
         session.mount()
     except Exception as error:  # whatever it is, the host that waits must hear of it
         if not isinstance(error, ChronicleError):
@@ -241,17 +243,24 @@ class _Server:
     def _begin_turn(self, arguments: dict[str, Any]) -> None:
         self._engine.begin_turn(arguments["turn"])
         self._turn = arguments["turn"]
-        self._tell_state()
+        self._tell_state(self._engine.base)
 
     def _adopt(self, arguments: dict[str, Any]) -> None:
         ref = control.ref_from_wire(arguments["ref"])
-        if ref is not None and ref != self._engine.base:  # asked again after a lost answer
+        if ref is None:
+            raise InvalidInput("only a tree can be adopted")
+        # Before it is done: whoever opens this layer with the new base adopts it then, but with the old base would
+        # take the adopted tree for one that was never committed.
+        self._tell_state(ref)
+        try:
             self._engine.adopt(ref)
-        self._tell_state()
+        except BaseException:
+            self._tell_state(self._engine.base)
+            raise
 
-    def _tell_state(self) -> None:
+    def _tell_state(self, base: TreeRef | None) -> None:
         """Let the zygote know what to mount if this process dies."""
-        self._zygote.send({"state": {"base": control.ref_to_wire(self._engine.base), "turn": self._turn}})
+        self._zygote.send({"state": {"base": control.ref_to_wire(base), "turn": self._turn}})
 
     def _roll_back(self, _: dict[str, Any]) -> None:
         # No request is served from here on: nothing can be written between this and the end of the mount.

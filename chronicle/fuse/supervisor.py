@@ -91,6 +91,7 @@ class Zygote:
         mounts_dir: where this node's mountpoints are; stale mounts below it are removed at the start.
         opener: opens the layer of a mount, in the forked server.
         owner_pid: the process to end with; ``None`` to run until told to end.
+        until_idle: end when the last mount is gone.
 
     Raises:
         Conflict: another zygote runs on this socket.
@@ -102,6 +103,8 @@ class Zygote:
         mounts_dir: Path,
         opener: Callable[[MountRequest], Served],
         owner_pid: int | None = None,
+        *,
+        until_idle: bool = False,
     ) -> None:
         self._directory = socket_path.parent
         self._socket_path = socket_path
@@ -124,6 +127,7 @@ class Zygote:
         self._peers: dict[int, Peer] = {}
         self._serial = 0
         self._ending = False
+        self._until_idle = until_idle
         self._owner_pidfd = -1
         self._leaving: list[Peer] = []
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -234,6 +238,7 @@ class Zygote:
         spec = mount.request.spec
         return {
             "mountpoint": os.fspath(mount.request.mountpoint),
+            "control": os.fspath(mount.socket_path),
             "workspace_id": spec.workspace_id,
             "epoch": spec.epoch,
             "state": mount.state.value,
@@ -250,6 +255,7 @@ class Zygote:
             spec=control.spec_from_wire(message["spec"]),
             blobs_url=message["blobs_url"],
             mountpoint=Path(message["mountpoint"]),
+            source=message["source"],
         )
         spec = request.spec
         older = [
@@ -441,3 +447,5 @@ class Zygote:
             peer.send(answer_ok())
         for follow in mount.then:
             follow()
+        if self._until_idle and not self._mounts:
+            self._end()

@@ -30,7 +30,9 @@ _END_DEADLINE_S: Final = 20.0
 """Longer than the supervisor waits for a server before it kills it."""
 
 
-def start(socket_path: Path, mounts_dir: Path, log_path: Path, owner_pid: int | None = None) -> int:
+def start(
+    socket_path: Path, mounts_dir: Path, log_path: Path, owner_pid: int | None = None, *, until_idle: bool = False
+) -> int:
     """Start a zygote in a session of its own, or find the one that runs there already, and return its process id.
 
     Args:
@@ -38,6 +40,7 @@ def start(socket_path: Path, mounts_dir: Path, log_path: Path, owner_pid: int | 
         mounts_dir: below it are this node's mountpoints. Each home has its own.
         log_path: where it writes what happens to it and its servers, a line each.
         owner_pid: it ends, with all its mounts, when this process does; ``None``: when told to.
+        until_idle: it ends when its last mount is gone.
 
     Raises:
         Unavailable: it did not come up; the message has the end of its log.
@@ -51,32 +54,37 @@ def start(socket_path: Path, mounts_dir: Path, log_path: Path, owner_pid: int | 
     command += ["--mounts", os.fspath(mounts_dir.absolute())]
     if owner_pid is not None:
         command += ["--owner", str(owner_pid)]
+    if until_idle:
+        command += ["--until-idle"]
     ready, told = os.pipe2(os.O_CLOEXEC)
     try:
         with log_path.open("ab") as log_file:
-            process = subprocess.Popen(
+            # It forks and this process ends at once: nobody has to wait for the zygote's end.
+            subprocess.run(
                 [*command, "--ready", str(told)],
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
                 start_new_session=True,
                 pass_fds=[told],
+                timeout=_START_DEADLINE_S,
+                check=True,
             )
         os.close(told)
+        told = -1
         waiter = select.poll()
         waiter.register(ready, select.POLLIN)
-        answered = waiter.poll(_START_DEADLINE_S * 1000)
-        word = os.read(ready, 16) if answered else b""
+        if waiter.poll(_START_DEADLINE_S * 1000):
+            os.read(ready, 1)  # a byte when it listens or found another one that does; nothing when it died
+    except subprocess.SubprocessError:
+        pass  # the log says more
     finally:
         os.close(ready)
-    # Whether this one came up, or lost to one that was started at the same time.
+        if told >= 0:
+            os.close(told)
     running = is_running(socket_path)
-    if word and running is not None:
-        if running != process.pid:
-            process.wait()
+    if running is not None:
         return running
-    process.kill()
-    process.wait()
     tail = log_path.read_text(errors="replace").splitlines()[-3:]
     raise Unavailable(f"the mount service did not start; {log_path} ends with: {' / '.join(tail)}")
 
@@ -119,27 +127,29 @@ def shut_down(socket_path: Path) -> None:
 def main(arguments: list[str]) -> int:
     """Be a zygote: ``python -m chronicle.fuse.zygote --socket PATH --mounts DIR [--owner PID] [--ready FD]``."""
     parser = argparse.ArgumentParser(prog="chronicle.fuse.zygote", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--mounts", type=Path, required=True)
-    parser.add_argument("--owner", type=int)
-    parser.add_argument("--ready", type=int, help="a descriptor that is written to when the socket is there")
+    parser.add_argument("--socket", type=Path, required=True, help="where to listen")
+    parser.add_argument("--mounts", type=Path, required=True, help="the directory of this node's mountpoints")
+    parser.add_argument("--owner", type=int, help="the process to end with")
+    parser.add_argument("--until-idle", action="store_true", help="end with the last mount")
+    parser.add_argument("--ready", type=int, help="go to the background, and write to this descriptor when it listens")
     options = parser.parse_args(arguments)
+    if options.ready is not None and os.fork() > 0:
+        os._exit(0)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s %(message)s")
-    from chronicle.fuse.opening import open_served  # noqa: PLC0415 - only the zygote itself needs the servers' code
-    from chronicle.fuse.supervisor import Zygote  # noqa: PLC0415 - the same
+    # Only the zygote itself needs the code of the servers.
+    from chronicle.fuse.opening import open_served, warm_up  # noqa: PLC0415
+    from chronicle.fuse.supervisor import Zygote  # noqa: PLC0415
 
     try:
-        zygote = Zygote(options.socket, options.mounts, open_served, options.owner)
+        zygote = Zygote(options.socket, options.mounts, open_served, options.owner, until_idle=options.until_idle)
     except Conflict:
-        word = b"taken"
-        zygote = None
-    else:
-        word = b"ready"
+        zygote = None  # another one was started at the same time, and listens
     if options.ready is not None:
-        os.write(options.ready, word)
+        os.write(options.ready, b".")
         os.close(options.ready)
     if zygote is None:
         return 0
+    warm_up()
     # What is imported by now is never collected: a collection would write into each page and unshare it.
     gc.collect()
     gc.freeze()

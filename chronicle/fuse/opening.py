@@ -1,0 +1,55 @@
+"""What a mount server serves: a workspace's layer over a blob store, with Chronicle's operations on it.
+
+Imported by the zygote before it forks, with all that a server needs, so that servers share it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.clock import SystemClock
+from chronicle.fuse.operations import ChronicleOperations
+from chronicle.fuse.server import MountRequest, Served
+from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.port import LayerSpec
+
+if TYPE_CHECKING:
+    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["open_served", "warm_up"]
+
+
+def open_served(request: MountRequest) -> Served:
+    """Open the layer of a mount.
+
+    Raises:
+        ChronicleError: it could not be opened, or the blob store not be reached.
+    """
+    _, layer, recovered = _open(request)
+    operations = ChronicleOperations(layer)
+    return Served(layer, operations, recovered, operations.known_inodes)
+
+
+def _open(request: MountRequest) -> tuple[FsspecBlobStore, Layer, TreeRef | None]:
+    blobs = FsspecBlobStore(request.blobs_url)
+    try:
+        layer, recovered = open_layer(request.spec, blobs, SystemClock())
+    except BaseException:
+        blobs.close()
+        raise
+    return blobs, layer, recovered
+
+
+def warm_up() -> None:
+    """Run what is imported or set up at first use, so that each server need not do it again."""
+    with tempfile.TemporaryDirectory(prefix="chronicle-warm-up-") as name:
+        directory = Path(name)
+        spec = LayerSpec(workspace_id="warm-up", layers=directory / "layers", base=None, epoch=1, turn=1)
+        blobs, layer, _ = _open(MountRequest(spec, f"file://{directory}/blobs", directory))
+        layer.seal()
+        layer.close()
+        blobs.close()
