@@ -109,7 +109,8 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
     for name in _HOOKS:
         if not inspect.iscoroutinefunction(getattr(cls, name)):
             raise NotAnAgent(f"{where}: {name} is not async; write 'async def {name}(...)'")
-    if not inspect.isclass(cls.State) or not issubclass(cls.State, DeltaState):
+    state: object = cls.State
+    if not inspect.isclass(state) or not issubclass(state, DeltaState):
         raise NotAnAgent(f"{where}: its State is not a DeltaState; write 'class State(DeltaState):'")
     for setting in ("idle_timeout_s", "turn_timeout_s", "shutdown_timeout_s", "max_attempts"):
         value = getattr(cls, setting)

@@ -104,7 +104,7 @@ async def _cold_actor_s() -> float:
     return took_s
 
 
-async def _raw_call_s(actor: Any) -> float:  # noqa: ANN401  Ray's handles have no useful type
+async def _raw_call_s(actor: Any) -> float:
     began_s = time.perf_counter()
     await actor.ping.remote()
     return time.perf_counter() - began_s

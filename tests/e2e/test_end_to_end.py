@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sqlite3
@@ -15,7 +14,7 @@ import jsonpatch
 from .conftest import HELLO, mounts_under, processes_with, text_of
 
 if TYPE_CHECKING:
-    from .conftest import Chat, Podium
+    from .conftest import Podium
 
 AGENTS = Path(__file__).parent / "agents.py"
 WORKER = f"{AGENTS}:Worker"

@@ -113,7 +113,7 @@ async def test_a_failing_message_is_tried_three_times_and_parked(text: str, erro
 
 
 async def test_the_tree_of_a_failed_try_is_kept_and_named() -> None:
-    from chronicle.workspace import content, tree  # noqa: PLC0415
+    from chronicle.workspace import content, tree
 
     async with AgentHarness(Counter) as agent:
         await agent.send("raise")
@@ -218,7 +218,7 @@ async def test_a_context_does_not_outlive_its_turn() -> None:
     async with AgentHarness(Counter) as agent:
         await agent.send("leak")
         assert Counter.leaked is not None
-        with pytest.raises(PodiumError, match="finished|over"):
+        with pytest.raises(PodiumError, match=r"finished|over"):
             await Counter.leaked.stream_token("late")
 
 
@@ -319,8 +319,8 @@ async def test_history_and_old_versions_through_the_context() -> None:
 
 
 async def test_opening_reads_a_bounded_tail() -> None:
-    from podium.snapshots import MOST_TURNS  # noqa: PLC0415
-    from podium.record import read_agent  # noqa: PLC0415
+    from podium.record import read_agent
+    from podium.snapshots import MOST_TURNS
 
     async with AgentHarness(Counter) as agent:
         for number in range(MOST_TURNS + 10):
