@@ -161,5 +161,7 @@ def exit_code_of_frame(error_type: str) -> ExitCode:
 def _named(error_type: str) -> ExitCode | None:
     if error_type in STATE_ERRORS:
         return ExitCode.STATE_REFUSED
-    known = (getattr(module, error_type, None) for module in (podium, chronicle) if error_type in module.__all__)
-    return next((ERRORS[kind] for kind in known if kind in ERRORS), None)
+    for module in (podium, chronicle):
+        if error_type in module.__all__:
+            return ERRORS.get(getattr(module, error_type))
+    return None

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from coordinator.cli import cat, history, log, ps, run, state
+from coordinator.cli import cat, history, log, ps, run, state, verify
 from coordinator.cli.exits import MEANINGS, ExitCode, exit_code
 from coordinator.cli.options import DebugOption, Invocation
 from coordinator.cli.terminal import say, warn
 from podium.errors import AgentLoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["app", "main"]
 
-EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"{code:>3}  {meaning}" for code, meaning in MEANINGS.items())
+EXIT_CODES: Final = "\b\nExit codes:\n" + "\n".join(f"{code:>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 app = typer.Typer(
     name="podium",
@@ -31,14 +32,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for name, command in {
+COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "run": run.run,
     "ps": ps.ps,
     "log": log.log,
     "state": state.state,
     "history": history.history,
     "cat": cat.cat,
-}.items():
+    "verify": verify.verify,
+}
+for name, command in COMMANDS.items():
     app.command(name)(command)
 
 
@@ -58,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     invocation = Invocation()
     sys.set_int_max_str_digits(0)  # a state may hold longer integers than Python prints by default
+    _buffer_stdout()
     try:
         code = _invoke(list(sys.argv[1:] if arguments is None else arguments) or ["--help"], invocation)
         sys.stdout.flush()  # here, where a reader that left can still be told apart from a bug
@@ -117,3 +121,16 @@ def _single(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def _buffer_stdout() -> None:
+    """Put a buffer under stdout if PYTHONUNBUFFERED took it away.
+
+    Without one Python takes a write that wrote only a part for a whole one, and neither a signal in the middle of a
+    long output nor a reader that left would be noticed. What must be seen at once is flushed anyway.
+    """
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw), encoding=sys.stdout.encoding, errors=sys.stdout.errors, write_through=True
+        )

@@ -3,23 +3,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from coordinator.cli.chat import Chat
 from coordinator.cli.exits import ExitCode
+from coordinator.service.client import AgentRef
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
-@dataclass(frozen=True)
-class Ref:
-    file: str = "/agents/echo.py"
-    class_name: str = "Echo"
-    agent_type: str = "echo"
+REF = AgentRef("/agents/echo.py", "Echo", "echo")
 
 
 class Service:
@@ -29,7 +25,7 @@ class Service:
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.cancelled: dict[str, asyncio.Event] = {}
 
-    async def send(self, agent: Ref, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def send(self, agent: AgentRef, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         self.sent.append((key, message))
         message_id = f"msg_{len(self.sent)}"
         cancelled = self.cancelled[message_id] = asyncio.Event()
@@ -63,14 +59,14 @@ class Typed:
 
 def test_messages_are_sent_in_order_and_answered_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     service = Service()
-    assert asyncio.run(Chat(service, Ref(), "a", json=False).send_all(["one", "two"])) is ExitCode.OK
+    assert asyncio.run(Chat(service, REF, "a", json=False).send_all(["one", "two"])) is ExitCode.OK
     assert service.sent == [("a", {"text": "one"}), ("a", {"text": "two"})]
     assert capsys.readouterr().out == "one\ntwo\n"
 
 
 def test_the_first_failure_decides_and_the_rest_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
     service = Service()
-    code = asyncio.run(Chat(service, Ref(), "a", json=False).send_all(["one", "fail", "two"]))
+    code = asyncio.run(Chat(service, REF, "a", json=False).send_all(["one", "fail", "two"]))
     assert code is ExitCode.TURN_FAILED
     captured = capsys.readouterr()
     assert captured.out == "one\ntwo\n"
@@ -80,7 +76,7 @@ def test_the_first_failure_decides_and_the_rest_is_sent(capsys: pytest.CaptureFi
 
 def test_ctrl_c_cancels_the_reply_and_drops_what_was_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
     service = Service()
-    code = asyncio.run(Chat(service, Ref(), "a", json=False).send_all(["wait", "two"]))
+    code = asyncio.run(Chat(service, REF, "a", json=False).send_all(["wait", "two"]))
     assert code is ExitCode.INTERRUPTED
     assert [message["text"] for _, message in service.sent] == ["wait"]
     captured = capsys.readouterr()
@@ -90,7 +86,7 @@ def test_ctrl_c_cancels_the_reply_and_drops_what_was_not_sent(capsys: pytest.Cap
 
 def test_ctrl_c_in_a_chat_cancels_the_reply_and_the_chat_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     service = Service()
-    code = asyncio.run(Chat(service, Ref(), "a", json=False).converse(Typed("wait", "", "two")))
+    code = asyncio.run(Chat(service, REF, "a", json=False).converse(Typed("wait", "", "two")))
     assert code is ExitCode.TURN_CANCELLED
     assert capsys.readouterr().out == "so far\ntwo\n"
 
@@ -102,12 +98,12 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
             await asyncio.Event().wait()
 
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(Chat(Deaf(), Ref(), "a", json=False).send("wait"))
+        asyncio.run(Chat(Deaf(), REF, "a", json=False).send("wait"))
 
 
 def test_a_stream_that_ends_too_early_is_no_success() -> None:
     class Broken(Service):
-        async def send(self, agent: Ref, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        async def send(self, agent: AgentRef, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
             yield {"type": "accepted", "message_id": "msg_1", "position": 1}
 
-    assert asyncio.run(Chat(Broken(), Ref(), "a", json=False).send("x")) is ExitCode.UNAVAILABLE
+    assert asyncio.run(Chat(Broken(), REF, "a", json=False).send("x")) is ExitCode.UNAVAILABLE

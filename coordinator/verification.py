@@ -1,0 +1,117 @@
+"""Checking what is kept of agents, from their events down to the last byte of their files.
+
+For one session: its journal (:mod:`chronicle.journal.verify`), every blob that its turns' trees and histories reach,
+tries that failed included, and that its snapshots give the same state as its events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from chronicle.canonical import decode
+from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
+from chronicle.journal.verify import verify_session
+from chronicle.workspace.port import TreeRef
+from chronicle.workspace.verify import TreeChecker
+from podium.address import Address
+from podium.errors import InvalidAddress
+from podium.events import STATE_EVENTS
+from podium.record import Replay, read_agent
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobStore
+    from chronicle.ids import BlobId, BranchId
+    from chronicle.journal.records import Event, Session
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["SessionCheck", "Verifier"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCheck:
+    """What checking one session found."""
+
+    name: str
+    events: int
+    blobs: int
+    """Blobs read for it; those read for an earlier session are not read again."""
+    problem: str | None
+    """The first thing that is not as it was written; ``None`` when all is."""
+
+
+class Verifier:
+    """Checks sessions of one home, one after the other.
+
+    Args:
+        store: the journal.
+        blobs: where its trees are.
+    """
+
+    def __init__(self, store: JournalStore, blobs: BlobStore) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._trees = TreeChecker(blobs)
+
+    def check(self, session: Session) -> SessionCheck:
+        """Check a session; damage is reported, not raised.
+
+        Raises:
+            Unavailable: a store could not be read.
+        """
+        report = verify_session(self._store, session)
+        if report.damage is not None:
+            return SessionCheck(session.name, report.events, 0, str(report.damage))
+        before = self._trees.blobs
+        problem: str | None = None
+        try:
+            for branch in self._store.branches(session.session_id):
+                self._check_branch(session, branch.branch_id)
+        except (Corrupt, NotFound, UnsupportedFormat) as error:
+            problem = str(error)
+        blobs = self._trees.blobs - before
+        if problem is not None:
+            self._trees = TreeChecker(self._blobs)
+        return SessionCheck(session.name, report.events, blobs, problem)
+
+    def _check_branch(self, session: Session, branch_id: BranchId) -> None:
+        replay = Replay()
+        for event in self._store.events(branch_id):
+            self._check_blobs(event)
+            if event.type in STATE_EVENTS and event.payload is not None:
+                replay.apply(event)
+        if branch_id == session.main_branch_id and replay.state is not None:
+            self._check_snapshots(session, replay)
+
+    def _check_blobs(self, event: Event) -> None:
+        where = f"seq {event.seq} ({event.event_id}), {event.type} of turn {event.turn}"
+        try:
+            if event.payload_ref is not None:
+                self._blobs.get(event.payload_ref)
+            ref = _tree_of(event)
+            if ref is not None:
+                self._trees.check(ref)
+        except (Corrupt, NotFound) as error:
+            raise Corrupt(f"{where}: {error}") from error
+
+    def _check_snapshots(self, session: Session, replay: Replay) -> None:
+        try:
+            address = Address.parse(session.name)
+        except InvalidAddress:  # not an agent's: nothing reads it through snapshots
+            return
+        found = read_agent(self._store, address, replay.turn)
+        if found.state != replay.state:
+            raise Corrupt(f"the snapshot before seq {found.version_seq} gives another state than the events")
+
+
+def _tree_of(event: Event) -> TreeRef | None:
+    """Return the tree that an event names, if it names one."""
+    if event.payload is None or "." not in event.type:
+        return None
+    payload = decode(event.payload)
+    if not isinstance(payload, dict):
+        return None
+    tree_id, oplog_id = payload.get("tree_id"), payload.get("oplog_id")
+    if not isinstance(tree_id, str) or not isinstance(oplog_id, str):
+        return None
+    return TreeRef(cast("BlobId", tree_id), cast("BlobId", oplog_id))

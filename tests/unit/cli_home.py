@@ -1,0 +1,193 @@
+"""Homes with agents in them, made through the journal's and the blob store's own functions."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from chronicle.blobs.buffer import BlobBuffer
+from chronicle.canonical import encode
+from chronicle.clock import ManualClock
+from chronicle.ids import IdSource
+from chronicle.journal.chain import seal
+from chronicle.journal.records import Commit, Draft, NewMessage, Outcome, Settlement
+from chronicle.workspace import history, nodes
+from chronicle.workspace.content import store_bytes
+from chronicle.workspace.history import Record
+from chronicle.workspace.oplog import Attr, Operation, add_root, encode_attr, first_root, put_commit, store_operations
+from chronicle.workspace.port import TreeRef
+from chronicle.workspace.tree import EMPTY, Entry, Kind, update_tree
+from coordinator.home import Home
+from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.canonical import Json, JsonObject
+    from chronicle.journal.records import InboxMessage, Lease, Session
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["HomeMaker", "MadeAgent"]
+
+
+class HomeMaker:
+    """A home that is written to as its service would."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        home = Home(path).create()
+        self.store: JournalStore = home.journal()
+        self.blobs: BlobStore = home.blobs()
+        self.clock = ManualClock()
+        self.ids = IdSource(random.Random(7))
+
+    def agent(self, name: str) -> MadeAgent:
+        """Create an agent, with a counter for its state."""
+        return MadeAgent(self, name)
+
+    def close(self) -> None:
+        self.store.close()
+        self.blobs.close()
+
+
+class MadeAgent:
+    """One agent, and the lease under which its turns are committed."""
+
+    def __init__(self, home: HomeMaker, name: str) -> None:
+        self.home = home
+        self.name = name
+        now_ms = home.clock.now_ms()
+        ids = home.ids
+        self.session: Session = home.store.ensure_session(name, ids.session(now_ms), ids.branch(now_ms), now_ms)
+        self.lease: Lease = home.store.acquire_lease(self.session.session_id, "host_1", now_ms, ttl_ms=15_000)
+        self.count = 0
+        self.ref: TreeRef | None = None
+        self._oplog = first_root(now_ms * 1_000_000)
+        self._names: dict[bytes, Attr] = {}
+        created: JsonObject = {
+            "agent": name,
+            "entity_type": "counter",
+            "version": 1,
+            "state": {"count": 0},
+            "tree_id": None,
+            "oplog_id": None,
+        }
+        self._commit([self._draft(AGENT_CREATED, created, 0)])
+
+    def sleep(self) -> None:
+        """Release the lease."""
+        self.home.store.release_lease(self.session.session_id, self.lease.epoch)
+
+    def admit(self, text: str) -> InboxMessage:
+        """Put a message into the inbox."""
+        now_ms = self.home.clock.now_ms()
+        message = NewMessage(self.home.ids.message(now_ms), encode({"text": text}), now_ms)
+        self.home.store.admit(self.session.session_id, message)
+        return self.home.store.message(message.message_id)
+
+    def turn(self, text: str, files: Mapping[str, bytes | None] | None = None) -> None:
+        """Handle a message: count it, echo it, and write or delete files."""
+        message = self.admit(text)
+        self.home.clock.advance(1)
+        self.count += 1
+        number = self.home.store.head(self.session.main_branch_id).turn + 1
+        if files:
+            self._write(number, files)
+        said: JsonObject = {
+            "message_id": message.message_id,
+            "position": message.position,
+            "sender": None,
+            "message": {"text": text},
+        }
+        patch: list[Json] = [{"op": "replace", "path": "/count", "value": self.count}]
+        committed: JsonObject = {
+            "cause": "message",
+            "state": {"entity_type": "counter", "version": 1, "patch": patch},
+            **self._tree_keys(),
+            "consumed": [message.message_id],
+            "sent": [],
+            "epoch": self.lease.epoch,
+        }
+        drafts = [
+            self._draft(USER_MESSAGE, said, number, message.message_id),
+            self._draft(ASSISTANT_MESSAGE, {"message_id": "rpl_1", "text": text}, number, message.message_id),
+            self._draft(TURN_COMMITTED, committed, number, message.message_id),
+        ]
+        self._commit(drafts, Settlement(message.message_id, Outcome.CONSUMED))
+
+    def fail(self, text: str) -> None:
+        """Fail at a message once, and park it."""
+        message = self.admit(text)
+        failed: JsonObject = {
+            "error": {"type": "ValueError", "message": "no"},
+            "attempt": 1,
+            "message_id": message.message_id,
+            "parked": True,
+            **self._tree_keys(),
+            "epoch": self.lease.epoch,
+        }
+        turn = self.home.store.head(self.session.main_branch_id).turn
+        draft = self._draft(TURN_FAILED, failed, turn, message.message_id)
+        self._commit([draft], Settlement(message.message_id, Outcome.PARKED))
+
+    def _draft(self, kind: str, payload: JsonObject, turn: int, message_id: str | None = None) -> Draft:
+        now_ms = self.home.clock.now_ms()
+        return Draft(self.home.ids.event(now_ms), kind, payload, turn, now_ms, message_id, message_id)
+
+    def _commit(self, drafts: list[Draft], *settled: Settlement) -> None:
+        head = self.home.store.head(self.session.main_branch_id)
+        events = seal(head, drafts)
+        self.home.store.commit(Commit(self.session.session_id, head, events, self.lease.epoch, settled))
+
+    def _tree_keys(self) -> dict[str, Json]:
+        return {
+            "tree_id": self.ref.tree_id if self.ref else None,
+            "oplog_id": self.ref.oplog_id if self.ref else None,
+        }
+
+    def _write(self, turn: int, files: Mapping[str, bytes | None]) -> None:
+        """Make a tree with the files changed, and a commit of the operation log for it."""
+        buffer = BlobBuffer(self.home.blobs)
+        now_ms = self.home.clock.now_ms()
+        before = self._oplog
+        entries: dict[bytes, Entry | None] = {}
+        histories: dict[bytes, history.PathHistory] = {}
+        done: list[Operation] = []
+        for seq, (name, data) in enumerate(files.items(), start=before.next_seq):
+            path = name.encode(errors="surrogateescape")
+            content = store_bytes(buffer, data) if data is not None else None
+            entries[path] = Entry(Kind.FILE, 0o644, content=content) if content is not None else None
+            known = history.path_history(buffer, before.histories, path)
+            number = known.last + 1 if known else 1
+            op = "write" if content is not None else "delete"
+            record = Record(number, seq, now_ms, op, turn, Kind.FILE, content)
+            histories[path] = history.append(buffer, known, [record])
+            done.append(Operation(seq, now_ms, op, turn, path, number, record.size))
+            self._names[path] = Attr(seq + 1, now_ms * 1_000_000, now_ms * 1_000_000)
+        for path in list(entries):
+            if entries[path] is not None and (parent := path.rpartition(b"/")[0]):
+                entries.setdefault(parent, Entry(Kind.DIR, 0o755))
+        tree_id = update_tree(buffer, self.ref.tree_id if self.ref else EMPTY, entries)
+        commits = before.commits
+        if self.ref is not None:
+            commits = put_commit(buffer, commits, before.turn, self.ref)
+        attributes = {path: encode_attr(attr) for path, attr in self._names.items() if b"/" not in path}
+        root = type(before)(
+            turn=turn,
+            tree_id=tree_id,
+            previous=self.ref.oplog_id if self.ref else None,
+            root=Attr(1, now_ms, now_ms, below=nodes.update(buffer, None, attributes)),
+            histories=history.update(buffer, before.histories, histories),
+            commits=commits,
+            links=None,
+            next_ino=before.next_ino + len(files),
+            next_seq=before.next_seq + len(files),
+            moved_seq=0,
+            operations=store_operations(buffer, done),
+        )
+        oplog_id = add_root(buffer, root)
+        buffer.flush()
+        self._oplog = root
+        self.ref = TreeRef(tree_id, oplog_id)
