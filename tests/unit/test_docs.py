@@ -1,0 +1,68 @@
+"""What the documents say is there: commands, targets, files, and the code of the quick start."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.main import app
+from podium.agent.loader import load_agent_class
+from podium.testing.harness import AgentHarness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def documents() -> Iterator[Path]:
+    yield from sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def test_the_quick_start_works_as_it_stands(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    file = tmp_path / "counter.py"
+    file.write_text(code)
+
+    async def conversation() -> None:
+        async with AgentHarness(load_agent_class(file, "Counter"), "ann") as agent:
+            assert str(agent.address) == "counter/ann"
+            assert (await agent.send("hello")).text == "That was message 1."
+            assert (await agent.send("again")).text == "That was message 2."
+            assert (agent.workspace / "notes.txt").read_text() == "hello\nagain"
+
+    asyncio.run(conversation())
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    commands = {command.name for command in app.registered_commands}
+    named = set(re.findall(r"\bpodium (\w+) ", README)) - {"gives"}
+    assert named
+    assert named <= commands
+
+
+def test_every_target_of_the_readme_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    text = README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"(?:^ +|`)make ([a-z]+)", text, re.MULTILINE)) <= targets
+
+
+def test_every_exit_code_is_in_the_readme() -> None:
+    table = README.partition("## Exit codes")[2].partition("\n## ")[0]
+    numbers = {int(number) for number in re.findall(r"\d+", table)}
+    for first, last in re.findall(r"(\d+)–(\d+)", table):
+        numbers |= set(range(int(first), int(last) + 1))
+    assert {int(code) for code in ExitCode} <= numbers
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    assert missing == []
