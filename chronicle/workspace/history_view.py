@@ -91,6 +91,21 @@ class HistoryView:
         found = next(nodes.items(self._reader, self._root, after=prefix), None)
         return found is not None and found[0].startswith(prefix)
 
+    def names(self, path: bytes) -> list[bytes]:
+        """Return the names in a directory that have a history, or below which something has. Skips what is below."""
+        prefix = path + b"/" if path else b""
+        cut = len(prefix)
+        found = {other[cut:].split(b"/", 1)[0] for other in self._pending if other.startswith(prefix)}
+        after = prefix
+        while True:
+            item = next(nodes.items(self._reader, self._root, after=after), None)
+            if item is None or not item[0].startswith(prefix):
+                return sorted(found)
+            name = item[0][cut:].split(b"/", 1)[0]
+            found.add(name)
+            # What is below the name is passed over: no name has 256 bytes.
+            after = item[0] if item[0] == prefix + name else prefix + name + b"/" + b"\xff" * 256
+
     def stored(self, path: bytes) -> PathHistory | None:
         """Return what is stored for a path."""
         return self._history(path)

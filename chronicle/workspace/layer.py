@@ -15,7 +15,7 @@ import os
 import stat
 import tempfile
 import time
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from chronicle.blobs.ident import blob_id
 from chronicle.clock import SystemClock
@@ -27,12 +27,13 @@ from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.layer_records import Header, pack, pack_data
 from chronicle.workspace.layer_seal import SealInput, put_seal, settle
 from chronicle.workspace.layer_state import MILLION, RENAME_EXCHANGE, RENAME_NOREPLACE, LayerState
-from chronicle.workspace.oplog import first_root, read_root, stored_operations
+from chronicle.workspace.oplog import Operation, first_root, read_root, stored_operations
+from chronicle.workspace.oplog import operations as stored_chain
 from chronicle.workspace.port import Iteration, TreeRef
 from chronicle.workspace.tree import EMPTY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from chronicle.blobs.store import BlobReader, BlobStore
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.history import Record
     from chronicle.workspace.layer_files import LayerFiles
 
-__all__ = ["Dropped", "Handle", "Layer"]
+__all__ = ["Handle", "Layer"]
 
 NAME_MAX: Final = 255
 _SPOOLED_BYTES: Final = 1024 * 1024
@@ -50,25 +51,17 @@ _SPOOLED_BYTES: Final = 1024 * 1024
 class Handle:
     """An open file."""
 
-    __slots__ = ("created", "node", "stale", "writable", "wrote")
+    __slots__ = ("fresh", "node", "stale", "wrote")
 
-    def __init__(self, node: FileNode, *, writable: bool, created: bool) -> None:
+    def __init__(self, node: FileNode, *, fresh: bool) -> None:
         self.node = node
-        self.writable = writable
-        self.created = created
-        """Whether the file came to be with it, and has no version yet."""
+        self.fresh = fresh
+        """Whether opening it made or emptied the file. That alone is a version only if nothing is written until the
+        release: a shell's ``echo x > file`` closes a copy of the descriptor before it writes."""
         self.wrote = False
         """Whether it wrote since its last flush."""
         self.stale = False
         """Whether the layer it was opened in was rolled back: it answers ESTALE from then on."""
-
-
-class Dropped(NamedTuple):
-    """What a rollback may have made wrong in caches above the layer."""
-
-    inodes: list[int]
-    entries: list[tuple[int, bytes]]
-    """Directory's inode number and name."""
 
 
 class Layer(LayerState):
@@ -103,20 +96,14 @@ class Layer(LayerState):
         self._header = header
         self._base = header.base
         self._base_commit = read_root(reader, header.base.oplog_id) if header.base is not None else first_root(0)
-        self._names.next_ino = max(self._names.next_ino, header.next_ino)
+        self.names.next_ino = max(self.names.next_ino, header.next_ino)
         self._next_seq = max(self._next_seq, header.next_seq)
         self._sealed_at = log.end
         """Where in the log the records after the last seal begin."""
         self._sealed_numbers: dict[bytes, int] = {}
         self._sealed_operations: tuple[BlobId, ...] = ()
-        self._removed: set[tuple[int, bytes]] = set()
-        """Names removed since the last seal, for the caches above."""
-        self._removed_before: set[tuple[int, bytes]] = set()
-        """And between the base and that."""
         self._handles: set[Handle] = set()
         self._lock_fd = -1
-        self._former: dict[int, bytes] = {}
-        """Where inodes were that a rollback let go of."""
         self._now: Callable[[], int] = (
             time.time_ns if isinstance(clock, SystemClock) else lambda: clock.now_ms() * MILLION
         )
@@ -126,27 +113,28 @@ class Layer(LayerState):
     @property
     def root(self) -> DirNode:
         """The root directory."""
-        return self._names.root
+        return self.names.root
 
     @property
-    def base(self) -> TreeRef | None:
+    def base(self) -> TreeRef:
         """The last tree that was adopted, or opened."""
+        assert self._base is not None, "an opened layer has a base"
         return self._base
 
     @property
-    def sealed(self) -> TreeRef | None:
-        """The last tree that was sealed, or the base."""
-        return self._sealed
+    def has_base(self) -> bool:
+        """Whether it has a base; it gets one when it is opened."""
+        return self._base is not None
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether something was sealed and not adopted."""
+        return self._sealed != self._base
 
     @property
     def reader(self) -> BlobReader:
         """Where trees, attributes and histories are read."""
         return self._reader
-
-    @property
-    def floors(self) -> dict[bytes, int]:
-        """By path, the numbers that versions had which were rolled back; they are not given out again."""
-        return self._floors
 
     @property
     def epoch(self) -> int:
@@ -159,45 +147,41 @@ class Layer(LayerState):
         Raises:
             OSError: ESTALE: nothing has it any more.
         """
-        node = self._names.by_ino.get(ino)
-        if node is None:
-            path = self._former.get(ino)
-            if path is not None:
-                node = self._names.resolve(path)
-            if node is None or node.ino != ino:
-                raise OSError(errno.ESTALE, "the workspace was rolled back")
-        return node
+        try:
+            return self.names.by_ino[ino]
+        except KeyError:
+            raise OSError(errno.ESTALE, "nothing has this inode number") from None
 
     def lookup(self, parent: DirNode, name: bytes) -> Node | None:
         """Return what a name in a directory is."""
         try:
             return parent.children[name]
         except KeyError:
-            return self._names.child(parent, name) if parent.tree != EMPTY else None
+            return self.names.child(parent, name) if parent.tree != EMPTY else None
 
     def resolve(self, path: bytes) -> Node | None:
         """Return what is at a path, ``b""`` being the root; symlinks are not followed."""
-        return self._names.resolve(path)
+        return self.names.resolve(path)
 
     def entries(self, directory: DirNode) -> list[tuple[bytes, Node]]:
         """Return a directory's entries by name."""
-        return self._names.entries(directory)
+        return self.names.entries(directory)
 
     def forget(self, ino: int) -> None:
         """Let go of a node that nobody refers to by number any more, if it can be had again."""
-        node = self._names.by_ino.get(ino)
+        node = self.names.by_ino.get(ino)
         if node is None:
-            self._former.pop(ino, None)
-        elif node.nlink == 0:
+            return
+        if node.nlink == 0:
             if not (isinstance(node, FileNode) and node.opens):
-                del self._names.by_ino[ino]
+                del self.names.by_ino[ino]
         elif (
             isinstance(node, FileNode)
             and node.parent is not None
             and node.nlink == 1
             and not (node.dirty or node.opens or node.name in node.parent.changed)
         ):
-            del self._names.by_ino[ino]
+            del self.names.by_ino[ino]
             del node.parent.children[node.name]
 
     def statfs(self) -> os.statvfs_result:
@@ -215,18 +199,18 @@ class Layer(LayerState):
         self._check_new(parent, name)
         data, fd = self._files.create_data()
         ts_ns = self._now()
-        ino = self._names.next_ino
+        ino = self.names.next_ino
         try:
-            path = self._names.join(parent, name)
+            path = self.names.join(parent, name)
             self._log.append(pack((records.CREATE, ts_ns, path, ino, mode, uid, gid, data.number)))
         except OSError:
             os.close(fd)
             self._files.drop_data(data)
             raise
-        node = self._do_create(parent, name, ino, mode, uid, gid, data, ts_ns)
+        node = self.do_create(parent, name, ino, mode, uid, gid, data, ts_ns)
         node.fd = fd
         node.opens = 1
-        handle = Handle(node, writable=True, created=True)
+        handle = Handle(node, fresh=True)
         self._handles.add(handle)
         return handle
 
@@ -240,10 +224,10 @@ class Layer(LayerState):
             raise OSError(errno.EPERM, "a workspace holds no devices")
         self._check_new(parent, name)
         ts_ns = self._now()
-        ino = self._names.next_ino
-        path = self._names.join(parent, name)
+        ino = self.names.next_ino
+        path = self.names.join(parent, name)
         self._log.append(pack((records.MAKE, ts_ns, path, ino, mode, uid, gid, target)))
-        return self._do_make(parent, name, ino, mode, uid, gid, target, ts_ns)
+        return self.do_make(parent, name, ino, mode, uid, gid, target, ts_ns)
 
     def unlink(self, parent: DirNode, name: bytes) -> None:
         """Remove a name that is no directory's."""
@@ -257,19 +241,17 @@ class Layer(LayerState):
         node = self._existing(parent, name)
         if not isinstance(node, DirNode):
             raise OSError(errno.ENOTDIR, "not a directory")
-        if not self._names.is_empty(node):
+        if not self.names.is_empty(node):
             raise OSError(errno.ENOTEMPTY, "directory not empty")
         self._remove(parent, name, node)
 
     def _remove(self, parent: DirNode, name: bytes, node: Node) -> None:
         ts_ns = self._now()
-        self._log.append(pack((records.REMOVE, ts_ns, self._names.join(parent, name))))
-        self._do_remove(parent, name, node, ts_ns)
-        if parent.tree != EMPTY:
-            self._removed.add((parent.ino, name))
+        self._log.append(pack((records.REMOVE, ts_ns, self.names.join(parent, name))))
+        self.do_remove(parent, name, node, ts_ns)
 
     def rename(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int = 0) -> None:
-        """Give what has a name another one, as rename(2) does with these flags."""
+        """Move what has a name to another. The flags are those of rename(2)."""
         node = self._existing(old_dir, old)
         target = self.lookup(new_dir, new)
         if flags & ~(RENAME_EXCHANGE | RENAME_NOREPLACE):
@@ -294,11 +276,9 @@ class Layer(LayerState):
             assert target is not None
             self._settle(target)
         ts_ns = self._now()
-        names = self._names
+        names = self.names
         self._log.append(pack((records.RENAME, ts_ns, names.join(old_dir, old), names.join(new_dir, new), flags)))
-        self._do_rename(old_dir, old, new_dir, new, flags, ts_ns)
-        if old_dir.tree != EMPTY:
-            self._removed.add((old_dir.ino, old))
+        self.do_rename(old_dir, old, new_dir, new, flags, ts_ns)
 
     def _check_not_inside(self, directory: DirNode | None, node: DirNode) -> None:
         while directory is not None:
@@ -310,7 +290,7 @@ class Layer(LayerState):
         if isinstance(target, DirNode):
             if not isinstance(node, DirNode):
                 raise IsADirectoryError(errno.EISDIR, "is a directory")
-            if not self._names.is_empty(target):
+            if not self.names.is_empty(target):
                 raise OSError(errno.ENOTEMPTY, "directory not empty")
         elif isinstance(node, DirNode):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory")
@@ -319,14 +299,14 @@ class Layer(LayerState):
         """Give a file one more name."""
         if isinstance(node, DirNode):
             raise OSError(errno.EPERM, "a directory has one name")
-        path = self._names.path_of(node)
+        path = self.names.path_of(node)
         if path is None:
             raise FileNotFoundError(errno.ENOENT, "removed")
         self._check_new(parent, name)
         self._settle(node)
         ts_ns = self._now()
-        self._log.append(pack((records.LINK, ts_ns, path, self._names.join(parent, name))))
-        self._do_link(node, parent, name, ts_ns)
+        self._log.append(pack((records.LINK, ts_ns, path, self.names.join(parent, name))))
+        self.do_link(node, parent, name, ts_ns)
 
     def _check_new(self, parent: DirNode, name: bytes) -> None:
         if parent.nlink == 0:
@@ -348,18 +328,18 @@ class Layer(LayerState):
         """Set permission bits and owner."""
         self._settle_written(node)
         ts_ns = self._now()
-        path = self._names.path_of(node)
+        path = self.names.path_of(node)
         if path is not None:
             self._log.append(pack((records.MODE, ts_ns, path, mode, uid, gid)))
-        self._do_mode(node, mode, uid, gid, ts_ns)
+        self.do_mode(node, mode, uid, gid, ts_ns)
 
     def set_times(self, node: Node, atime_ns: int, mtime_ns: int) -> None:
         """Set the times, epoch nanoseconds. Makes no version."""
         ts_ns = self._now()
-        path = self._names.path_of(node)
+        path = self.names.path_of(node)
         if path is not None:
             self._log.append(pack((records.TIMES, ts_ns, path, atime_ns, mtime_ns)))
-        self._do_times(node, atime_ns, mtime_ns, ts_ns)
+        self.do_times(node, atime_ns, mtime_ns, ts_ns)
 
     def set_xattr(self, node: Node, name: bytes, value: bytes | None) -> None:
         """Set an extended attribute, or remove it.
@@ -371,22 +351,21 @@ class Layer(LayerState):
             raise OSError(errno.ENODATA, "no such attribute")
         self._settle_written(node)
         ts_ns = self._now()
-        path = self._names.path_of(node)
+        path = self.names.path_of(node)
         if path is not None:
             self._log.append(pack((records.XATTR, ts_ns, path, name, value)))
-        self._do_xattr(node, name, value, ts_ns)
+        self.do_xattr(node, name, value, ts_ns)
 
     # -- content --------------------------------------------------------------------------------------------------
 
-    def open(self, node: FileNode, *, writable: bool, truncate: bool = False) -> Handle:
+    def open(self, node: FileNode, *, truncate: bool = False) -> Handle:
         """Open a file; its content is fetched if it is not on this node."""
         if truncate and node.length:
             self._empty(node)
         if node.fd < 0:
             node.fd = self._open_data(node)
         node.opens += 1
-        handle = Handle(node, writable=writable, created=False)
-        handle.wrote = truncate
+        handle = Handle(node, fresh=truncate)
         self._handles.add(handle)
         return handle
 
@@ -434,21 +413,21 @@ class Layer(LayerState):
         node.unversioned = True
         if handle is not None:
             handle.wrote = True
-        elif not node.opens:
+        else:
             self._settle(node)
 
     def flush(self, handle: Handle) -> None:
         """Make the version that a close makes, if something was written by this handle."""
-        if handle.wrote or handle.created:
-            handle.wrote = handle.created = False
-            node = handle.node
-            if node.parent is not None and (node.unversioned or not node.versioned) and not handle.stale:
-                self._version(node)
+        if handle.wrote:
+            handle.wrote = handle.fresh = False
+            if not handle.stale:
+                self._settle(handle.node)
 
     def release(self, handle: Handle) -> None:
         """Close; what a mapping wrote after the last flush becomes a version."""
         self._handles.discard(handle)
-        if handle.wrote or handle.created:
+        if handle.wrote or handle.fresh:
+            handle.wrote = True
             self.flush(handle)
         node = handle.node
         node.opens -= 1
@@ -479,14 +458,14 @@ class Layer(LayerState):
         """Give a file a new, empty data file; versions keep the old one."""
         data, fd = self._files.create_data()
         try:
-            path = self._names.path_of(node)
+            path = self.names.path_of(node)
             if path is not None:
                 self._log.append(pack_data(self._now(), path, data, 0, 0))
         except OSError:
             os.close(fd)
             self._files.drop_data(data)
             raise
-        self._do_data(node, data, None)
+        self.do_data(node, data, None)
         node.length = 0
         if node.opens:
             os.close(node.fd)
@@ -501,22 +480,22 @@ class Layer(LayerState):
         held = data.pinned
         if held is not None:
             undo = self._files.create_undo(held.size)
-            self._log.append(pack_data(self._now(), self._names.path_of(node), data, undo.number, held.size))
-            self._do_data(node, data, undo)
+            self._log.append(pack_data(self._now(), self.names.path_of(node), data, undo.number, held.size))
+            self.do_data(node, data, undo)
         elif not node.dirty:
-            path = self._names.path_of(node)
+            path = self.names.path_of(node)
             if path is not None:
                 self._log.append(pack_data(self._now(), path, data, 0, 0))
-            self._do_data(node, data, None)
+            self.do_data(node, data, None)
         if data.undos:
             data.undos[-1].preserve(fd, offset, length)
 
     def _version(self, node: FileNode) -> None:
         ts_ns = self._now()
         op = "write" if node.unversioned else "create"
-        path = self._names.path_of(node)
+        path = self.names.path_of(node)
         self._log.append(pack((records.VERSION, ts_ns, path, op, node.length, node.mtime_ns)))
-        self._do_version(node, op, node.length, node.mtime_ns, ts_ns)
+        self.do_version(node, op, node.length, node.mtime_ns, ts_ns)
 
     def _settle(self, node: Node) -> None:
         """Make a version of a file that has none of what it is now."""
@@ -549,6 +528,35 @@ class Layer(LayerState):
         """Return one version of a path."""
         return self._view().find(path, number)
 
+    def last_version(self, path: bytes) -> Record | None:
+        """Return the newest version of a path, a deletion perhaps; None if it never existed."""
+        return self._view().last(path)
+
+    def has_history_below(self, path: bytes) -> bool:
+        """Say whether anything below a path has versions."""
+        return self._view().below(path)
+
+    def names_with_history(self, path: bytes) -> list[bytes]:
+        """Return the names in a directory that have versions, or below which something has."""
+        return self._view().names(path)
+
+    def operations(self) -> Iterator[Operation]:
+        """Yield every operation there ever was, oldest first, those not yet sealed included."""
+        yield from stored_chain(self._reader, self._sealed.oplog_id if self._sealed is not None else None)
+        view = self._view()
+        fresh = [(path, record) for path in self._records for record in view.settle(path)]
+        for path, record in sorted(fresh, key=lambda item: item[1].seq):
+            yield Operation(
+                record.seq,
+                record.timestamp_ms,
+                record.op,
+                record.turn,
+                path,
+                record.number,
+                record.size,
+                record.source,
+            )
+
     def open_version(self, record: Record) -> BinaryIO:
         """Open the content of a version.
 
@@ -563,7 +571,7 @@ class Layer(LayerState):
             raise NotFound("a version of a directory has no content of its own")
         # A copy: the data file may be written to, or go, while this is being read.
         with self._files.open_version(record.held) as file:
-            copy = tempfile.SpooledTemporaryFile(max_size=_SPOOLED_BYTES, dir=str(self.directory))
+            copy = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, dir=str(self.directory))  # noqa: SIM115 - returned
             while part := file.read(_SPOOLED_BYTES):
                 copy.write(part)
         copy.seek(0)
@@ -599,12 +607,12 @@ class Layer(LayerState):
         """Say which turn the changes from now on belong to."""
         if turn != self.turn:
             self._log.append(pack((records.TURN, turn)))
-            self._do_turn(turn)
+            self.do_turn(turn)
 
     @property
     def changed(self) -> bool:
         """Whether anything differs from the last seal."""
-        names = self._names
+        names = self.names
         return bool(names.root.changed or names.root_changed or self._records)
 
     def seal(self) -> TreeRef:
@@ -612,7 +620,7 @@ class Layer(LayerState):
 
         A workspace that never had a tree gets one.
         """
-        for node in list(self._modified.values()):
+        for node in list(self.modified.values()):
             self._settle(node)
         if self._sealed is not None and not self.changed:
             return self._sealed
@@ -620,7 +628,7 @@ class Layer(LayerState):
         clean = [(node.ino, node.data, content) for node, content in sealed.contents if node.data is not None]
         self._files.note_clean(clean)
         kept = {ino for ino, _, _ in clean}
-        for ino in self._modified:
+        for ino in self.modified:
             if ino not in kept:
                 self._files.forget_clean(ino)
         self._log.append(pack((records.SEALED, records.pack_ref(sealed.ref))))
@@ -634,24 +642,22 @@ class Layer(LayerState):
             directory.tree, directory.attrs = subtree, attrs
         for node, content in sealed.contents:
             node.content, node.dirty = content, False
-        self._names.root_changed = False
-        self._names.links = sealed.commit.links
+        self.names.root_changed = False
+        self.names.links = sealed.commit.links
         self._drop_versions()
-        self._floors = {}
+        self.floors = {}
         self._sealed, self._commit = sealed.ref, sealed.commit
         self._sealed_numbers.update(sealed.numbers)
         self._sealed_operations = sealed.commit.operations
-        self._removed_before |= self._removed
-        self._removed.clear()
         return sealed.ref
 
     def _seal_input(self) -> SealInput:
         return SealInput(
-            names=self._names,
+            names=self.names,
             files=self._files,
             view=self._view(),
             records=self._records,
-            floors=self._floors,
+            floors=self.floors,
             owner=self._owner,
             commit=self._commit,
             base=self._base,
@@ -676,49 +682,35 @@ class Layer(LayerState):
         self._base, self._base_commit = ref, self._commit
         self._sealed_numbers = {}
         self._sealed_operations = ()
-        self._removed_before.clear()
         self._rotate(later)
 
-    def rollback(self) -> Dropped:
+    def rollback(self) -> None:
         """Give up everything since the base; see `chronicle.workspace.port.Workspace.rollback`.
 
-        Returns:
-            what caches above (the kernel's) have to forget.
+        Open handles answer ESTALE from then on. What the kernel has cached is the caller's to drop.
         """
-        names = self._names
-        floors = dict(self._floors)
+        names = self.names
+        floors = dict(self.floors)
         view = self._view()
         for path in self._records:
             floors[path] = view.floor(path)
         for path, number in self._sealed_numbers.items():
             floors[path] = max(number, floors.get(path, 0))
-        dropped = Dropped(list(names.by_ino), [])
-        for node in names.by_ino.values():
-            if isinstance(node, DirNode):
-                dropped.entries.extend((node.ino, name) for name in node.children)
-        dropped.entries.extend(self._removed | self._removed_before)
-        for node in names.by_ino.values():
-            former = names.path_of(node)
-            if former is not None:
-                self._former[node.ino] = former
         self._abandon()
         self._start_at(self._base, names.next_ino)
-        self._floors = floors
+        self.floors = floors
         self._sealed_numbers = {}
         self._sealed_operations = ()
-        self._removed.clear()
-        self._removed_before.clear()
         self._rotate([pack((records.FLOORS, floors))] if floors else [])
-        return dropped
 
     def _abandon(self) -> None:
         """Cut off what is open, and let go of what was changed since the last seal."""
         for handle in self._handles:
             handle.stale = True
             if handle.node.nlink == 0:
-                self._modified[handle.node.ino] = handle.node
+                self.modified[handle.node.ino] = handle.node
         self._handles.clear()
-        for node in self._modified.values():
+        for node in self.modified.values():
             self._files.forget_clean(node.ino)
             if node.data is not None:
                 self._files.drop_data(node.data)
@@ -732,7 +724,7 @@ class Layer(LayerState):
             epoch=self._header.epoch,
             base=self._base,
             turn=self._commit.turn if later else self.turn,
-            next_ino=self._names.next_ino,
+            next_ino=self.names.next_ino,
             next_seq=self._commit.next_seq if later else self._next_seq,
             next_number=self._files.next_number,
             owner=self._owner,
@@ -764,7 +756,7 @@ class Layer(LayerState):
         """Let go of the layer; it stays on disk as it is."""
         for handle in list(self._handles):
             self.release(handle)
-        for node in self._modified.values():
+        for node in self.modified.values():
             if node.data is not None:
                 for undo in node.data.undos:
                     undo.close()

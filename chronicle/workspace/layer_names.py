@@ -97,10 +97,8 @@ class Names:
         """Return a directory's entries, loaded, by name."""
         children = directory.children
         if directory.tree != EMPTY:
-            fresh = {}
-            for name, value in nodes.items(self._reader, directory.tree):
-                if name not in children and name != b".":
-                    fresh[name] = value
+            entries = nodes.items(self._reader, directory.tree)
+            fresh = {name: value for name, value in entries if name not in children and name != b"."}
             if fresh:
                 attrs = nodes.items(self._reader, directory.attrs)
                 known = {name: value for name, value in attrs if name in fresh}

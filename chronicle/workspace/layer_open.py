@@ -91,7 +91,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
     lock = lock_workspace(home)
     try:
         layer, recovered = _open(home, spec, blobs, clock)
-        if layer.base is None:
+        if not layer.has_base:
             layer.adopt(layer.seal())
     except BaseException:
         os.close(lock)
@@ -177,12 +177,14 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
 
 def _same(layer: Layer, base: TreeRef | None) -> bool:
     """Say whether a layer's base is the one that is wanted."""
-    return layer.base == base or (base is None and _is_first(layer))
+    if base is None:
+        return _is_first(layer)
+    return layer.has_base and layer.base == base
 
 
 def _is_first(layer: Layer) -> bool:
     """Say whether a layer's base is the empty tree that a workspace without any begins with."""
-    if layer.base is None:
+    if not layer.has_base:
         return True
     return layer.base.tree_id == EMPTY and read_root(layer.reader, layer.base.oplog_id).previous is None
 
@@ -190,7 +192,7 @@ def _is_first(layer: Layer) -> bool:
 def _recover(layer: Layer, base: TreeRef | None, floors: dict[bytes, int]) -> TreeRef | None:
     """Seal what a layer holds beyond the base and cut it back to its own; it is closed afterwards."""
     recovered = None
-    if layer.changed or layer.sealed != layer.base:
+    if layer.changed or layer.uncommitted:
         sealed = layer.seal()
         if base is None or sealed.tree_id != base.tree_id:
             recovered = sealed

@@ -70,37 +70,37 @@ class _Replayer:
         match fields:
             case (records.CREATE, ts, path, ino, mode, uid, gid, number):
                 parent, name = self._place(path)
-                state._do_create(parent, name, ino, mode, uid, gid, self._data_file(number), ts)
+                state.do_create(parent, name, ino, mode, uid, gid, self._data_file(number), ts)
             case (records.MAKE, ts, path, ino, mode, uid, gid, target):
                 parent, name = self._place(path)
-                state._do_make(parent, name, ino, mode, uid, gid, target, ts)
+                state.do_make(parent, name, ino, mode, uid, gid, target, ts)
             case (records.REMOVE, ts, path):
                 parent, name = self._place(path)
-                state._do_remove(parent, name, self._node(path), ts)
+                state.do_remove(parent, name, self._node(path), ts)
             case (records.RENAME, ts, old, new, flags):
-                state._do_rename(*self._place(old), *self._place(new), flags, ts)
+                state.do_rename(*self._place(old), *self._place(new), flags, ts)
             case (records.LINK, ts, old, new):
-                state._do_link(self._node(old), *self._place(new), ts)
+                state.do_link(self._node(old), *self._place(new), ts)
             case (records.MODE, ts, path, mode, uid, gid):
-                state._do_mode(self._node(path), mode, uid, gid, ts)
+                state.do_mode(self._node(path), mode, uid, gid, ts)
             case (records.TIMES, ts, path, atime, mtime):
-                state._do_times(self._node(path), atime, mtime, ts)
+                state.do_times(self._node(path), atime, mtime, ts)
             case (records.XATTR, ts, path, name, value):
-                state._do_xattr(self._node(path), name, value, ts)
+                state.do_xattr(self._node(path), name, value, ts)
             case (records.DATA, _, path, number, undo, size):
-                self._do_data(path, number, undo, size)
+                self._replay_data(path, number, undo, size)
             case (records.VERSION, ts, path, op, size, mtime):
-                state._do_version(self._file(path), op, size, mtime, ts)
+                state.do_version(self._file(path), op, size, mtime, ts)
             case (records.TURN, turn):
-                state._do_turn(turn)
+                state.do_turn(turn)
             case (records.FLOORS, floors):
-                state._floors.update(floors)
+                state.floors.update(floors)
             case _:
                 raise ValueError(fields)
 
     def finish(self) -> set[int]:
         """Take the sizes and times of files that were being written from their data files."""
-        for node in self._state._modified.values():
+        for node in self._state.modified.values():
             if node.data is None:
                 continue
             status = self._files.stat_data(node.data)
@@ -109,13 +109,13 @@ class _Replayer:
                 node.mtime_ns = max(node.mtime_ns, status.st_mtime_ns)
         return self._used
 
-    def _do_data(self, path: bytes | None, number: int, undo: int, size: int) -> None:
+    def _replay_data(self, path: bytes | None, number: int, undo: int, size: int) -> None:
         data = self._data_file(number)
         if undo:
             self._used.add(undo)
         kept = self._files.open_undo(undo, size) if undo else None
         if path is not None:
-            self._state._do_data(self._file(path), data, kept)
+            self._state.do_data(self._file(path), data, kept)
         elif kept is not None:
             data.pinned = None
             data.undos.append(kept)
@@ -128,20 +128,20 @@ class _Replayer:
         return data
 
     def _node(self, path: bytes) -> Node:
-        node = self._state._names.resolve(path)
+        node = self._state.names.resolve(path)
         if node is None:
-            raise ValueError(path)
+            raise TypeError(path)
         return node
 
     def _file(self, path: bytes) -> FileNode:
         node = self._node(path)
         if not isinstance(node, FileNode):
-            raise ValueError(path)
+            raise TypeError(path)
         return node
 
     def _place(self, path: bytes) -> tuple[DirNode, bytes]:
         directory, _, name = path.rpartition(b"/")
         parent = self._node(directory)
         if not isinstance(parent, DirNode):
-            raise ValueError(path)
+            raise TypeError(path)
         return parent, name

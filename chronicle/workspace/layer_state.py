@@ -50,7 +50,7 @@ class LayerState:
         self._files = files
         self._owner = owner
         self.turn = turn
-        self._floors: dict[bytes, int] = {}
+        self.floors: dict[bytes, int] = {}
         self._next_seq = 1
         self._start_at(start, next_ino=0)
 
@@ -58,12 +58,12 @@ class LayerState:
         """Take a commit's state, whatever was here; inode numbers below ``next_ino`` are not given out again."""
         self._sealed = start
         self._commit = read_root(self._reader, start.oplog_id) if start is not None else first_root(0)
-        self._names = Names(self._reader, self._commit, self._owner)
-        self._names.next_ino = max(next_ino, self._names.next_ino)
+        self.names = Names(self._reader, self._commit, self._owner)
+        self.names.next_ino = max(next_ino, self.names.next_ino)
         self._next_seq = max(self._next_seq, self._commit.next_seq)
         self._moved_seq = self._commit.moved_seq
         self._records: dict[bytes, list[Record]] = {}
-        self._modified: dict[int, FileNode] = {}
+        self.modified: dict[int, FileNode] = {}
         """Files whose data file was changed since the last seal."""
         self._retired: list[DataFile] = []
         """Data files that only versions refer to."""
@@ -99,29 +99,29 @@ class LayerState:
     def _note_all(self, node: Node, op: str, ts_ns: int) -> None:
         """Give every path of a node a version."""
         if node.nlink > 1 and not isinstance(node, DirNode):
-            for path in self._names.all_paths(node):
+            for path in self.names.all_paths(node):
                 self._note(path, node, op, ts_ns)
         elif node.parent is not None:
-            self._note(self._names.join(node.parent, node.name), node, op, ts_ns)
+            self._note(self.names.join(node.parent, node.name), node, op, ts_ns)
 
     def _view(self) -> HistoryView:
         """Return the histories as they are now."""
-        return HistoryView(self._reader, self._commit.histories, self._moved_seq, self._records, self._floors)
+        return HistoryView(self._reader, self._commit.histories, self._moved_seq, self._records, self.floors)
 
     # -- operations -----------------------------------------------------------------------------------------------
 
-    def _do_create(
+    def do_create(
         self, parent: DirNode, name: bytes, ino: int, mode: int, uid: int, gid: int, data: DataFile, ts_ns: int
     ) -> FileNode:
         node = FileNode(ino, stat.S_IFREG | mode, uid, gid, ts_ns)
         node.data = data
         node.dirty = True
         node.guarded = False
-        self._modified[ino] = node
+        self.modified[ino] = node
         self._add(parent, name, node, ts_ns)
         return node
 
-    def _do_make(
+    def do_make(
         self, parent: DirNode, name: bytes, ino: int, mode: int, uid: int, gid: int, target: bytes | None, ts_ns: int
     ) -> Node:
         """Make a directory, symlink, FIFO or socket."""
@@ -135,11 +135,11 @@ class LayerState:
         else:
             node = Node(ino, mode, uid, gid, ts_ns)
         self._add(parent, name, node, ts_ns)
-        self._note(self._names.join(parent, name), node, "create" if target is None else "symlink", ts_ns)
+        self._note(self.names.join(parent, name), node, "create" if target is None else "symlink", ts_ns)
         return node
 
     def _add(self, parent: DirNode, name: bytes, node: Node, ts_ns: int) -> None:
-        names = self._names
+        names = self.names
         node.parent = parent
         node.name = name
         parent.children[name] = node
@@ -156,11 +156,11 @@ class LayerState:
         """Note that a directory's entries changed."""
         directory.mtime_ns = directory.ctime_ns = ts_ns
         if directory.parent is None:
-            self._names.root_changed = True
+            self.names.root_changed = True
 
-    def _do_remove(self, parent: DirNode, name: bytes, node: Node, ts_ns: int) -> None:
+    def do_remove(self, parent: DirNode, name: bytes, node: Node, ts_ns: int) -> None:
         """Remove a name; of a directory only if it is empty."""
-        names = self._names
+        names = self.names
         path = names.join(parent, name)
         if node.versioned:
             self._note(path, node, "delete", ts_ns)
@@ -168,7 +168,7 @@ class LayerState:
         self._touch_dir(parent, ts_ns)
 
     def _take_name(self, parent: DirNode, name: bytes, node: Node, ts_ns: int) -> None:
-        names = self._names
+        names = self.names
         names.mark_node(node)
         names.detach(parent, name, node)
         node.ctime_ns = ts_ns
@@ -191,8 +191,8 @@ class LayerState:
             else:
                 self._files.drop_data(data)
 
-    def _do_rename(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int, ts_ns: int) -> None:
-        names = self._names
+    def do_rename(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int, ts_ns: int) -> None:
+        names = self.names
         node, target = names.child(old_dir, old), names.child(new_dir, new)
         assert node is not None
         old_path, new_path = names.join(old_dir, old), names.join(new_dir, new)
@@ -231,11 +231,11 @@ class LayerState:
         """Return what has to be marked as changed besides a node that moves: hard-linked files below it."""
         if not isinstance(node, DirNode):
             return []
-        return self._names.links_below(path)
+        return self.names.links_below(path)
 
     def _place(self, node: Node, old_dir: DirNode, new_dir: DirNode, name: bytes, ts_ns: int) -> None:
         """Give a node that was detached its new name."""
-        names = self._names
+        names = self.names
         names.attach(new_dir, name, node)
         names.mark_node(node)
         node.ctime_ns = ts_ns
@@ -244,8 +244,8 @@ class LayerState:
             old_dir.nlink -= 1
             new_dir.nlink += 1
 
-    def _do_link(self, node: Node, parent: DirNode, name: bytes, ts_ns: int) -> None:
-        names = self._names
+    def do_link(self, node: Node, parent: DirNode, name: bytes, ts_ns: int) -> None:
+        names = self.names
         source = names.path_of(node)
         names.load_links(node)
         node.nlink += 1
@@ -255,19 +255,19 @@ class LayerState:
         self._note(names.join(parent, name), node, "link", ts_ns, source)
         self._touch_dir(parent, ts_ns)
 
-    def _do_mode(self, node: Node, mode: int, uid: int, gid: int, ts_ns: int) -> None:
+    def do_mode(self, node: Node, mode: int, uid: int, gid: int, ts_ns: int) -> None:
         node.mode = stat.S_IFMT(node.mode) | mode
         node.uid, node.gid = uid, gid
         node.ctime_ns = ts_ns
-        self._names.mark_node(node)
+        self.names.mark_node(node)
         if node.versioned:
             self._note_all(node, "mode", ts_ns)
 
-    def _do_times(self, node: Node, atime_ns: int, mtime_ns: int, ts_ns: int) -> None:
+    def do_times(self, node: Node, atime_ns: int, mtime_ns: int, ts_ns: int) -> None:
         node.atime_ns, node.mtime_ns, node.ctime_ns = atime_ns, mtime_ns, ts_ns
-        self._names.mark_node(node)
+        self.names.mark_node(node)
 
-    def _do_xattr(self, node: Node, name: bytes, value: bytes | None, ts_ns: int) -> None:
+    def do_xattr(self, node: Node, name: bytes, value: bytes | None, ts_ns: int) -> None:
         attributes = dict(node.xattrs)
         if value is None:
             del attributes[name]
@@ -275,11 +275,11 @@ class LayerState:
             attributes[name] = value
         node.xattrs = tuple(sorted(attributes.items()))
         node.ctime_ns = ts_ns
-        self._names.mark_node(node)
+        self.names.mark_node(node)
         if node.versioned:
             self._note_all(node, "xattr", ts_ns)
 
-    def _do_data(self, node: FileNode, data: DataFile, undo: Undo | None) -> None:
+    def do_data(self, node: FileNode, data: DataFile, undo: Undo | None) -> None:
         """Prepare a file for being changed: in this data file, with what its last version had going to this undo."""
         old = node.data
         if old is not None and old is not data:
@@ -294,17 +294,17 @@ class LayerState:
         node.dirty = True
         node.guarded = bool(data.undos)
         node.unversioned = True
-        self._modified[node.ino] = node
-        self._names.mark_node(node)
+        self.modified[node.ino] = node
+        self.names.mark_node(node)
 
-    def _do_version(self, node: FileNode, op: str, size: int, mtime_ns: int, ts_ns: int) -> None:
+    def do_version(self, node: FileNode, op: str, size: int, mtime_ns: int, ts_ns: int) -> None:
         """Make the version that a close makes."""
         node.length = size
         node.mtime_ns = node.ctime_ns = mtime_ns
         node.unversioned = False
         self._note_all(node, op, ts_ns)
 
-    def _do_turn(self, turn: int) -> None:
+    def do_turn(self, turn: int) -> None:
         """Begin a turn. What is pending will be part of its commit, so it belongs to it."""
         self.turn = turn
         for known in self._records.values():
@@ -315,9 +315,9 @@ class LayerState:
         for data in self._retired:
             self._files.drop_data(data)
         self._retired = []
-        for node in self._modified.values():
+        for node in self.modified.values():
             if node.data is not None:
                 self._files.drop_undos(node.data)
                 node.guarded = True
-        self._modified = {}
+        self.modified = {}
         self._records = {}
