@@ -7,12 +7,11 @@ that it has not taken yet are merged into one.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
 __all__ = ["TERMINAL_FRAMES", "Frame", "StreamHub", "Subscription"]
 
@@ -26,22 +25,16 @@ TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
 class Subscription:
     """One reader of one message's frames."""
 
-    def __init__(self) -> None:
-        self._frames: deque[Frame] = deque()
+    def __init__(self, so_far: Iterable[Frame] = ()) -> None:
+        self._frames = list(so_far)
         self._ready = asyncio.Event()
+        if self._frames:
+            self._ready.set()
         self._failure: Exception | None = None
 
     def push(self, frame: Frame) -> None:
         """Add a frame, merged into the last one if both are text of the same reply."""
-        last = self._frames[-1] if self._frames else None
-        if (
-            last is not None
-            and frame["type"] == last["type"] == "message_update"
-            and frame["reply_id"] == last["reply_id"]
-        ):
-            self._frames[-1] = {**last, "delta": last["delta"] + frame["delta"]}
-        else:
-            self._frames.append(frame)
+        _append(self._frames, frame)
         self._ready.set()
 
     def fail(self, error: Exception) -> None:
@@ -56,8 +49,7 @@ class Subscription:
 
     def take(self) -> list[Frame]:
         """Return the frames that wait, and forget them."""
-        batch = list(self._frames)
-        self._frames.clear()
+        batch, self._frames = self._frames, []
         return batch
 
     async def batches(self) -> AsyncIterator[list[Frame]]:
@@ -78,16 +70,30 @@ class Subscription:
                 raise self._failure
 
 
+def _append(frames: list[Frame], frame: Frame) -> None:
+    """Add a frame, merged into the last one if both are text of the same reply."""
+    last = frames[-1] if frames else None
+    if last is not None and frame["type"] == last["type"] == "message_update" and frame["reply_id"] == last["reply_id"]:
+        frames[-1] = {**last, "delta": last["delta"] + frame["delta"]}
+    else:
+        frames.append(frame)
+
+
 class StreamHub:
-    """Hands the frames of each message to those who subscribed to it."""
+    """Hands the frames of each message to those who subscribed to it.
+
+    Who comes while a message is being handled gets what it missed first; the frames of a message are kept until its
+    terminal one, its text merged.
+    """
 
     def __init__(self) -> None:
+        self._so_far: dict[str, list[Frame]] = {}
         self._subscriptions: dict[str, list[Subscription]] = {}
 
     @contextmanager
     def subscribe(self, message_id: str) -> Iterator[Subscription]:
-        """Take part in a message's stream, from now on, while the context lasts."""
-        subscription = Subscription()
+        """Take part in a message's stream while the context lasts."""
+        subscription = Subscription(self._so_far.get(message_id, ()))
         readers = self._subscriptions.setdefault(message_id, [])
         readers.append(subscription)
         try:
@@ -99,11 +105,13 @@ class StreamHub:
 
     def publish(self, message_id: str, frame: Frame) -> None:
         """Give a frame to each subscriber of its message."""
-        readers = self._subscriptions.get(message_id)
-        if readers:
-            frame = {"message_id": message_id, **frame}
-            for subscription in readers:
-                subscription.push(frame)
+        frame = {"message_id": message_id, **frame}
+        if frame["type"] in TERMINAL_FRAMES:
+            self._so_far.pop(message_id, None)
+        else:
+            _append(self._so_far.setdefault(message_id, []), frame)
+        for subscription in self._subscriptions.get(message_id, ()):
+            subscription.push(frame)
 
     def fail_all(self, error: Exception) -> None:
         """End all streams with an error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
@@ -32,12 +33,15 @@ def connect(run_dir: Path) -> None:
     Takes two seconds on two idle cores when it starts one, up to 17 on busy ones.
 
     Args:
-        run_dir: a short directory for an embedded cluster's session: Ray's sockets lie below it.
+        run_dir: a short directory for an embedded cluster's session: Ray's sockets lie below it. The caller is its
+            only user.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if os.environ.get("RAY_ADDRESS"):
         ray.init(namespace=NAMESPACE, log_to_driver=False)
         return
+    sessions = run_dir / "ray"
+    shutil.rmtree(sessions, ignore_errors=True)  # of services that ended: the caller holds the home
     ray.init(
         address="local",
         namespace=NAMESPACE,
@@ -45,7 +49,7 @@ def connect(run_dir: Path) -> None:
         object_store_memory=_OBJECT_STORE_BYTES,
         include_dashboard=False,
         log_to_driver=False,
-        _temp_dir=str(run_dir / "ray"),
+        _temp_dir=str(sessions),
         _system_config=_SYSTEM_CONFIG,
     )
 
