@@ -1,0 +1,375 @@
+"""A store directory: workspaces under version control, with no agent and no service.
+
+::
+
+    format        the version of this layout
+    journal.db    a session a workspace; each commit is an event of its main branch
+    blobs/        the blob store
+    layers/       what is not committed yet, and what was fetched
+    run/          sockets and the log of the process that serves the mounts, while anything is mounted
+
+Workspaces have no lease and one epoch: what keeps two writers apart is the lock on a workspace's layers, which a mount
+holds, and the journal's compare-and-swap. What is written stays in the layer, across mounts, until it is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.parse
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.canonical import decode
+from chronicle.clock import SystemClock
+from chronicle.errors import ChronicleError, Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
+from chronicle.fuse import available, mounts, zygote
+from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.ids import BlobId, IdSource
+from chronicle.journal.chain import seal
+from chronicle.journal.records import Commit, Draft
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.journal.verify import verify_session
+from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.port import LayerSpec, TreeRef
+from chronicle.workspace.tree import EMPTY, Kind, walk
+from chronicle.workspace.verify import TreeChecker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.clock import Clock
+    from chronicle.fuse.client import FuseWorkspace
+    from chronicle.journal.records import Event, Head
+    from chronicle.workspace.layer import Layer
+
+__all__ = ["Check", "Committed", "Repository", "Stats"]
+
+_FORMAT: Final = 1
+_COMMITTED: Final = "workspace.committed"
+_EPOCH: Final = 1
+"""There are no leases here, so there is never a second one."""
+_SCHEME: Final = "chronicle:"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """One commit of a workspace."""
+
+    turn: int
+    """Its number, from 1; what `Iteration.turn` refers to."""
+    timestamp: int
+    """Epoch milliseconds."""
+    message: str
+    ref: TreeRef
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What verifying a workspace found."""
+
+    workspace: str
+    events: int
+    blobs: int
+    """How many different blobs its commits reach; each was read and hashed."""
+    problem: str | None
+    """The first damage; ``None`` if all is as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How large a workspace is, and how large the store is in which it lies."""
+
+    workspace: str
+    commits: int
+    files: int
+    """In the last commit."""
+    logical_bytes: int
+    """Of those files."""
+    blobs: int
+    """Different ones in the whole store."""
+    stored_bytes: int
+    """On disk, the whole store."""
+
+
+class Repository:
+    """A store directory.
+
+    Args:
+        directory: where it is. `create` makes it; the other methods need it to be there.
+        clock: dates commits.
+    """
+
+    def __init__(self, directory: Path, clock: Clock | None = None) -> None:
+        self.directory = directory.expanduser().absolute()
+        self._clock = clock if clock is not None else SystemClock()
+
+    @classmethod
+    def around(cls, path: Path) -> Repository:
+        """Return the store of the mount that a path is in.
+
+        Raises:
+            NotFound: it is in no mount of a store.
+        """
+        source = mounts.source_of(path)
+        if source is None or not source.startswith(_SCHEME):
+            raise NotFound(f"{path} is not in a mounted workspace; name the store with --store")
+        return cls(Path(urllib.parse.unquote(source.removeprefix(_SCHEME))))
+
+    # -- making and opening ---------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the store if it is not there.
+
+        Raises:
+            InvalidInput: the directory cannot be made, or has something else in it.
+            UnsupportedFormat: a newer version wrote it.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if not self._format_path.exists():
+                if any(self.directory.iterdir()):
+                    raise InvalidInput(f"{self.directory} is not empty and not a store; name another directory")
+                replacement = self.directory / f".format-{os.getpid()}"
+                replacement.write_text(json.dumps({"chronicle-store": _FORMAT}) + "\n", encoding="utf-8")
+                replacement.replace(self._format_path)
+        except OSError as error:
+            raise InvalidInput(f"{self.directory} cannot be a store: {error.strerror}; name another one") from error
+        self.check_format()
+
+    def check_format(self) -> None:
+        """Check that this is a store which this code can read.
+
+        Raises:
+            NotFound: it is none.
+            Corrupt: it says nothing sensible of itself.
+            UnsupportedFormat: a newer version wrote it.
+        """
+        try:
+            found = json.loads(self._format_path.read_text(encoding="utf-8"))["chronicle-store"]
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(f"{self.directory} is no store; chronicle mount makes one") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Corrupt(f"{self._format_path} cannot be read: {error}") from error
+        if not isinstance(found, int) or found > _FORMAT:
+            raise UnsupportedFormat(f"{self.directory} has format {found}, this is {_FORMAT}: upgrade podium")
+
+    @property
+    def _format_path(self) -> Path:
+        return self.directory / "format"
+
+    @property
+    def _socket(self) -> Path:
+        return self.directory / "run" / "zygote.sock"
+
+    @property
+    def _blobs_url(self) -> str:
+        return f"file://{self.directory / 'blobs'}"
+
+    @contextmanager
+    def _journal(self) -> Iterator[SqliteJournalStore]:
+        self.check_format()
+        journal = SqliteJournalStore(self.directory / "journal.db")
+        try:
+            yield journal
+        finally:
+            journal.close()
+
+    @contextmanager
+    def _blobs(self) -> Iterator[FsspecBlobStore]:
+        blobs = FsspecBlobStore(self._blobs_url)
+        try:
+            yield blobs
+        finally:
+            blobs.close()
+
+    # -- mounts ---------------------------------------------------------------------------------------------------
+
+    def mount(self, workspace: str, mountpoint: Path, *, with_caller: bool) -> None:
+        """Mount a workspace; it is made if it is not there.
+
+        Args:
+            with_caller: unmount when the calling process ends.
+
+        Raises:
+            Unavailable: FUSE cannot be used here, or mounting failed.
+            Conflict: it is mounted already.
+            InvalidInput: the mountpoint cannot be used.
+        """
+        reason = available()
+        if reason is not None:
+            raise Unavailable(reason)
+        self.create()
+        attached = self._attached(workspace)
+        if attached is not None:
+            raise InvalidInput(f"workspace {workspace!r} is mounted at {attached.root} already; unmount it first")
+        with self._journal() as journal:
+            spec = self._spec(journal, workspace)
+        run = self._socket.parent
+        zygote.start(self._socket, run / "mounts", run / "log", until_idle=True)
+        source = _SCHEME + urllib.parse.quote(os.fspath(self.directory))
+        try:
+            open_fuse_workspace(self._socket, spec, self._blobs_url, mountpoint, with_caller=with_caller, source=source)
+        except ChronicleError:
+            if not list_mounts(self._socket):
+                zygote.shut_down(self._socket)
+            raise
+
+    def unmount(self, mountpoint: Path) -> None:
+        """Unmount a workspace; what was written and not committed stays in the store.
+
+        Raises:
+            NotFound: nothing of this store is mounted there.
+        """
+        if zygote.is_running(self._socket) is None:
+            raise NotFound(f"nothing of {self.directory} is mounted")
+        unmount_workspace(self._socket, mountpoint)
+
+    def _attached(self, workspace: str) -> FuseWorkspace | None:
+        """Return a workspace if it is mounted now."""
+        if zygote.is_running(self._socket) is None:
+            return None
+        return attach_fuse_workspace(self._socket, workspace)
+
+    # -- commits --------------------------------------------------------------------------------------------------
+
+    def workspaces(self) -> list[str]:
+        """Return the names of the workspaces that were ever mounted or committed."""
+        with self._journal() as journal:
+            return [session.name for session in journal.sessions()]
+
+    def commits(self, workspace: str) -> list[Committed]:
+        """Return a workspace's commits, oldest first.
+
+        Raises:
+            NotFound: no such workspace.
+        """
+        with self._journal() as journal:
+            return list(_commits(journal, workspace))
+
+    def commit(self, workspace: str, message: str) -> Committed | None:
+        """Commit what a workspace holds, mounted or not; ``None`` if nothing changed.
+
+        Raises:
+            NotFound: no such workspace.
+            BranchVersionConflict: someone else committed at this moment.
+            Conflict: another process has the workspace open, and is not this store's mount.
+        """
+        with self._journal() as journal, self._opened(journal, workspace) as opened:
+            session = journal.session(workspace)
+            head = journal.head(session.main_branch_id)
+            ref = opened.seal()
+            last = _committed_at(journal, head)
+            if ref == last or (last is None and ref.tree_id == EMPTY):
+                return None
+            now_ms = self._clock.now_ms()
+            payload = {"message": message, "tree_id": ref.tree_id, "oplog_id": ref.oplog_id}
+            draft = Draft(IdSource().event(now_ms), _COMMITTED, payload, head.turn + 1, now_ms)
+            journal.commit(Commit(session.session_id, head, seal(head, [draft]), epoch=None))
+            opened.adopt(ref)
+            opened.begin_turn(head.turn + 2)
+            return Committed(head.turn + 1, now_ms, message, ref)
+
+    @contextmanager
+    def opened(self, workspace: str) -> Iterator[FuseWorkspace | Layer]:
+        """Open a workspace as it is now, what is not committed included: through its mount if it has one.
+
+        Raises:
+            NotFound: no such workspace.
+            Conflict: another process has the workspace open, and is not this store's mount.
+        """
+        with self._journal() as journal, self._opened(journal, workspace) as opened:
+            yield opened
+
+    @contextmanager
+    def _opened(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
+        journal.session(workspace)
+        attached = self._attached(workspace)
+        if attached is not None:
+            try:
+                yield attached
+            finally:
+                attached.detach()
+            return
+        with self._blobs() as blobs:
+            layer, _ = open_layer(self._spec(journal, workspace), blobs, self._clock)
+            try:
+                yield layer
+            finally:
+                layer.close()
+
+    def _spec(self, journal: SqliteJournalStore, workspace: str) -> LayerSpec:
+        """Return what opens a workspace; it is made if it is not there."""
+        now_ms, ids = self._clock.now_ms(), IdSource()
+        session = journal.ensure_session(workspace, ids.session(now_ms), ids.branch(now_ms), now_ms)
+        head = journal.head(session.main_branch_id)
+        base = _committed_at(journal, head)
+        return LayerSpec(workspace, self.directory / "layers", base, _EPOCH, head.turn + 1)
+
+    # -- checking and counting ------------------------------------------------------------------------------------
+
+    def verify(self) -> Iterator[Check]:
+        """Check each workspace: its chain of commits, and every blob that they reach, read back and hashed."""
+        with self._journal() as journal, self._blobs() as blobs:
+            for session in journal.sessions():
+                report = verify_session(journal, session)
+                problem = str(report.damage) if report.damage is not None else None
+                checker = TreeChecker(blobs)
+                if problem is None:
+                    problem = _damaged_commit(checker, _commits(journal, session.name))
+                yield Check(session.name, report.events, checker.blobs, problem)
+
+    def stats(self, workspace: str) -> Stats:
+        """Count a workspace's last commit, and the store.
+
+        Raises:
+            NotFound: no such workspace.
+        """
+        commits = self.commits(workspace)
+        with self._blobs() as blobs:
+            files = logical_bytes = 0
+            if commits:
+                for _, entry in walk(blobs, commits[-1].ref.tree_id):
+                    if entry.kind is Kind.FILE and entry.content is not None:
+                        files += 1
+                        logical_bytes += entry.content.size
+            stored = sum(path.stat().st_blocks * 512 for path in self.directory.glob("blobs/**/*") if path.is_file())
+            count = sum(1 for _ in blobs.blob_ids())
+        return Stats(workspace, len(commits), files, logical_bytes, count, stored)
+
+
+def _commits(journal: SqliteJournalStore, workspace: str) -> Iterator[Committed]:
+    branch_id = journal.session(workspace).main_branch_id
+    for event in journal.events(branch_id, types=[_COMMITTED]):
+        payload = _payload(event)
+        yield Committed(event.turn, event.ts, str(payload["message"]), _ref(payload))
+
+
+def _committed_at(journal: SqliteJournalStore, head: Head) -> TreeRef | None:
+    """Return the tree of a branch's last event; ``None`` if there is none."""
+    event = journal.find_event(head.event_id) if head.event_id is not None else None
+    return _ref(_payload(event)) if event is not None else None
+
+
+def _payload(event: Event) -> dict[str, Any]:
+    payload = decode(event.payload) if event.payload is not None else None
+    if not isinstance(payload, dict):
+        raise Corrupt(f"event {event.event_id} has no payload that could be a commit's; chronicle verify says more")
+    return payload
+
+
+def _ref(payload: dict[str, Any]) -> TreeRef:
+    return TreeRef(BlobId(payload["tree_id"]), BlobId(payload["oplog_id"]))
+
+
+def _damaged_commit(checker: TreeChecker, commits: Iterator[Committed]) -> str | None:
+    """Read what commits reach, and return what is wrong with the first that is damaged."""
+    for commit in commits:
+        try:
+            checker.check(commit.ref)
+        except (Corrupt, NotFound) as error:
+            return f"commit {commit.turn}: {error}"
+    return None
