@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 from blake3 import blake3
 
 from chronicle.blobs.ident import RAW_ID_BYTES, blob_id, from_raw, to_raw

@@ -14,7 +14,7 @@ import enum
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from chronicle.blobs.ident import blob_id, from_raw, to_raw
 from chronicle.errors import Corrupt, InvalidInput, UnsupportedFormat
@@ -364,12 +364,14 @@ class _TreeEdit:
                 raise InvalidInput(f"{path!r} cannot be put: {directory!r} is no directory in the new tree")
 
 
-def diff_trees(reader: BlobReader, old: BlobId, new: BlobId) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
+def diff_trees(
+    reader: BlobReader, old: BlobId, new: BlobId, *, whole: bool = False
+) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
     """Yield ``(path, old entry, new entry)`` where two trees differ, parents first; ``None`` where nothing is.
 
-    A directory that was added or removed is followed by all that is in it. A directory that is in both with other
-    content below is itself yielded only if its own mode, owner or attributes differ. ``b""`` is the root. What the
-    trees share is not read.
+    A directory that was added or removed is followed by all that is in it, unless ``whole`` asks for it alone. A
+    directory that is in both with other content below is itself yielded only if its own mode, owner or attributes
+    differ. ``b""`` is the root. What the trees share is not read.
     """
     before, after = entry_at(reader, old, b""), entry_at(reader, new, b"")
     assert before is not None
@@ -390,7 +392,7 @@ def diff_trees(reader: BlobReader, old: BlobId, new: BlobId) -> Iterator[tuple[b
             both = left is not None and right is not None and left_dir is not None and right_dir is not None
             if not both or replace(left, subtree=EMPTY) != replace(right, subtree=EMPTY):  # type: ignore[type-var]
                 yield path, left, right
-            if left_dir != right_dir:
+            if left_dir != right_dir and (both or not whole):
                 below = nodes.diff(reader, map_root(left_dir or EMPTY), map_root(right_dir or EMPTY))
                 stack.append((path + b"/", below))
                 break

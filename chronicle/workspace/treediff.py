@@ -1,0 +1,196 @@
+"""What changed between two trees, for people: renames recognised, text shown as a unified diff.
+
+Only what differs is read: a directory of 100,000 files that was moved is one `Change`. Pure but for reading blobs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from chronicle.workspace import content, tree
+from chronicle.workspace.tree import EMPTY, Entry, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+
+__all__ = ["TEXT_BYTES", "Change", "What", "changes", "render"]
+
+TEXT_BYTES: Final = 1024 * 1024
+"""Files above this size are said to differ and not compared line by line: that takes time with the square of lines."""
+_SNIFF_BYTES: Final = 8000
+"""A zero byte among the first 8,000 makes a file binary, as git has it."""
+
+
+class What(enum.Enum):
+    """What became of a path."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+    RENAMED = "renamed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference between two trees."""
+
+    what: What
+    path: bytes
+    """In the new tree; in the old one for what was removed."""
+    old: Entry | None
+    """``None`` for what was added."""
+    new: Entry | None
+    """``None`` for what was removed."""
+    old_path: bytes | None = None
+    """Where a renamed path was."""
+
+
+def changes(reader: BlobReader, old: BlobId, new: BlobId) -> list[Change]:
+    """Return what differs between two trees, by path; ``b""`` is the root.
+
+    A path that went and one that came with the same content, not empty, are one rename: files with equal bytes,
+    symlinks with equal targets, directories with equal subtrees, which are then not followed. Among several, one of
+    the same name is preferred, then the first. What is in a directory that was added or removed is listed too.
+    """
+    changed: list[Change] = []
+    gone: dict[bytes, Entry] = {}
+    came: dict[bytes, Entry] = {}
+    for path, was, now in tree.diff_trees(reader, old, new, whole=True):
+        if was is not None and now is not None and was.kind is now.kind:
+            changed.append(Change(What.CHANGED, path, was, now))
+            continue
+        if was is not None:
+            gone[path] = was
+        if now is not None:
+            came[path] = now
+    renamed = _matched(gone, came)
+    for side in (gone, came):
+        for path, entry in list(side.items()):
+            if entry.subtree is not None:
+                side.update((path + b"/" + below, found) for below, found in tree.walk(reader, entry.subtree))
+    renamed.extend(_matched(gone, came))
+    both = gone.keys() & came.keys()
+    changed.extend(Change(What.CHANGED, path, gone[path], came[path]) for path in both)
+    changed.extend(Change(What.REMOVED, path, entry, None) for path, entry in gone.items() if path not in both)
+    changed.extend(Change(What.ADDED, path, None, entry) for path, entry in came.items() if path not in both)
+    return sorted((*changed, *renamed), key=lambda change: change.path)
+
+
+def render(reader: BlobReader, found: Iterable[Change]) -> Iterator[bytes]:
+    """Yield the text of a unified diff, in pieces that each end in a newline. Reads the files that changed.
+
+    The form is git's: ``old mode``, ``rename from``, ``Binary files … differ``, hunks with three lines of context.
+    """
+    for change in found:
+        before = b"a/" + (change.path if change.old_path is None else change.old_path)
+        after = b"b/" + change.path
+        yield b"diff " + _quoted(before) + b" " + _quoted(after) + b"\n"
+        yield from _headers(change)
+        was, now = _shown(change.old), _shown(change.new)
+        if was == now:
+            continue
+        left = _quoted(before) if was is not None else b"/dev/null"
+        right = _quoted(after) if now is not None else b"/dev/null"
+        if any(size > TEXT_BYTES for size, _ in filter(None, (was, now))):
+            yield b"Files " + left + b" and " + right + b" differ (too large to compare by line)\n"
+            continue
+        old_bytes, new_bytes = (_bytes_of(reader, entry) for entry in (change.old, change.new))
+        if b"\0" in old_bytes[:_SNIFF_BYTES] or b"\0" in new_bytes[:_SNIFF_BYTES]:
+            yield b"Binary files " + left + b" and " + right + b" differ\n"
+            continue
+        lines = difflib.diff_bytes(
+            difflib.unified_diff, _lines(old_bytes), _lines(new_bytes), left, right, lineterm=b"\n"
+        )
+        for line in lines:
+            yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+
+
+def _matched(gone: dict[bytes, Entry], came: dict[bytes, Entry]) -> list[Change]:
+    """Take renames out of what went and what came."""
+    places: defaultdict[object, list[bytes]] = defaultdict(list)
+    for path, entry in sorted(gone.items(), reverse=True):
+        identity = _identity(entry)
+        if identity is not None:
+            places[identity].append(path)
+    found = []
+    for same_name in (True, False):
+        for path, entry in sorted(came.items()):
+            identity = _identity(entry)
+            candidates = places.get(identity, []) if identity is not None else []
+            fitting: Callable[[bytes], bool] = (
+                (lambda other, path=path: _name(other) == _name(path)) if same_name else (lambda _: True)  # type: ignore[misc]
+            )
+            source = next((other for other in reversed(candidates) if fitting(other)), None)
+            if source is not None:
+                candidates.remove(source)
+                found.append(Change(What.RENAMED, path, gone.pop(source), came.pop(path), source))
+    return found
+
+
+def _identity(entry: Entry) -> object | None:
+    """What a rename keeps; ``None`` for what is too common to be followed."""
+    if entry.content is not None:
+        return entry.content if entry.content.size else None
+    if entry.subtree is not None:
+        return (Kind.DIR, entry.subtree) if entry.subtree != EMPTY else None
+    return (entry.kind, entry.target) if entry.target else None
+
+
+def _headers(change: Change) -> Iterator[bytes]:
+    old, new = change.old, change.new
+    if old is None and new is not None:
+        yield b"new %s mode %04o\n" % (new.kind.value.encode(), new.mode)
+    elif new is None and old is not None:
+        yield b"deleted %s mode %04o\n" % (old.kind.value.encode(), old.mode)
+    elif old is not None and new is not None:
+        if old.kind is not new.kind:
+            yield b"old kind %s\nnew kind %s\n" % (old.kind.value.encode(), new.kind.value.encode())
+        if old.mode != new.mode:
+            yield b"old mode %04o\nnew mode %04o\n" % (old.mode, new.mode)
+        if replace(old, mode=new.mode).xattrs != new.xattrs:
+            yield b"extended attributes changed\n"
+        if (old.uid, old.gid) != (new.uid, new.gid):
+            yield b"owner changed\n"
+    if change.old_path is not None:
+        yield b"rename from " + _quoted(change.old_path) + b"\nrename to " + _quoted(change.path) + b"\n"
+
+
+def _shown(entry: Entry | None) -> tuple[int, object] | None:
+    """The size of what of an entry is shown as text, and its identity; ``None`` if nothing is."""
+    if entry is None:
+        return None
+    if entry.content is not None:
+        return entry.content.size, entry.content.id
+    return (len(entry.target), entry.target) if entry.target else None
+
+
+def _bytes_of(reader: BlobReader, entry: Entry | None) -> bytes:
+    if entry is None:
+        return b""
+    return content.read(reader, entry.content) if entry.content is not None else entry.target
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Lines with their newlines; carriage returns and form feeds end none."""
+    parts = data.split(b"\n")
+    return [*(part + b"\n" for part in parts[:-1]), *filter(None, parts[-1:])]
+
+
+def _name(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
+
+
+def _quoted(path: bytes) -> bytes:
+    """A path as it is if it is plain, else in quotes with escapes, as git writes it."""
+    if all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in path):
+        return path
+    escapes = {0x22: b'\\"', 0x5C: b"\\\\", 0x09: b"\\t", 0x0A: b"\\n", 0x0D: b"\\r"}
+    plain = (escapes.get(byte) or (bytes((byte,)) if 0x20 <= byte < 0x7F else b"\\%03o" % byte) for byte in path)
+    return b'"' + b"".join(plain) + b'"'
