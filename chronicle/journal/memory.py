@@ -445,9 +445,8 @@ class MemoryJournalStore:
     def _make_branch(
         self, session: _Session, branch_id: BranchId, parent: BranchId | None, head: Head, now_ms: int
     ) -> None:
-        taken = any(entry.branch_id == branch_id for entry in session.catalogue)
-        if taken or branch_id in self._branches:
-            raise Conflict(f"there is or was a branch {branch_id} already")
+        if branch_id in self._branches:
+            raise Conflict(f"there is a branch {branch_id} already")
         self._branches[branch_id] = _Branch(
             Branch(branch_id, session.record.session_id, parent, head.seq, head, now_ms)
         )

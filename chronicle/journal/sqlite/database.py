@@ -29,6 +29,10 @@ __all__ = ["Database", "translate"]
 
 _BUSY_TIMEOUT_MS: Final = 30_000
 """Only for others than journal stores: a SQLite shell that writes, recovery after a crash by another process."""
+_PAGE_SIZE: Final = 16384
+"""Turns of 1.2 KB leave 6 % of such pages empty, and 18 % of pages of 4 or 8 KiB; a commit costs a tenth more time."""
+_CHECKPOINT_PAGES: Final = 256
+"""4 MiB of write-ahead log, as SQLite has by default with its smaller pages."""
 _IDLE_READERS: Final = 8
 _open_databases: Final[weakref.WeakSet[Database]] = weakref.WeakSet()
 _inherited: Final[list[sqlite3.Connection]] = []
@@ -142,6 +146,7 @@ class Database:
         with self._guard:
             self._all.append(db)
         db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         return db
 
     def _give_back(self, db: sqlite3.Connection) -> None:
@@ -215,6 +220,7 @@ def _check_path(path: Path, *, create: bool) -> None:
 
 def _set_up(db: sqlite3.Connection, path: Path) -> None:
     schema.version_of(db, path)  # before anything is written to what may be someone else's database
+    db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # of no effect on a file that exists
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise UnsupportedFormat(f"{path} is on a file system that SQLite's write-ahead log does not work on")

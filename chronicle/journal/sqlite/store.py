@@ -1,7 +1,8 @@
 """The journal's port on SQLite.
 
 A commit is a handful of statements and one sync: the update of the branch's row checks head and epoch at once, and the
-reasons for a refusal are looked for only after it. Keys of branches are remembered; they are never given twice.
+reasons for a refusal are looked for only after it. Keys of branches are remembered. The key of a deleted branch may be
+given to a new one: then the head that a commit expects does not fit, as its hash covers the branch's id.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from chronicle.journal.sqlite.rows import (
     inbox_message_from,
     key_of,
     lease_from,
+    number_of,
     outbox_message_from,
     row_id,
     session_from,
@@ -233,6 +235,7 @@ class SqliteJournalStore:
             db.execute("DELETE FROM branch WHERE key = ?", (key,))
             for table in ("event", "snapshot", "snapshot_pack"):
                 db.execute(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", (row_id(key, 0), row_id(key, MAX_NUMBER)))
+        self._keys.pop(branch_id, None)
 
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
         """Return the chained list of a session's branches made and deleted, by number."""
@@ -375,10 +378,12 @@ class SqliteJournalStore:
         key = message.idempotency_key
         digest = sha256(message.body).digest() if key is not None else None
         with self._db.writing() as db:
-            found = db.execute("SELECT key, last_position FROM session WHERE session_id = ?", (session_id,)).fetchone()
+            found = db.execute(
+                "SELECT key, last_position, pending_from FROM session WHERE session_id = ?", (session_id,)
+            ).fetchone()
             if found is None:
                 raise NotFound(f"no session {session_id}")
-            session_key, last_position = found
+            session_key, last_position, pending_from = found
             if key is not None:
                 first = db.execute(
                     "SELECT id & 4294967295, message_id, body_sha256 FROM inbox "
@@ -389,25 +394,25 @@ class SqliteJournalStore:
                     if first[2] != digest:
                         raise IdempotencyConflict(key)
                     return Receipt(session_id, first[1], first[0], repeated=True)
-            (waiting,) = db.execute(
-                f"SELECT count(*) FROM inbox INDEXED BY inbox_pending WHERE status = {_PENDING} AND id BETWEEN ? AND ?",
-                (row_id(session_key, 0), row_id(session_key, MAX_NUMBER)),
-            ).fetchone()
-            if waiting >= limit:
+            pending_from = _first_pending(db, session_key, pending_from, last_position)
+            if last_position - pending_from + 1 >= limit and _count_pending(db, session_key, pending_from) >= limit:
                 raise InboxFull(limit)
             position = last_position + 1
-            db.execute("UPDATE session SET last_position = ? WHERE key = ?", (position, session_key))
             db.execute(
-                f"INSERT INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, {_PENDING})",
+                "UPDATE session SET last_position = ?, pending_from = ? WHERE key = ?",
+                (position, pending_from, session_key),
+            )
+            db.execute(
+                f"INSERT INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, 0, {_PENDING}, ?)",
                 (
                     row_id(session_key, position),
                     session_key,
                     message.message_id,
                     key,
                     message.sender,
-                    message.body,
                     digest,
                     message.admitted_ms,
+                    message.body,
                 ),
             )
         return Receipt(session_id, message.message_id, position, repeated=False)
@@ -415,14 +420,12 @@ class SqliteJournalStore:
     def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
         """Return the pending messages, in order of position."""
         with self._db.reading_one_moment() as db:
-            found = db.execute("SELECT key FROM session WHERE session_id = ?", (session_id,)).fetchone()
+            found = db.execute("SELECT key, pending_from FROM session WHERE session_id = ?", (session_id,)).fetchone()
             if found is None:
                 return []
             rows = db.execute(
-                f"SELECT {INBOX_COLUMNS} FROM inbox INDEXED BY inbox_pending "
-                "JOIN session ON session.key = inbox.session "
-                f"WHERE status = {_PENDING} AND inbox.id BETWEEN ? AND ? ORDER BY inbox.id LIMIT ?",
-                (row_id(found[0], 0), row_id(found[0], MAX_NUMBER), limit),
+                f"{_SELECT_INBOX} WHERE inbox.id BETWEEN ? AND ? AND status = {_PENDING} ORDER BY inbox.id LIMIT ?",
+                (row_id(*found), row_id(found[0], MAX_NUMBER), limit),
             ).fetchall()
         return [inbox_message_from(row) for row in rows]
 
@@ -445,21 +448,25 @@ class SqliteJournalStore:
     def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
         """Put a parked message back into its place in the inbox, with no attempts counted."""
         with self._db.writing() as db:
-            changed = db.execute(
+            row = db.execute(
                 f"UPDATE inbox SET status = {_PENDING}, attempts = 0 WHERE message_id = ? AND status = {_PARKED} "
-                "AND session = (SELECT key FROM session WHERE session_id = ?)",
+                "AND session = (SELECT key FROM session WHERE session_id = ?) RETURNING id",
                 (message_id, session_id),
-            ).rowcount
-            if not changed:
+            ).fetchone()
+            if row is None:
                 raise NotFound(f"no parked message {message_id} in session {session_id}")
+            db.execute(
+                "UPDATE session SET pending_from = min(pending_from, ?) WHERE key = ?",
+                (number_of(row[0]), key_of(row[0])),
+            )
             return _message(db, message_id)
 
     def sessions_with_pending(self) -> Sequence[SessionId]:
         """Return the sessions that have pending messages."""
         with self._db.reading() as db:
             rows = db.execute(
-                f"SELECT session_id FROM session WHERE key IN (SELECT DISTINCT id >> 32 FROM inbox "
-                f"INDEXED BY inbox_pending WHERE status = {_PENDING}) ORDER BY key"
+                f"SELECT session_id FROM session WHERE EXISTS (SELECT 1 FROM inbox WHERE status = {_PENDING} "
+                "AND inbox.id BETWEEN (key << 32) + pending_from AND (key << 32) + last_position) ORDER BY key"
             ).fetchall()
         return [session_id for (session_id,) in rows]
 
@@ -542,7 +549,10 @@ class SqliteJournalStore:
         key, _, _ = self._keys.get(snapshot.branch_id) or self._read_keys(snapshot.branch_id)
         draft = self._draft(snapshot, key, self.head(snapshot.branch_id))
         with self._db.writing() as db:
-            if draft is not None and db.execute("SELECT 1 FROM branch WHERE key = ?", (key,)).fetchone():
+            here = db.execute("SELECT 1 FROM branch WHERE key = ? AND branch_id = ?", (key, snapshot.branch_id))
+            if not here.fetchone():
+                raise NotFound(f"no branch {snapshot.branch_id}")
+            if draft is not None:
                 snapshots.keep(db, key, draft)
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -591,7 +601,9 @@ def _settle(db: sqlite3.Connection, session_key: int, session_id: SessionId, set
 def _refusal(db: sqlite3.Connection, ready: _Ready, epoch: int) -> ChronicleError:
     """Say why a commit did not advance its branch. An old epoch comes first: its holder must stop, not retry."""
     head = ready.head
-    row = db.execute("SELECT seq, event_id FROM branch WHERE key = ?", (ready.branch_key,)).fetchone()
+    row = db.execute(
+        "SELECT seq, event_id FROM branch WHERE key = ? AND branch_id = ?", (ready.branch_key, head.branch_id)
+    ).fetchone()
     if row is None:
         return NotFound(f"no branch {head.branch_id}")
     if not db.execute(_IN_FORCE, (ready.session_key, epoch)).fetchone():
@@ -692,8 +704,8 @@ def _insert_branch(
     head: Head,
     now_ms: int,
 ) -> None:
-    if db.execute("SELECT 1 FROM catalogue WHERE branch_id = ?", (branch_id,)).fetchone():
-        raise Conflict(f"there is or was a branch {branch_id} already")
+    if db.execute("SELECT 1 FROM branch WHERE branch_id = ?", (branch_id,)).fetchone():
+        raise Conflict(f"there is a branch {branch_id} already")
     db.execute(
         "INSERT INTO branch (branch_id, session, parent_branch_id, parent_seq, created_ms, seq, turn, event_id, hash) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -739,6 +751,23 @@ def _append_to_catalogue(
     db.execute(
         "UPDATE session SET catalogue_size = ?, catalogue_hash = ? WHERE key = ?", (size + 1, digest, session_key)
     )
+
+
+def _first_pending(db: sqlite3.Connection, session_key: int, pending_from: int, last_position: int) -> int:
+    """Return the position of the first message that waits, or the one that the next message will get."""
+    row = db.execute(
+        f"SELECT id FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING} ORDER BY id LIMIT 1",
+        (row_id(session_key, pending_from), row_id(session_key, last_position)),
+    ).fetchone()
+    return number_of(row[0]) if row is not None else last_position + 1
+
+
+def _count_pending(db: sqlite3.Connection, session_key: int, pending_from: int) -> int:
+    (count,) = db.execute(
+        f"SELECT count(*) FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING}",
+        (row_id(session_key, pending_from), row_id(session_key, MAX_NUMBER)),
+    ).fetchone()
+    return int(count)
 
 
 def _message(db: sqlite3.Connection, message_id: MessageId) -> InboxMessage:
