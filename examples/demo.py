@@ -28,12 +28,10 @@ PACKAGE, VERSION = "packaging", "26.0"
 SPEC = "examples/reviewer.py:ReviewerAgent"
 AGENT = f"reviewer/{PACKAGE}"
 QUESTIONS = ("5 longest functions", "TODOs", "imports of re")
-START_S = 120
-"""Longest that the service may take to start; starting Ray took 4 to 17 s on two busy cores."""
 COMMAND_S = 180
 """Longest that one command may take."""
-SLEEP_S = 60
-"""Longest that going to zero may take; the reviewer asks for 10 s without a message."""
+END_S = 60
+"""Longest that an end may take: going to zero after the reviewer's 10 s without a message, or the service's own."""
 
 
 def main() -> None:
@@ -57,7 +55,7 @@ def download() -> Path:
     if not archive.exists():
         say(f"Downloading the source of {PACKAGE} {VERSION}")
         WORK.mkdir(exist_ok=True)
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        pip = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-deps"]
         fetched = subprocess.run([*pip, "--no-binary", PACKAGE, "--dest", WORK, f"{PACKAGE}=={VERSION}"], check=False)
         check(fetched.returncode == 0, "pip could not download it; is a package index reachable?")
     return archive
@@ -69,14 +67,21 @@ def another_terminal() -> Iterator[None]:
     say("A second terminal opens a chat with another agent and leaves it open: the service of this home stays up")
     command = [str(PODIUM), "run", "examples/hello.py:HelloAgent", "--key", "door", "--home", str(HOME)]
     print("   $", shlex.join(["podium", *command[1:]]), flush=True)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as terminal:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as terminal:
+        assert terminal.stdin is not None
+        assert terminal.stderr is not None
         try:
-            wait_for(lambda: terminal.poll() is not None or service_is_up(), START_S, "the service should start")
-            check(terminal.poll() is None, "the chat should stay open")
+            connected = False
+            for line in terminal.stderr:  # what it waits for, and at last where the agent is
+                print(line, end="", flush=True)
+                connected = line.startswith("hello/door")
+                if connected:
+                    break
+            check(connected, "the chat should connect")
             yield
         finally:
-            if terminal.stdin is not None:
-                terminal.stdin.close()  # Ctrl-D
+            terminal.stdin.close()  # Ctrl-D
             with contextlib.suppress(subprocess.TimeoutExpired):
                 terminal.wait(timeout=30)
             terminal.kill()
@@ -108,7 +113,7 @@ def sleep() -> None:
     check(bool(running), "it should still be awake")
     print(f"   awake: process {', '.join(map(str, running))}, workspace mounted {len(mounted)} time(s)", flush=True)
     started = time.monotonic()
-    wait_for(lambda: status() == "asleep" and not processes() and not mounts(), SLEEP_S, "it should go to zero")
+    wait_for(lambda: status() == "asleep" and not processes() and not mounts(), END_S, "it should go to zero")
     print(f"   asleep after {time.monotonic() - started:.0f} s: no process and no mount of it is left")
     run("ps")
 
@@ -121,7 +126,9 @@ def wake() -> None:
 
 def look_back() -> None:
     """Old versions and the proof, with nothing running."""
-    say("Every version of its report is kept; nothing has to run for reading them")
+    say("Every version of its report is kept. The terminals are closed, and nothing runs any more")
+    wait_for(lambda: not home_status()["service"], END_S, "the service should end with its last client")
+    check(not mounts(), "no mount should be left")
     versions = json.loads(run("history", AGENT, "report.md", "--json", show=False))
     check(len(versions) == 1 + len(QUESTIONS), f"{len(versions)} versions of report.md, one a turn was expected")
     run("history", AGENT, "report.md")
@@ -132,10 +139,10 @@ def look_back() -> None:
     run("verify")
 
     say("Now try")
-    print(f"   podium run {SPEC} --key {PACKAGE} --home {HOME}")
-    print(f"   podium log {AGENT} --home {HOME}")
-    print("   podium run examples/hello.py:HelloAgent --key you")
-    print("   (podium is in .venv/bin)")
+    podium = os.path.relpath(PODIUM)
+    print(f"   {podium} run {SPEC} --key {PACKAGE} --home {HOME}")
+    print(f"   {podium} log {AGENT} --home {HOME}")
+    print(f"   {podium} run examples/hello.py:HelloAgent --key you")
 
 
 # -- the podium command ------------------------------------------------------------------------------------------------
@@ -176,11 +183,6 @@ def home_status() -> dict[str, Any]:
     """What ``podium ps`` says."""
     found: dict[str, Any] = json.loads(run("ps", "--json", show=False))
     return found
-
-
-def service_is_up() -> bool:
-    """Whether the home is there and its service runs."""
-    return (HOME / "journal.db").exists() and bool(home_status()["service"])
 
 
 def status() -> str:

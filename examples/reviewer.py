@@ -57,15 +57,16 @@ class ReviewerAgent(BaseAgent):
 
     async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
         reply = await ctx.send_message("")
-        async for piece in self.answer(ctx.state, str(message.get("text", ""))):
+        async for piece in self.answer(ctx, str(message.get("text", ""))):
             await reply.stream_token(piece)
         await reply.stream_token("", final=True)
 
     async def on_idle_timeout(self, ctx: AgentContext[State]) -> bool:
         return True
 
-    async def answer(self, state: State, text: str) -> AsyncIterator[str]:
+    async def answer(self, ctx: AgentContext[State], text: str) -> AsyncIterator[str]:
         """Do what a message asks for, and say it piece by piece."""
+        state = ctx.state
         command, argument, count = understand(text)
         if command == "review":
             async for piece in self.review(state, argument):
@@ -79,6 +80,8 @@ class ReviewerAgent(BaseAgent):
         elif command == "report":
             for line in render(state.project, state.findings).splitlines(keepends=True):
                 yield line
+            versions = await ctx.history("report.md")
+            yield f"\n(report.md; its versions are kept: {len(versions)} so far)\n"
         else:
             # Reading and parsing block; a thread keeps the agent's loop free to stream and to be cancelled.
             finding = await asyncio.to_thread(find_out, command, argument, count)
@@ -99,7 +102,7 @@ class ReviewerAgent(BaseAgent):
         except CannotReviewError as problem:
             yield f"\nI cannot review it: {problem}.\n"
             return
-        project = await asyncio.to_thread(survey, project_dir(), source.name)
+        project = await asyncio.to_thread(survey, project_root(), source.name)
         # Nothing to save: assigned and changed values are committed with this turn.
         state.project = project
         state.findings.clear()
@@ -141,7 +144,7 @@ def understand(text: str) -> tuple[str, str, int]:
 
 def find_out(command: str, argument: str, count: int) -> Finding:
     """Answer a question about the project in the workspace."""
-    root = project_dir()
+    root = project_root()
     if command == "largest files":
         return Finding(title="Largest files", places=largest_files(root, count))
     if command == "longest functions":
@@ -183,7 +186,7 @@ def describe(finding: Finding) -> list[str]:
 def render(project: Project, findings: dict[str, Finding]) -> str:
     """Return the report as Markdown."""
     lines = [f"# Review of {project.source}", "", *overview(project)]
-    for finding in findings.values():
+    for _, finding in sorted(findings.items()):  # a dict in the state has no order of its own
         lines += ["", f"## {finding.title}", ""]
         lines += [f"- `{place.path}{f':{place.line}' if place.line else ''}` {place.text}" for place in finding.places]
         if not finding.places:
@@ -204,8 +207,14 @@ def workspace() -> Path:
 
 
 def project_dir() -> Path:
-    """Where the project under review is."""
+    """Where the project under review is brought."""
     return workspace() / "project"
+
+
+def project_root() -> Path:
+    """Where its files begin: archives often hold just one directory."""
+    entries = list(project_dir().iterdir())
+    return entries[0] if len(entries) == 1 and entries[0].is_dir() else project_dir()
 
 
 def shorten(text: str) -> str:
