@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.history import Record
     from chronicle.workspace.layer_files import LayerFiles
 
-__all__ = ["Handle", "Layer"]
+__all__ = ["Handle", "Layer", "encode_path", "iteration_of"]
 
 NAME_MAX: Final = 255
 _SPOOLED_BYTES: Final = 1024 * 1024
@@ -251,7 +251,7 @@ class Layer(LayerState):
         self.do_remove(parent, name, node, ts_ns)
 
     def rename(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int = 0) -> None:
-        """Move what has a name to another. The flags are those of rename(2)."""
+        """Move what has a name to another; the flags are the kernel's, see `RENAME_EXCHANGE` and `RENAME_NOREPLACE`."""
         node = self._existing(old_dir, old)
         target = self.lookup(new_dir, new)
         if flags & ~(RENAME_EXCHANGE | RENAME_NOREPLACE):
@@ -515,7 +515,7 @@ class Layer(LayerState):
         found = self._view().records(raw)
         if not found:
             raise NotFound(f"{path!r} never existed")
-        return [self._iteration(record) for record in found]
+        return [iteration_of(record, self.content_id(record)) for record in found]
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
@@ -579,27 +579,12 @@ class Layer(LayerState):
 
     def content_id(self, record: Record) -> str:
         """Return the id in the tree of a version's content; empty for what has none."""
-        if record.deleted:
-            return ""
-        if record.content is not None:
-            return record.content.id
-        if record.held is not None:
-            if record.held.content is None:
-                settle(_Discard(self._reader), self._files, record.held)
-            assert record.held.content is not None
-            return record.held.content.id
-        return blob_id(record.target) if record.target is not None else ""
-
-    def _iteration(self, record: Record) -> Iteration:
-        return Iteration(
-            iteration=record.number,
-            timestamp=record.timestamp_ms,
-            size=record.size if not record.deleted else 0,
-            hash=self.content_id(record),
-            op=record.op,
-            turn=record.turn,
-            source=os.fsdecode(record.source) if record.source is not None else None,
-        )
+        if record.held is None or record.deleted:
+            return iteration_of(record).hash
+        if record.held.content is None:
+            settle(_Discard(self._reader), self._files, record.held)
+        assert record.held.content is not None
+        return record.held.content.id
 
     # -- turns ----------------------------------------------------------------------------------------------------
 
@@ -788,6 +773,29 @@ class _Discard:
 
 
 _MAKEABLE: Final = (stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK)
+
+
+def iteration_of(record: Record, content_id: str | None = None) -> Iteration:
+    """Return a version as the port has it.
+
+    Args:
+        record: the version.
+        content_id: its content's id, if the record itself does not have it.
+    """
+    if content_id is None:
+        if record.content is not None:
+            content_id = record.content.id
+        else:
+            content_id = blob_id(record.target) if record.target is not None else ""
+    return Iteration(
+        iteration=record.number,
+        timestamp=record.timestamp_ms,
+        size=record.size,
+        hash="" if record.deleted else content_id,
+        op=record.op,
+        turn=record.turn,
+        source=os.fsdecode(record.source) if record.source is not None else None,
+    )
 
 
 def encode_path(path: str) -> bytes:

@@ -1,0 +1,342 @@
+"""The dir presentation: a workspace that is a plain directory, versioned per turn by looking at it.
+
+For places without FUSE. The directory holds everything, materialised; what changed is found by a scan when a turn ends
+(`chronicle.workspace.dir_scan`). Trees, histories and ids are those of the other presentations; what it cannot do is
+see what happened within a turn, and cut off handles: after a rollback, what a process still has open are files that
+are no longer in the directory, or that hold what they held before the turn.
+
+On disk, besides the directory itself::
+
+    <layers>/<workspace_id>/lock      held by whoever has the workspace open
+    <layers>/<workspace_id>/dir       what was seen at the last seal, and which commits are the base and the last seal
+
+That file is put in place atomically after the blobs are durable. If the process dies before, or the file is lost, the
+directory is looked at anew: nothing that matters is only in it but the numbers of versions that were rolled back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import msgpack
+
+from chronicle.blobs.buffer import BlobBuffer
+from chronicle.clock import SystemClock
+from chronicle.errors import Corrupt, InvalidInput, NotFound, StaleEpoch, UnsupportedFormat
+from chronicle.workspace import content as contents
+from chronicle.workspace.dir_restore import restore
+from chronicle.workspace.dir_scan import HIDDEN, Index, decode_index, encode_index, scan
+from chronicle.workspace.dir_seal import DirState, commit_scan, known_inos
+from chronicle.workspace.history_view import HistoryView
+from chronicle.workspace.layer import encode_path, iteration_of
+from chronicle.workspace.layer_open import CachingReader, check_spec, lock_workspace
+from chronicle.workspace.layer_records import pack_ref, unpack_ref
+from chronicle.workspace.oplog import OplogRoot, first_root, read_root, stored_operations
+from chronicle.workspace.port import Opened
+from chronicle.workspace.tree import EMPTY, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.clock import Clock
+    from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
+
+__all__ = ["DirWorkspace", "open_dir_workspace"]
+
+FORMAT: Final = 1
+_FILE: Final = "dir"
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of the directory."""
+
+    root: bytes
+    epoch: int
+    base: TreeRef | None
+    sealed: TreeRef | None
+    """The last seal, which the index belongs to."""
+    whole: bool
+    """Whether the directory held all of `sealed` once; not while it is being materialised."""
+    index: Index = field(default_factory=dict)
+    floors: dict[bytes, int] = field(default_factory=dict)
+    """By path, the numbers of versions that were rolled back."""
+
+    def save(self, path: Path) -> None:
+        """Put it in the place of what was remembered before, durably."""
+        fields = (
+            FORMAT,
+            self.root,
+            self.epoch,
+            pack_ref(self.base),
+            pack_ref(self.sealed),
+            self.whole,
+            encode_index(self.index),
+            self.floors,
+        )
+        fresh = path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.write(msgpack.packb(fields))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(path)
+
+    @classmethod
+    def load(cls, path: Path) -> _Memory | None:
+        """Return what was remembered, None if nothing was.
+
+        Raises:
+            UnsupportedFormat: written by a newer version.
+            Corrupt: it cannot be read.
+        """
+        try:
+            fields = msgpack.unpackb(path.read_bytes(), use_list=False)
+            version, root, epoch, base, sealed, whole, index, floors = fields
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise Corrupt(f"{path} cannot be read; remove it, and the directory is looked at anew") from error
+        if version != FORMAT:
+            raise UnsupportedFormat(f"{path} has format {version}; this code reads {FORMAT}: upgrade podium")
+        return cls(root, epoch, unpack_ref(base), unpack_ref(sealed), whole, decode_index(index), floors)
+
+
+def open_dir_workspace(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock) -> Opened:
+    """Open a workspace as a plain directory.
+
+    Args:
+        spec: which workspace, from which base, under which epoch.
+        blobs: the blob store.
+        root: the directory; made if it is not there. One that is not empty must be the workspace's own.
+        clock: gives the time.
+
+    Raises:
+        InvalidInput: the workspace's id cannot be one, or ``root`` holds something else.
+        StaleEpoch: a newer epoch was here.
+        Conflict: another process has the workspace open.
+        Corrupt: what is remembered of the directory cannot be read.
+        UnsupportedFormat: it was written by a newer version.
+        Unavailable: the blob store could not be reached.
+    """
+    home = check_spec(spec)
+    home.mkdir(parents=True, exist_ok=True)
+    lock = lock_workspace(home)
+    try:
+        return _open(spec, blobs, root, clock, home / _FILE, lock)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, path: Path, lock: int) -> Opened:
+    memory = _Memory.load(path)
+    where = os.fsencode(root.absolute())
+    if memory is None:
+        _check_empty(root)
+        memory = _Memory(where, spec.epoch, spec.base, spec.base, whole=spec.base is None)
+    if memory.epoch > spec.epoch:
+        raise StaleEpoch(spec.epoch, memory.epoch)
+    moved = memory.root != where
+    if moved and memory.whole and os.path.isdir(memory.root):
+        _check_empty(root)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        if root.exists():
+            root.rmdir()
+        os.rename(memory.root, where)
+    memory.root = where
+    root.mkdir(parents=True, exist_ok=True)
+    workspace = DirWorkspace(root, blobs, memory, path, lock, spec.turn, clock)
+    recovered = workspace.resume(spec)
+    return Opened(workspace, recovered)
+
+
+def _check_empty(root: Path) -> None:
+    if root.is_dir():
+        crowded = any(os.fsencode(entry.name) != HIDDEN for entry in os.scandir(root))
+    else:
+        crowded = root.exists() or root.is_symlink()
+    if crowded:
+        raise InvalidInput(f"{root} holds something that is not this workspace's; name an empty directory")
+
+
+class DirWorkspace:
+    """A `chronicle.workspace.port.Workspace` that is a plain directory. Made by `open_dir_workspace`."""
+
+    def __init__(
+        self, root: Path, blobs: BlobStore, memory: _Memory, path: Path, lock: int, turn: int, clock: Clock
+    ) -> None:
+        self._root = root
+        self._blobs = blobs
+        self._reader = CachingReader(blobs)
+        self._memory = memory
+        self._path = path
+        self._lock = lock
+        self._turn = turn
+        self._clock = clock
+        self._owner = os.geteuid(), os.getegid()
+        self._take(memory.sealed)
+
+    def _take(self, sealed: TreeRef | None) -> None:
+        """Take a commit for the last seal."""
+        self._memory.sealed = sealed
+        self._commit = self._load(sealed)
+        self._inos = known_inos(self._reader, self._commit)
+
+    def _load(self, ref: TreeRef | None) -> OplogRoot:
+        return read_root(self._reader, ref.oplog_id) if ref is not None else first_root(self._now_ns())
+
+    def _now_ns(self) -> int:
+        return time.time_ns() if isinstance(self._clock, SystemClock) else self._clock.now_ms() * 1_000_000
+
+    def resume(self, spec: LayerSpec) -> TreeRef | None:
+        """Go on under an epoch, from a base; return what was there beyond it, durable, if it has to be given up."""
+        memory = self._memory
+        recovered: TreeRef | None = None
+        if memory.whole:
+            if memory.sealed == spec.base:
+                memory.base = spec.base  # it was committed, and this process was not told
+            known = memory.base == spec.base or (spec.base is None and self._is_first())
+            if memory.epoch != spec.epoch or not known:
+                sealed = self.seal()
+                if sealed.tree_id != (spec.base.tree_id if spec.base is not None else EMPTY):
+                    recovered = sealed
+                if sealed != spec.base:
+                    self._forget_since(memory.base)
+                    memory.base = spec.base
+                    self._restore(spec.base)
+        else:
+            memory.index = {}
+            memory.base = spec.base
+            self._restore(spec.base)
+        memory.epoch = spec.epoch
+        if memory.base is None:
+            self.adopt(self.seal())
+        memory.save(self._path)
+        return recovered
+
+    def _is_first(self) -> bool:
+        """Say whether the base is the empty tree that a workspace without any begins with."""
+        base = self._load(self._memory.base)
+        return base.previous is None and base.tree_id == EMPTY
+
+    # -- the port -------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Path:
+        """The directory."""
+        return self._root
+
+    @property
+    def base(self) -> TreeRef:
+        """The last adopted (or opened) tree."""
+        assert self._memory.base is not None, "an opened workspace has a base"
+        return self._memory.base
+
+    def begin_turn(self, turn: int) -> None:
+        """Say which turn the changes from now on belong to."""
+        self._turn = turn
+
+    def seal(self) -> TreeRef:
+        """Look at the directory and make it a tree; see `chronicle.workspace.port.Workspace.seal`.
+
+        Costs a look at every file, and the reading of those that changed.
+        """
+        memory = self._memory
+        buffer = BlobBuffer(self._blobs)
+        found = scan(memory.root, memory.index, buffer, self._owner, time.time_ns())
+        if memory.sealed is not None and _same(found, memory.index):
+            memory.index = found
+            return memory.sealed
+        state = DirState(
+            index=memory.index,
+            inos=self._inos,
+            commit=self._commit,
+            base=memory.base,
+            base_commit=self._load(memory.base),
+            floors=memory.floors,
+            turn=self._turn,
+            now_ns=self._now_ns(),
+        )
+        ref, commit, inos = commit_scan(buffer, state, found)
+        buffer.flush()
+        memory.index, memory.sealed, memory.floors = found, ref, {}
+        self._commit, self._inos = commit, inos
+        memory.save(self._path)
+        return ref
+
+    def adopt(self, ref: TreeRef) -> None:
+        """Make a sealed tree the base; see `chronicle.workspace.port.Workspace.adopt`.
+
+        Raises:
+            InvalidInput: it is not what was sealed last.
+        """
+        if ref == self._memory.base:
+            return
+        if ref != self._memory.sealed:
+            raise InvalidInput(f"tree {ref.tree_id} is not the one sealed last; only that can be adopted")
+        self._memory.base = ref
+        self._memory.save(self._path)
+
+    def rollback(self) -> None:
+        """Make the directory hold the base again; see `chronicle.workspace.port.Workspace.rollback`."""
+        self._forget_since(self._memory.base)
+        self._restore(self._memory.base)
+
+    def history(self, path: str) -> Sequence[Iteration]:
+        """Return a path's iterations up to the last seal; see `chronicle.workspace.port.Workspace.history`."""
+        found = self._view().records(encode_path(path))
+        if not found:
+            raise NotFound(f"{path!r} never existed")
+        return [iteration_of(record) for record in found]
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
+        record = self._view().find(encode_path(path), iteration)
+        if record is None or record.content is None or record.deleted:
+            raise NotFound(f"{path!r} has no content at iteration {iteration}")
+        return contents.open(self._reader, record.content)
+
+    def close(self) -> None:
+        """Let go of the directory; it stays as it is."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # -- behind it ------------------------------------------------------------------------------------------------
+
+    def _view(self) -> HistoryView:
+        commit = self._commit
+        return HistoryView(self._reader, commit.histories, commit.moved_seq, {}, self._memory.floors)
+
+    def _forget_since(self, base: TreeRef | None) -> None:
+        """Remember the numbers given out by what was sealed since the base."""
+        floors = self._memory.floors
+        if self._memory.sealed != base and self._memory.sealed is not None:
+            for operation in stored_operations(self._reader, self._commit):
+                floors[operation.path] = max(operation.iteration, floors.get(operation.path, 0))
+
+    def _restore(self, ref: TreeRef | None) -> None:
+        """Make the directory hold a commit, and take it for the last seal."""
+        memory = self._memory
+        commit = self._load(ref)
+        present = scan(memory.root, memory.index, BlobBuffer(self._blobs), self._owner, time.time_ns())
+        memory.whole = False
+        memory.save(self._path)
+        restore(memory.root, self._reader, commit.tree_id, commit.root, present, self._owner)
+        memory.index = scan(memory.root, {}, BlobBuffer(self._blobs), self._owner, time.time_ns())
+        memory.whole = True
+        self._take(ref)
+        memory.save(self._path)
+
+
+def _same(one: Index, other: Index) -> bool:
+    """Say whether two scans found the same, times included."""
+    return one.keys() == other.keys() and all(
+        seen.entry == other[path].entry and (seen.entry.kind is Kind.DIR or seen.mtime_ns == other[path].mtime_ns)
+        for path, seen in one.items()
+    )

@@ -1,0 +1,285 @@
+"""From what a scan found to a commit: the tree, the attributes and the histories of a plain directory.
+
+Versions are per turn: one for each path that differs from the last seal, whatever happened in between. A file that is
+at another path with the same inode, and not at the old one any more, was renamed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from chronicle.workspace import history, nodes, oplog, tree
+from chronicle.workspace.history import Record
+from chronicle.workspace.history_view import HistoryView
+from chronicle.workspace.oplog import Attr, Operation, OplogRoot
+from chronicle.workspace.port import TreeRef
+from chronicle.workspace.tree import Entry, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chronicle.blobs.buffer import BlobBuffer
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+    from chronicle.workspace.dir_scan import Index
+
+__all__ = ["DirState", "commit_scan", "known_inos"]
+
+
+@dataclass(frozen=True, slots=True)
+class DirState:
+    """What a scan is compared with."""
+
+    index: Index
+    """What was seen at the last seal."""
+    inos: dict[bytes, int]
+    """The inode number of each path, as histories and attributes have it."""
+    commit: OplogRoot
+    """The last seal."""
+    base: TreeRef | None
+    base_commit: OplogRoot
+    floors: dict[bytes, int]
+    turn: int
+    now_ns: int
+
+
+def commit_scan(buffer: BlobBuffer, state: DirState, found: Index) -> tuple[TreeRef, OplogRoot, dict[bytes, int]]:
+    """Put into the buffer what a scan found, as the commit after a state.
+
+    Returns:
+        the tree, its commit, and the inode number of each path.
+    """
+    found = _with_links(found)
+    before = _with_links(state.index)
+    changes: dict[bytes, Entry | None] = {}
+    for path in before:
+        if path not in found:
+            changes[path] = None
+    for path, seen in found.items():
+        if path not in before or before[path].entry != seen.entry:
+            changes[path] = seen.entry
+    tree_id = tree.update_tree(buffer, state.commit.tree_id, changes)
+    renamed = _renames(before, found)
+    inos, next_ino = _inos(state, found, renamed)
+    attributes = _attributes(state, found, inos)
+    records, next_seq = _records(state, before, found, renamed)
+    histories, operations = _histories(buffer, state, records)
+    commits = state.base_commit.commits
+    if state.base is not None:
+        commits = oplog.put_commit(buffer, commits, state.base_commit.turn, state.base)
+    root = state.commit.root
+    commit = OplogRoot(
+        turn=state.turn,
+        tree_id=tree_id,
+        previous=state.base.oplog_id if state.base is not None else None,
+        root=replace(root, mtime_ns=state.now_ns, below=_put_attributes(buffer, root.below, attributes)),
+        histories=histories,
+        commits=commits,
+        links=_link_map(buffer, found, inos),
+        next_ino=next_ino,
+        next_seq=next_seq,
+        moved_seq=state.commit.moved_seq,
+        operations=oplog.store_operations(buffer, operations),
+    )
+    return TreeRef(tree_id, oplog.add_root(buffer, commit)), commit, inos
+
+
+def _with_links(index: Index) -> Index:
+    """Return an index whose entries say which names are one file."""
+    names: dict[int, list[bytes]] = {}
+    for path, seen in index.items():
+        if seen.links > 1 and seen.entry.kind is not Kind.DIR:
+            names.setdefault(seen.host_ino, []).append(path)
+    shared = {path: min(paths) for paths in names.values() if len(paths) > 1 for path in paths}
+    if not shared:
+        return index
+    return {
+        path: replace(seen, entry=replace(seen.entry, link=shared[path])) if path in shared else seen
+        for path, seen in index.items()
+    }
+
+
+def _renames(before: Index, found: Index) -> dict[bytes, bytes]:
+    """Return where the files that were renamed came from.
+
+    Inode numbers are used again soon after a file is removed, so the content has to be the same as well.
+    """
+    gone = {seen.host_ino: path for path, seen in before.items() if path not in found and seen.entry.content}
+    renamed = {}
+    for path, seen in found.items():
+        source = gone.get(seen.host_ino)
+        if path not in before and source is not None and before[source].entry.content == seen.entry.content:
+            renamed[path] = source
+            del gone[seen.host_ino]
+    return renamed
+
+
+def _inos(state: DirState, found: Index, renamed: Mapping[bytes, bytes]) -> tuple[dict[bytes, int], int]:
+    """Give every path its inode number: the one it had, that of where it came from, or a new one."""
+    inos: dict[bytes, int] = {}
+    by_link: dict[bytes, int] = {}
+    next_ino = state.commit.next_ino
+    for path, seen in found.items():
+        link = seen.entry.link
+        ino = by_link.get(link) if link is not None else None
+        if ino is None:
+            ino = state.inos.get(renamed.get(path, path))
+        if ino is None:
+            ino = next_ino
+            next_ino += 1
+        inos[path] = ino
+        if link is not None:
+            by_link[link] = ino
+    return inos, next_ino
+
+
+def _attributes(state: DirState, found: Index, inos: Mapping[bytes, int]) -> dict[bytes, Attr | None]:
+    """Return the attributes that changed, by path."""
+    changed: dict[bytes, Attr | None] = {path: None for path in state.index if path not in found}
+    subdirs = Counter(path.rpartition(b"/")[0] for path, seen in found.items() if seen.entry.kind is Kind.DIR)
+    names = Counter(seen.entry.link for seen in found.values())
+    for path, seen in found.items():
+        old = state.index.get(path)
+        if old != seen or state.inos.get(path) != inos[path]:
+            links = 2 + subdirs[path] if seen.entry.kind is Kind.DIR else 1
+            if seen.entry.link is not None:
+                links = names[seen.entry.link]
+            changed[path] = Attr(inos[path], seen.mtime_ns, seen.ctime_ns, links)
+    return changed
+
+
+def _put_attributes(buffer: BlobBuffer, root: BlobId | None, changed: Mapping[bytes, Attr | None]) -> BlobId | None:
+    """Return the map of attributes with changes made; a directory keeps what is below it."""
+    changes: dict[bytes, dict[bytes, Attr | None]] = {}
+    below: dict[bytes, set[bytes]] = {}
+    for path, attr in changed.items():
+        directory, _, name = path.rpartition(b"/")
+        changes.setdefault(directory, {})[name] = attr
+        while directory:
+            parent, _, name = directory.rpartition(b"/")
+            if name in below.setdefault(parent, set()):
+                break
+            below[parent].add(name)
+            directory = parent
+    return _put_level(buffer, b"", root, changes, below) if changes else root
+
+
+def _put_level(
+    buffer: BlobBuffer,
+    directory: bytes,
+    root: BlobId | None,
+    changes: Mapping[bytes, dict[bytes, Attr | None]],
+    below: Mapping[bytes, set[bytes]],
+) -> BlobId | None:
+    """Return one directory's map; as deep as the deepest change."""
+    edits: dict[bytes, bytes | None] = {}
+    own = changes.get(directory, {})
+    deeper = below.get(directory, set())
+    stored = nodes.lookup_many(buffer, root, own.keys() | deeper)
+    for name in own.keys() | deeper:
+        now = oplog.decode_attr(stored[name]) if name in stored else None
+        attr = own.get(name, now)
+        if attr is None:
+            edits[name] = None
+            continue
+        kept = now.below if now is not None else None
+        if name in deeper:
+            kept = _put_level(buffer, directory + b"/" + name if directory else name, kept, changes, below)
+        edits[name] = oplog.encode_attr(replace(attr, below=kept))
+    return nodes.update(buffer, root, edits)
+
+
+def _records(
+    state: DirState, before: Index, found: Index, renamed: Mapping[bytes, bytes]
+) -> tuple[dict[bytes, list[Record]], int]:
+    """Return the versions that the scan makes, by path."""
+    records: dict[bytes, list[Record]] = {}
+    seq = state.commit.next_seq
+    now_ms = state.now_ns // 1_000_000
+    for path, seen in found.items():
+        old = before.get(path)
+        op = _op(old.entry if old is not None else None, seen.entry, path, renamed, before)
+        if op is None:
+            continue
+        source = renamed.get(path) if op == "rename" else None
+        if op == "link":
+            source = seen.entry.link
+        target = seen.entry.target if seen.entry.kind is Kind.SYMLINK else None
+        timestamp_ms = now_ms if op == "rename" else min(now_ms, seen.ctime_ns // 1_000_000)
+        record = Record(0, seq, timestamp_ms, op, state.turn, seen.entry.kind, seen.entry.content, target, source)
+        records[path] = [record]
+        seq += 1
+    for path, seen in before.items():
+        if path not in found:
+            records[path] = [Record(0, seq, now_ms, "delete", state.turn, seen.entry.kind)]
+            seq += 1
+    return records, seq
+
+
+def _op(old: Entry | None, new: Entry, path: bytes, renamed: Mapping[bytes, bytes], before: Index) -> str | None:
+    """Return what happened to a path, None if nothing."""
+    if old is None or old.kind is not new.kind:
+        if path in renamed:
+            return "rename"
+        if new.link is not None and new.link != path and new.link in before:
+            return "link"
+        if new.kind is Kind.SYMLINK:
+            return "symlink"
+        return "write" if new.content is not None and new.content.size else "create"
+    if old.content != new.content:
+        return "write"
+    if old.target != new.target:
+        return "symlink"
+    if (old.mode, old.uid, old.gid) != (new.mode, new.uid, new.gid):
+        return "mode"
+    return "xattr" if old.xattrs != new.xattrs else None
+
+
+def _histories(
+    buffer: BlobBuffer, state: DirState, records: dict[bytes, list[Record]]
+) -> tuple[BlobId | None, list[Operation]]:
+    view = HistoryView(buffer, state.commit.histories, state.commit.moved_seq, records, state.floors)
+    changed: dict[bytes, history.PathHistory] = {}
+    operations: list[Operation] = []
+    for path in records:
+        settled = view.settle(path)
+        changed[path] = history.append(buffer, view.stored(path), settled)
+        operations.extend(
+            Operation(done.seq, done.timestamp_ms, done.op, done.turn, path, done.number, done.size, done.source)
+            for done in settled
+        )
+    for path, floor in state.floors.items():
+        if path not in changed:
+            known = view.stored(path) or history.PathHistory(0)
+            changed[path] = replace(known, last=max(known.last, floor))
+    operations.sort(key=lambda operation: operation.seq)
+    return history.update(buffer, state.commit.histories, changed), operations
+
+
+def _link_map(buffer: BlobBuffer, found: Index, inos: Mapping[bytes, int]) -> BlobId | None:
+    names: dict[int, list[bytes]] = {}
+    for path, seen in found.items():
+        if seen.entry.link is not None:
+            names.setdefault(inos[path], []).append(path)
+    edits: dict[bytes, bytes | None] = {
+        ino.to_bytes(8, "big"): msgpack.packb(sorted(paths)) for ino, paths in names.items()
+    }
+    return nodes.update(buffer, None, edits)
+
+
+def known_inos(reader: BlobReader, commit: OplogRoot) -> dict[bytes, int]:
+    """Return the inode number of every path in a commit."""
+    inos = {}
+    stack = [(b"", commit.root.below)]
+    while stack:
+        prefix, below = stack.pop()
+        for name, value in nodes.items(reader, below):
+            attr = oplog.decode_attr(value)
+            inos[prefix + name] = attr.ino
+            if attr.below is not None:
+                stack.append((prefix + name + b"/", attr.below))
+    return inos
