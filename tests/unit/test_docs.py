@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,15 +13,12 @@ from coordinator.cli.main import app
 from podium.agent.loader import load_agent_class
 from podium.testing.harness import AgentHarness
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def documents() -> Iterator[Path]:
-    yield from sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+def documents() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def test_the_quick_start_works_as_it_stands(tmp_path: Path) -> None:
