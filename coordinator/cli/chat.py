@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coordinator.cli.exits import ExitCode
-from coordinator.cli.keyboard import interrupts
+from coordinator.cli.keyboard import Prompt, interrupts
 from coordinator.cli.progress import Progress
 from coordinator.cli.reply import JsonReply, TextReply, outcome
 from coordinator.cli.terminal import say
@@ -71,14 +71,14 @@ class Chat:
         """Send each line as a message until the input ends; blank lines are passed over.
 
         Returns:
-            the code of the first that failed.
+            the code of the first that failed. A person at a prompt saw it and went on: then all is well.
         """
         first = ExitCode.OK
         while (line := await lines.next()) is not None:
             if line.strip():
                 code = await self.send(line)
                 first = first or code
-        return first
+        return ExitCode.OK if isinstance(lines, Prompt) else first
 
     async def send(self, text: str) -> ExitCode:
         """Send one message and show its frames to the last."""

@@ -9,44 +9,16 @@ import pytest
 
 from coordinator.cli.chat import Chat
 from coordinator.cli.exits import ExitCode
-from coordinator.service.client import AgentRef
+from tests.unit.cli_service import REF, Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from coordinator.service.client import AgentRef
 
-REF = AgentRef("/agents/echo.py", "Echo", "echo")
 
-
-class Service:
-    """Answers a message with its text; ``fail`` fails; ``wait`` goes on until it is cancelled."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[str, dict[str, Any]]] = []
-        self.cancelled: dict[str, asyncio.Event] = {}
-
-    async def send(self, agent: AgentRef, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        self.sent.append((key, message))
-        message_id = f"msg_{len(self.sent)}"
-        cancelled = self.cancelled[message_id] = asyncio.Event()
-        yield {"type": "accepted", "message_id": message_id, "position": len(self.sent)}
-        text = message["text"]
-        if text == "wait":
-            yield {"type": "message_update", "message_id": message_id, "reply_id": "r", "delta": "so far"}
-            os.kill(os.getpid(), signal.SIGINT)
-            await cancelled.wait()
-            error = {"type": "Cancelled", "message": "its sender took it back"}
-            yield {"type": "error", "message_id": message_id, "error": error, "parked": False}
-        elif text == "fail":
-            error = {"type": "ValueError", "message": "no"}
-            yield {"type": "error", "message_id": message_id, "error": error, "parked": True}
-        else:
-            yield {"type": "message_update", "message_id": message_id, "reply_id": "r", "delta": text}
-            yield {"type": "message_end", "message_id": message_id, "reply_id": "r", "text": text}
-            yield {"type": "turn_end", "message_id": message_id, "turn": 1, "version": 1, "patch": []}
-
-    async def cancel(self, message_id: str) -> None:
-        self.cancelled[message_id].set()
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 class Typed:
@@ -75,7 +47,7 @@ def test_the_first_failure_decides_and_the_rest_is_sent(capsys: pytest.CaptureFi
 
 
 def test_ctrl_c_cancels_the_reply_and_drops_what_was_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    service = Service()
+    service = Service(press_ctrl_c)
     code = asyncio.run(Chat(service, REF, "a", json=False).send_all(["wait", "two"]))
     assert code is ExitCode.INTERRUPTED
     assert [message["text"] for _, message in service.sent] == ["wait"]
@@ -85,7 +57,7 @@ def test_ctrl_c_cancels_the_reply_and_drops_what_was_not_sent(capsys: pytest.Cap
 
 
 def test_ctrl_c_in_a_chat_cancels_the_reply_and_the_chat_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    service = Service()
+    service = Service(press_ctrl_c)
     code = asyncio.run(Chat(service, REF, "a", json=False).converse(Typed("wait", "", "two")))
     assert code is ExitCode.TURN_CANCELLED
     assert capsys.readouterr().out == "so far\ntwo\n"
@@ -94,11 +66,11 @@ def test_ctrl_c_in_a_chat_cancels_the_reply_and_the_chat_goes_on(capsys: pytest.
 def test_a_second_ctrl_c_leaves_at_once() -> None:
     class Deaf(Service):
         async def cancel(self, message_id: str) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
+            press_ctrl_c()
             await asyncio.Event().wait()
 
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(Chat(Deaf(), REF, "a", json=False).send("wait"))
+        asyncio.run(Chat(Deaf(press_ctrl_c), REF, "a", json=False).send("wait"))
 
 
 def test_a_stream_that_ends_too_early_is_no_success() -> None:

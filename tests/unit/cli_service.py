@@ -1,0 +1,51 @@
+"""A stand-in for a service's client: it answers as a service does, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from coordinator.service.client import AgentRef
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+__all__ = ["REF", "Service"]
+
+REF = AgentRef("/agents/echo.py", "Echo", "echo")
+
+
+class Service:
+    """Answers a message with its text; ``fail`` fails; ``wait`` goes on until it is cancelled.
+
+    Args:
+        on_wait: called when a reply that waits has begun.
+    """
+
+    def __init__(self, on_wait: Callable[[], None] = lambda: None) -> None:
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.cancelled: dict[str, asyncio.Event] = {}
+        self._on_wait = on_wait
+
+    async def send(self, agent: AgentRef, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        self.sent.append((key, message))
+        message_id = f"msg_{len(self.sent)}"
+        cancelled = self.cancelled[message_id] = asyncio.Event()
+        yield {"type": "accepted", "message_id": message_id, "position": len(self.sent)}
+        text = message["text"]
+        if text == "wait":
+            yield {"type": "message_update", "message_id": message_id, "reply_id": "r", "delta": "so far"}
+            self._on_wait()
+            await cancelled.wait()
+            error = {"type": "Cancelled", "message": "its sender took it back"}
+            yield {"type": "error", "message_id": message_id, "error": error, "parked": False}
+        elif text == "fail":
+            error = {"type": "ValueError", "message": "no"}
+            yield {"type": "error", "message_id": message_id, "error": error, "parked": True}
+        else:
+            yield {"type": "message_update", "message_id": message_id, "reply_id": "r", "delta": text}
+            yield {"type": "message_end", "message_id": message_id, "reply_id": "r", "text": text}
+            yield {"type": "turn_end", "message_id": message_id, "turn": 1, "version": 1, "patch": []}
+
+    async def cancel(self, message_id: str) -> None:
+        self.cancelled[message_id].set()
