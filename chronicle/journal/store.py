@@ -216,7 +216,11 @@ class JournalStore(Protocol):
         ...
 
     def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
-        """Do several commits with one sync to disk; each succeeds or fails by itself, with the errors of `commit`."""
+        """Do several commits with one sync to disk; each succeeds or fails by itself, with the errors of `commit`.
+
+        Raises:
+            Unavailable: not known whether any of them was written.
+        """
         ...
 
     # -- inbox ----------------------------------------------------------------------------------------------------

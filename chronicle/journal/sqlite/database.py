@@ -204,18 +204,19 @@ def translate(error: sqlite3.Error, path: Path) -> ChronicleError:
 
 
 def _check_path(path: Path, *, create: bool) -> None:
+    # os.path and not Path, whose questions raise where a directory on the way must not be entered
     directory = path.parent
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112
         raise InvalidInput(f"{path} is a directory; give the path of a file")
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # noqa: PTH112
         raise InvalidInput(f"the directory {directory} does not exist; make it first")
-    if not path.exists():
-        if not create:
-            raise NotFound(f"there is no journal {path}")
-        if not os.access(directory, os.W_OK | os.X_OK):
-            raise InvalidInput(f"the directory {directory} is not writable; mend its permissions or choose another")
-    elif not os.access(path, os.R_OK | os.W_OK):
-        raise InvalidInput(f"{path} cannot be read and written; mend its permissions")
+    if os.access(path, os.F_OK):
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise InvalidInput(f"{path} cannot be read and written; mend its permissions")
+    elif not os.access(directory, os.W_OK | os.X_OK):
+        raise InvalidInput(f"the directory {directory} is not writable; mend its permissions or choose another")
+    elif not create:
+        raise NotFound(f"there is no journal {path}")
 
 
 def _set_up(db: sqlite3.Connection, path: Path) -> None:

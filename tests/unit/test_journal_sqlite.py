@@ -1,0 +1,357 @@
+"""What is SQLite's own: files that cannot be used, formats, processes, damage, and what a commit costs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.errors import (
+    ChronicleError,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+    UnsupportedFormat,
+)
+from chronicle.journal.records import Outcome, Settlement, Snapshot
+from chronicle.journal.sqlite import SqliteJournalStore, schema
+from chronicle.journal.verify import verify_session
+from chronicle.testing.journal_contract import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+AS_ROOT = os.geteuid() == 0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the journal is."""
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteJournalStore]:
+    """A new one."""
+    store = SqliteJournalStore(path)
+    yield store
+    store.close()
+
+
+# -- paths and formats -------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_directory(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="does not exist; make it first"):
+        SqliteJournalStore(tmp_path / "no" / "journal.db")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_in_its_place(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is a directory"):
+        SqliteJournalStore(tmp_path)
+
+
+def test_none_there_and_none_wanted(path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no journal"):
+        SqliteJournalStore(path, create=False)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o500])
+def test_a_directory_that_is_not_writable(tmp_path: Path, mode: int) -> None:
+    directory = tmp_path / "home"
+    directory.mkdir()
+    directory.chmod(mode)
+    code = (
+        "import sys\n"
+        "from chronicle.errors import InvalidInput\n"
+        "from chronicle.journal.sqlite import SqliteJournalStore\n"
+        "import os\n"
+        "if os.geteuid() == 0: os.seteuid(65534)\n"
+        "try: SqliteJournalStore(sys.argv[1])\n"
+        "except InvalidInput as error: print(error)\n"
+    )
+    for parent in tmp_path.parents:
+        if AS_ROOT and parent.is_relative_to("/tmp") and parent != Path("/tmp"):
+            parent.chmod(0o755)
+    tmp_path.chmod(0o755)
+    said = subprocess.run(
+        [sys.executable, "-c", code, directory / "journal.db"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "writ" in said.stdout or "cannot be" in said.stdout, said
+
+
+def test_what_is_not_a_database(path: Path) -> None:
+    path.write_bytes(b"something else entirely, and long enough to have a header of its own" * 20)
+    with pytest.raises(Corrupt, match="not a SQLite database"):
+        SqliteJournalStore(path)
+    assert path.read_bytes().startswith(b"something else")
+
+
+def test_a_database_of_something_else(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE recipes (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(Corrupt, match="not a journal"):
+        SqliteJournalStore(path)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_format(store: SqliteJournalStore, path: Path) -> None:
+    store.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    with pytest.raises(UnsupportedFormat, match=f"format {schema.VERSION + 1}.*upgrade podium"):
+        SqliteJournalStore(path)
+
+
+def test_an_older_format_is_upgraded_after_a_backup(store: SqliteJournalStore, path: Path) -> None:
+    writer = Writer.on(store)
+    writer.turns(2)
+    store.close()
+
+    def add_colour(db: sqlite3.Connection) -> None:
+        db.execute("ALTER TABLE session ADD COLUMN colour TEXT DEFAULT 'red'")
+
+    def fail(db: sqlite3.Connection) -> None:
+        db.execute("DELETE FROM event")
+        raise ChronicleError("this step does not work")
+
+    target = schema.VERSION + 2
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        with pytest.raises(UnsupportedFormat, match=f"no upgrade leads from {schema.VERSION + 1}"):
+            schema.prepare(db, path, target, {schema.VERSION: add_colour})
+        with pytest.raises(ChronicleError, match="does not work"):
+            schema.prepare(db, path, target, {schema.VERSION: add_colour, schema.VERSION + 1: fail})
+        assert schema.version_of(db, path) == schema.VERSION
+        schema.prepare(db, path, target, {schema.VERSION: add_colour, schema.VERSION + 1: lambda db: None})
+        assert schema.version_of(db, path) == target
+        assert db.execute("SELECT colour FROM session").fetchall() == [("red",)]
+    backup = path.with_name(f"journal.db.v{schema.VERSION}.backup")
+    restored = SqliteJournalStore(backup)
+    assert verify_session(restored, writer.session).events == 4
+    restored.close()
+
+
+# -- damage and failure ------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_table(store: SqliteJournalStore, path: Path) -> None:
+    writer = Writer.on(store)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE event")
+    with pytest.raises(Corrupt, match="lacks a table"):
+        writer.write()
+
+
+def test_pages_overwritten(store: SqliteJournalStore, path: Path) -> None:
+    writer = Writer.on(store)
+    writer.turns(200)
+    store.close()
+    data = bytearray(path.read_bytes())
+    data[3 * 16384 :] = b"\xff" * (len(data) - 3 * 16384)
+    path.write_bytes(data)
+    with pytest.raises(Corrupt), closing(SqliteJournalStore(path)) as damaged:
+        list(damaged.events(writer.head.branch_id))
+
+
+def test_a_damaged_snapshot_is_passed_over(
+    store: SqliteJournalStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = Writer.on(store)
+    branch_id = writer.head.branch_id
+    writer.write(snapshot=Snapshot(branch_id, 1, b"one" * 5000))
+    writer.write(snapshot=Snapshot(branch_id, 2, b"two" * 5000))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE snapshot_pack SET data = zeroblob(50) WHERE id & 4294967295 = 2")
+    assert store.snapshot(branch_id) == Snapshot(branch_id, 1, b"one" * 5000)
+    writer.write(snapshot=Snapshot(branch_id, 3, b"two" * 5000 + b"three"))
+    assert store.snapshot(branch_id) == Snapshot(branch_id, 3, b"two" * 5000 + b"three")
+    assert "passed over" in caplog.text
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """SQLite's own limit on pages gives the error that a full disk gives."""
+    store = SqliteJournalStore(tmp_path / "journal.db")
+    try:
+        writer = Writer.on(store)
+        events = writer.turns(1)
+        store._db._writer.execute("PRAGMA max_page_count = 20")
+        big = writer.draft(payload="x" * 1_000_000)
+        with pytest.raises(Unavailable, match="full"):
+            writer.write(big)
+        other = Writer.on(store, "hello/bob")
+        with pytest.raises(Unavailable, match="full"):  # SQLite rolls all of it back
+            store.commit_many([other.commit_of(), writer.commit_of(big)])
+        assert store.head(other.head.branch_id) == other.head
+        store._db._writer.execute("PRAGMA max_page_count = 100000")
+        assert list(store.events(writer.head.branch_id)) == events
+        writer.write(big)
+        assert verify_session(store, writer.session).ok
+    finally:
+        store.close()
+
+
+def test_someone_else_holds_it_locked(store: SqliteJournalStore, path: Path) -> None:
+    writer = Writer.on(store)
+    store._db._writer.execute("PRAGMA busy_timeout = 1")
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="another program holds"):
+            writer.write()
+        db.execute("ROLLBACK")
+    writer.write()
+
+
+# -- forks and processes -----------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_is_told_to_open_its_own(store: SqliteJournalStore, path: Path) -> None:
+    writer = Writer.on(store)
+    writer.turns(1)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # the child: nothing but os._exit may end it
+        try:
+            said = []
+            for use in (writer.write, lambda: store.session("hello/alice"), store.close):
+                try:
+                    use()
+                    said.append("nothing")
+                except Unavailable as error:
+                    said.append("before a fork" if "before a fork" in str(error) else str(error))
+            own = SqliteJournalStore(path)
+            replace(writer, store=own).write()
+            own.close()
+            os.write(write, ",".join(said).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert pipe.read() == "before a fork,before a fork,nothing"
+    os.waitpid(pid, 0)
+    writer.head = store.head(writer.head.branch_id)
+    assert writer.head.seq == 3
+    writer.turns(1)
+    assert verify_session(store, writer.session).ok
+
+
+WORKER = """
+import sys
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.testing.journal_contract import Writer
+store = SqliteJournalStore(sys.argv[1])
+writer = Writer.on(store, sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+writer.turns(int(sys.argv[3]))
+store.close()
+print("done", flush=True)
+"""
+
+
+def test_eight_processes_write_and_none_is_refused(path: Path) -> None:
+    turns = 60
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, path, f"agent/{number}", str(turns)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(8)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    for worker in workers:
+        out, _ = worker.communicate(timeout=60)
+        assert (out, worker.returncode) == ("done\n", 0)
+    store = SqliteJournalStore(path)
+    for session in store.sessions():
+        report = verify_session(store, session)
+        assert (report.ok, report.events) == (True, 2 * turns)
+    store.close()
+
+
+def test_two_stores_of_one_process_on_one_file(store: SqliteJournalStore, path: Path) -> None:
+    other = SqliteJournalStore(path)
+    writer = Writer.on(store)
+    for _ in range(3):
+        writer.turns(1)
+        writer = replace(writer, store=other if writer.store is store else store)
+    other.close()
+    assert list(store.events(writer.head.branch_id))[-1].hash == writer.head.hash
+
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+
+COUNTING_SYNCS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+static int calls;
+int syncs(void) { return calls; }
+int fsync(int fd) { calls++; return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd); }
+int fdatasync(int fd) { calls++; return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd); }
+"""
+
+COMMITTING = """
+import ctypes, sys
+from chronicle.journal.records import Outcome, Settlement
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.testing.journal_contract import Writer
+syncs = ctypes.CDLL(None).syncs
+store = SqliteJournalStore(sys.argv[1])
+writer = Writer.on(store)
+messages = [writer.admit() for _ in range(21)]
+def write(message):
+    writer.write(writer.draft(), writer.draft(), settled=(Settlement(message, Outcome.CONSUMED),))
+write(messages[0])
+before = syncs()
+for message in messages[1:]:
+    write(message)
+print(syncs() - before)
+store.close()
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="counts system calls with a small library that gcc builds")
+def test_a_commit_syncs_once(path: Path) -> None:
+    source, library = path.with_name("syncs.c"), path.with_name("syncs.so")
+    source.write_text(COUNTING_SYNCS)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True, timeout=60)
+    said = subprocess.run(
+        [sys.executable, "-c", COMMITTING, path],
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert said.stdout == "20\n"
+
+
+def test_a_consumed_message_leaves_its_place_on_disk(store: SqliteJournalStore, path: Path) -> None:
+    writer = Writer.on(store)
+    for _ in range(300):
+        message = writer.admit(b"x" * 2000)
+        writer.write(settled=(Settlement(message, Outcome.CONSUMED),))
+    store.close()
+    assert path.stat().st_size < 600_000
+    assert b"x" * 100 not in path.read_bytes()[100_000:500_000]
