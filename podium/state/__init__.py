@@ -8,6 +8,7 @@ Chronicle's canonical JSON, and nothing of agents, stores or clocks.
 from __future__ import annotations
 
 from podium.state.apply import Patch, apply_patch
+from podium.state.compose import compose
 from podium.state.diff import diff
 from podium.state.errors import (
     InvalidState,
@@ -36,6 +37,7 @@ __all__ = [
     "UnsupportedType",
     "apply_patch",
     "check",
+    "compose",
     "diff",
     "drain",
     "from_json",
