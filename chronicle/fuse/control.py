@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import msgpack  # type: ignore[import-untyped]  # it ships no types
+import msgpack
 
 from chronicle import errors
 from chronicle.errors import ChronicleError, StaleEpoch, Unavailable
@@ -39,11 +39,13 @@ __all__ = [
     "iteration_from_wire",
     "iteration_to_wire",
     "listen",
+    "pack",
     "raise_error",
     "ref_from_wire",
     "ref_to_wire",
     "spec_from_wire",
     "spec_to_wire",
+    "unpack",
 ]
 
 Message = dict[str, Any]
@@ -97,7 +99,7 @@ class Caller:
         self._socket.settimeout(deadline_s)
         self._socket.sendall(_frame({"op": op, **arguments}))
         (length,) = _LENGTH.unpack(self._receive(_LENGTH.size, until))
-        answer: Message = _unpack(self._receive(length, until))
+        answer: Message = unpack(self._receive(length, until))
         if "error" in answer:
             raise_error(answer["error"])
         return answer["ok"]
@@ -161,7 +163,7 @@ class Peer:
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 break
-            messages.append(_unpack(bytes(self._buffer[_LENGTH.size : end])))
+            messages.append(unpack(bytes(self._buffer[_LENGTH.size : end])))
             del self._buffer[:end]
         return messages, is_open
 
@@ -220,12 +222,18 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def _frame(message: Message) -> bytes:
-    # Paths are str with surrogate escapes where their bytes are not UTF-8.
-    body: bytes = msgpack.packb(message, unicode_errors="surrogateescape")
+    body = pack(message)
     return _LENGTH.pack(len(body)) + body
 
 
-def _unpack(body: bytes) -> Message:
+def pack(message: Message) -> bytes:
+    """Return a message as MessagePack. Paths are ``str``, with surrogate escapes where their bytes are not UTF-8."""
+    body: bytes = msgpack.packb(message, unicode_errors="surrogateescape")
+    return body
+
+
+def unpack(body: bytes) -> Message:
+    """Return the message of such bytes."""
     message: Message = msgpack.unpackb(body, unicode_errors="surrogateescape")
     return message
 

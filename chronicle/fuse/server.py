@@ -5,7 +5,8 @@ listening socket on which its host connects (it belongs to the zygote and outliv
 connection attempt waits while a server is replaced), and the channel to the zygote:
 
     server ─► zygote   {"up": {"base", "recovered"}} once mounted, or {"failed": {"type", "message"}};
-                       {"state": {"base", "turn"}} before the command that changed it is answered
+                       {"state": {"base", "turn"}} before the command that changed it is answered;
+                       {"ended": code} as its last word
     zygote ─► server   {"cut"}: end now, and let nobody read what the kernel has cached;
                        end of file: the mount is closed in order, or the zygote is dead
 
@@ -20,9 +21,11 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from chronicle.errors import ChronicleError, InvalidInput
@@ -34,13 +37,12 @@ from chronicle.fuse.mounts import unmount
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     import pyfuse3
 
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 
-__all__ = ["Engine", "Exit", "MountRequest", "Served", "serve"]
+__all__ = ["Engine", "Exit", "MountRequest", "Served", "request_from_wire", "request_to_wire", "serve"]
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +111,26 @@ class MountRequest:
     mountpoint: Path
     source: str = "chronicle"
     """What the system shows as the mount's device."""
+
+
+def request_to_wire(request: MountRequest) -> dict[str, Any]:
+    """Return a request as a map."""
+    return {
+        "spec": control.spec_to_wire(request.spec),
+        "blobs_url": request.blobs_url,
+        "mountpoint": os.fspath(request.mountpoint),
+        "source": request.source,
+    }
+
+
+def request_from_wire(value: dict[str, Any]) -> MountRequest:
+    """Return the request of such a map; what else is in it does not matter."""
+    return MountRequest(
+        spec=control.spec_from_wire(value["spec"]),
+        blobs_url=value["blobs_url"],
+        mountpoint=Path(value["mountpoint"]),
+        source=value["source"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

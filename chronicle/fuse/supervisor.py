@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.fuse import control, mounts
 from chronicle.fuse.control import Peer, answer_error, answer_ok
-from chronicle.fuse.server import Exit, MountRequest, Served, serve
+from chronicle.fuse.server import Exit, MountRequest, Served, request_from_wire, request_to_wire, serve
+from chronicle.fuse.template import Template
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,10 @@ class _Mount:
     socket_path: Path
     state: _State = _State.STARTING
     pid: int = 0
+    """Of its server; 0 until the template has forked it."""
     pidfd: int = -1
+    ended: int | None = None
+    """What the server said its exit code would be; ``None`` if it was killed."""
     channel: Peer | None = None
     base: list[str] | None = None
     recovered: list[str] | None = None
@@ -132,6 +136,9 @@ class Zygote:
         self._leaving: list[Peer] = []
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._watch(self._wake, self._end)
+        self._template = self._new_template()
+        self._ordered: deque[_Mount] = deque()
+        """Whose servers the template is forking, the first asked for first."""
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda *_: None)  # the wake-up descriptor is what ends the loop
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of a terminal is for its foreground job
@@ -152,6 +159,8 @@ class Zygote:
                 if self._callbacks.get(fd) is callback:
                     callback()
             self._kill_overdue()
+        self._unwatch(self._template.fileno())
+        self._template.close()
         self._socket_path.unlink(missing_ok=True)
         for peer in self._leaving:
             peer.send(answer_ok())
@@ -251,12 +260,7 @@ class Zygote:
     def _mount(self, message: dict[str, Any], peer: Peer) -> None:
         if self._ending:
             raise Unavailable("this zygote is ending")
-        request = MountRequest(
-            spec=control.spec_from_wire(message["spec"]),
-            blobs_url=message["blobs_url"],
-            mountpoint=Path(message["mountpoint"]),
-            source=message["source"],
-        )
+        request = request_from_wire(message)
         spec = request.spec
         older = [
             mount
@@ -280,7 +284,7 @@ class Zygote:
         self._serial += 1
         socket_path = self._directory / f"{self._socket_path.name}.{self._serial}.ctl"
         mount = _Mount(request, control.listen(socket_path), socket_path, waiting=[peer])
-        if message["with_caller"]:
+        if message.get("with_caller"):
             try:
                 mount.owner_pidfd = os.pidfd_open(peer.pid())
             except ProcessLookupError:
@@ -300,48 +304,58 @@ class Zygote:
             peer.send(answer_error(error))
 
     def _fork(self, mount: _Mount) -> None:
-        """Fork a server for a mount. In the child this never returns."""
+        """Have a server forked for a mount."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        mount.state = _State.STARTING
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                ours.close()
-                code = self._serve(mount, theirs)
-            except BaseException:
-                log.exception("mount server failed: %s", mount.request.mountpoint)
-            finally:
-                logging.shutdown()
-                os._exit(code)
-        theirs.close()
         channel = Peer(ours)
-        mount.pid = pid
-        mount.pidfd = os.pidfd_open(pid)
-        mount.channel = channel
-        self._watch(mount.pidfd, lambda: self._reap(mount))
+        mount.state = _State.STARTING
+        mount.pid, mount.ended, mount.channel = 0, None, channel
         self._watch(channel.fileno(), lambda: self._hear_server(mount, channel))
+        self._ordered.append(mount)
+        self._template.order(control.pack(request_to_wire(mount.request)), mount.listener, theirs)
+        theirs.close()
 
-    def _serve(self, mount: _Mount, channel: socket.socket) -> int:
-        """Be a mount server."""
-        # A descriptor kept here would keep a sibling from seeing that the zygote is gone, or a caller from being let
-        # go. They are closed one by one and by their owners, as a socket object closes its number when collected.
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the zygote gets it too, and ends its servers in order
-        for fd in (self._wake, self._woken, self._lock):
-            os.close(fd)
-        self._listener.close()
-        for peer in self._peers.values():
-            peer.close()
-        for other in self._mounts.values():
-            if other is not mount:
-                other.listener.close()
-            if other.channel is not None:
-                other.channel.close()
-            for fd in (other.pidfd, other.owner_pidfd):
-                if fd >= 0:
-                    os.close(fd)
-        return int(serve(mount.request, self._opener, mount.listener, channel))
+    def _new_template(self) -> Template:
+        template = Template(self._serve)
+        self._watch(template.fileno(), self._hear_template)
+        return template
+
+    def _serve(self, order: bytes, listener: socket.socket, channel: socket.socket) -> int:
+        """Be a mount server; called in its process."""
+        code = serve(request_from_wire(control.unpack(order)), self._opener, listener, channel)
+        Peer(channel).send({"ended": int(code)})
+        return int(code)
+
+    def _hear_template(self) -> None:
+        forked = self._template.answer()
+        if forked is None:
+            self._replace_template()
+            return
+        mount = self._ordered.popleft()
+        mount.pid, mount.pidfd = forked
+        if forked.pidfd < 0:
+            self._server_ended(mount)
+            return
+        self._watch(forked.pidfd, lambda: self._server_ended(mount))
+        if mount.state is _State.ENDING:
+            signal.pidfd_send_signal(forked.pidfd, signal.SIGKILL)
+
+    def _replace_template(self) -> None:
+        """Fork another template, from this process as it is now, and order again what it did not get to."""
+        log.error("the template is dead; forking another one")
+        self._unwatch(self._template.fileno())
+        self._template.close()
+        self._template = self._new_template()
+        ordered, self._ordered = self._ordered, deque()
+        for mount in ordered:
+            # Its server may have been forked: then the channel's end makes it go.
+            if mount.channel is not None:
+                self._unwatch(mount.channel.fileno())
+                mount.channel.close()
+                mount.channel = None
+            if mount.state is _State.ENDING:
+                self._forget(mount)
+            else:
+                self._fork(mount)
 
     def _hear_server(self, mount: _Mount, channel: Peer) -> None:
         messages, is_open = channel.receive()
@@ -363,6 +377,8 @@ class Zygote:
                 )
             elif "failed" in message:
                 mount.failure = message["failed"]
+            elif "ended" in message:
+                mount.ended = message["ended"]
         if not is_open:
             self._unwatch(channel.fileno())
 
@@ -380,7 +396,8 @@ class Zygote:
         if mount.state is _State.STARTING:
             # It listens to nobody yet, and has acknowledged nothing.
             mount.state = _State.ENDING
-            signal.pidfd_send_signal(mount.pidfd, signal.SIGKILL)
+            if mount.pidfd >= 0:  # else as soon as it is forked
+                signal.pidfd_send_signal(mount.pidfd, signal.SIGKILL)
         elif mount.state is _State.UP:
             mount.state = _State.ENDING
             mount.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
@@ -397,19 +414,19 @@ class Zygote:
         else:
             self._close(mount)
 
-    def _reap(self, mount: _Mount) -> None:
+    def _server_ended(self, mount: _Mount) -> None:
         """Unmount what a server left, and mount again or forget it."""
         if mount.channel is not None:
             self._hear_server(mount, mount.channel)  # its last words
             self._unwatch(mount.channel.fileno())
             mount.channel.close()
             mount.channel = None
-        _, status = os.waitpid(mount.pid, 0)
-        self._unwatch(mount.pidfd)
-        os.close(mount.pidfd)
-        mount.pidfd = -1
+        if mount.pidfd >= 0:
+            self._unwatch(mount.pidfd)
+            os.close(mount.pidfd)
+            mount.pidfd = -1
         mount.kill_at = None
-        code = os.waitstatus_to_exitcode(status)
+        code = mount.ended
         try:
             mounts.unmount(mount.request.mountpoint)
         except ChronicleError:
@@ -419,10 +436,10 @@ class Zygote:
         elif code == Exit.ROLLED_BACK:
             self._fork(mount)
         elif self._may_restart(mount):
-            log.warning("mounting again: %s (exit code %d)", mount.request.mountpoint, code)
+            log.warning("mounting again: %s (exit code %s)", mount.request.mountpoint, code)
             self._fork(mount)
         else:
-            log.error("gave up a mount: %s (exit code %d)", mount.request.mountpoint, code)
+            log.error("gave up a mount: %s (exit code %s)", mount.request.mountpoint, code)
             self._forget(mount)
 
     @staticmethod

@@ -140,20 +140,20 @@ def main(arguments: list[str]) -> int:
     from chronicle.fuse.opening import open_served, warm_up  # noqa: PLC0415
     from chronicle.fuse.supervisor import Zygote  # noqa: PLC0415
 
-    try:
-        zygote = Zygote(options.socket, options.mounts, open_served, options.owner, until_idle=options.until_idle)
-    except Conflict:
-        zygote = None  # another one was started at the same time, and listens
-    if options.ready is not None:
-        os.write(options.ready, b".")
-        os.close(options.ready)
-    if zygote is None:
-        return 0
     warm_up()
     # What is imported by now is never collected: a collection would write into each page and unshare it.
     gc.collect()
     gc.freeze()
-    zygote.run()
+    zygote: Zygote | None = None
+    try:
+        zygote = Zygote(options.socket, options.mounts, open_served, options.owner, until_idle=options.until_idle)
+    except Conflict:
+        pass  # another one was started at the same time, and listens
+    if options.ready is not None:
+        os.write(options.ready, b".")
+        os.close(options.ready)
+    if zygote is not None:
+        zygote.run()
     return 0
 
 
