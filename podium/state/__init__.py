@@ -19,6 +19,7 @@ from podium.state.errors import (
     StateError,
     StateLoadError,
     StateTooNew,
+    UnstorableState,
     UnsupportedType,
 )
 from podium.state.migrations import migration
@@ -34,6 +35,7 @@ __all__ = [
     "StateError",
     "StateLoadError",
     "StateTooNew",
+    "UnstorableState",
     "UnsupportedType",
     "apply_patch",
     "check",

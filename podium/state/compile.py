@@ -43,7 +43,8 @@ _TRUSTED: Final = frozenset(
 """Kinds whose every value reads back from its JSON as the same value."""
 _WRAPPERS: Final = frozenset({"function-after", "function-before", "function-wrap"})
 _TRANSPARENT: Final = frozenset({"default", "custom-error"})
-_DISTINCT_KEYS: Final = frozenset({"int", "uuid", "date", "enum", "literal"})
+_TRUSTED_KEYS: Final = frozenset({"int", "uuid", "date"})
+_ANY: Final = core_schema.any_schema()
 _TEXT_ENCODINGS: Final = frozenset({"base64", "hex"})
 
 
@@ -235,7 +236,8 @@ class _Compiler:
         return self._one_of(schema, list(schema["choices"].values()), told_apart=True)
 
     def _one_of(self, schema: _Schema, choices: Sequence[_Schema], *, told_apart: bool) -> Shape:
-        return UnionShape([self.shape(choice) for choice in choices], self._validator(schema), told_apart=told_apart)
+        arms = [self.shape(choice) for choice in _merge_containers(choices)]
+        return UnionShape(arms, self._validator(schema), told_apart=told_apart)
 
     def _json_or_python(self, schema: _Schema) -> Shape:
         return self._as_validated_by(schema, self.shape(schema["json_schema"]))
@@ -260,7 +262,8 @@ class _Compiler:
 
     def _bytes(self, schema: _Schema) -> Shape:
         ways = {self._config.get("ser_json_bytes"), self._config.get("val_json_bytes")}
-        if len(ways) == 1 and ways < _TEXT_ENCODINGS:
+        if len(ways) == 1 and ways < _ANY: Final = core_schema.any_schema()
+_TEXT_ENCODINGS:
             return self._coded(schema)
         return Undeclared(
             "bytes have no JSON form of their own; declare the field as pydantic.Base64Bytes, or set ser_json_bytes "
@@ -290,8 +293,8 @@ class _Compiler:
         if schema["type"] == "str" and isinstance(self._scalar(schema), Scalar):
             return TextKeys(self._validator(schema))
         one = core_schema.dict_schema(schema, core_schema.any_schema())
-        distinct = schema["type"] in _DISTINCT_KEYS
-        return CodedKeys(self._validator(one), self._serializer(one), distinct=distinct)
+        trusted = schema["type"] in _TRUSTED_KEYS and _HARMLESS.issuperset(schema)
+        return CodedKeys(self._validator(one), self._serializer(one), trusted=trusted)
 
     def _bounds(self, schema: _Schema, *parts: str) -> SchemaValidator | None:
         """Return a validator of what a schema asks of a container as a whole; ``None`` if it asks nothing."""
@@ -341,6 +344,31 @@ def _model_schema(schema: Any, definitions: dict[str, CoreSchema]) -> tuple[_Sch
         else:
             return None, layers
     return here, layers
+
+
+def _merge_containers(choices: Sequence[_Schema]) -> list[_Schema]:
+    """Make ``list[A] | list[B]`` into ``list[A | B]``, and the same for sets and dicts.
+
+    An empty list is of either type, and what is put into it decides. That the items are all A or all B is then seen
+    at commit, when the union is tried as a whole.
+    """
+    merged: list[_Schema] = []
+    for kind, parts in (
+        ("list", ["items_schema"]),
+        ("set", ["items_schema"]),
+        ("dict", ["keys_schema", "values_schema"]),
+    ):
+        same = [choice for choice in choices if choice["type"] == kind and "serialization" not in choice]
+        if len(same) > 1:
+            choices = [choice for choice in choices if choice not in same]
+            merged.append({"type": kind, **{part: _either([one.get(part, _ANY) for one in same]) for part in parts}})
+    return [*merged, *choices]
+
+
+def _either(schemas: Sequence[_Schema]) -> _Schema:
+    if all(schema == schemas[0] for schema in schemas):
+        return schemas[0]
+    return core_schema.union_schema(list(schemas))
 
 
 def _is_pydantics_own(schema: _Schema) -> bool:

@@ -109,14 +109,9 @@ class TrackedDict(Tracked, dict[K, V]):
     def _admit_key(self, key: object) -> K:
         shape = self._podium.shape
         try:
-            kept = shape.keys.admit(key)
-            if not shape.keys.distinct and kept not in self:
-                name = shape.keys.name(kept)
-                if any(shape.keys.name(other) == name for other in self):
-                    raise Refusal(f"another key is written as {name!r} too, so one of them would be lost", str(key))
+            return cast("K", shape.keys.admit(key))
         except Refusal as refusal:
             raise refused(self, refusal) from refusal.__cause__
-        return cast("K", kept)
 
     def _admit(self, key: K, value: object) -> V:
         shape = self._podium.shape
@@ -138,12 +133,7 @@ class TrackedDict(Tracked, dict[K, V]):
 
 
 class KeyShape(Protocol):
-    """What keys a dict may have, and how they are written."""
-
-    @property
-    def distinct(self) -> bool:
-        """Whether different keys are always written differently."""
-        ...
+    """What keys a dict may have, and how they are written: different keys always differently."""
 
     def admit(self, key: object) -> object:
         """Return a key from outside as it is kept.
@@ -166,7 +156,6 @@ class TextKeys:
     """
 
     __slots__ = ("_validator",)
-    distinct: Final = True
 
     def __init__(self, validator: SchemaValidator | None = None) -> None:
         self._validator = validator
@@ -196,19 +185,22 @@ class CodedKeys:
     Args:
         validator: pydantic's for a dict of such keys and values of any kind.
         serializer: pydantic's for the same.
-        distinct: it is known that different keys are written differently.
+        trusted: it is known that what is written reads back as the same key; otherwise each key is tried, and so no two
+            keys are written alike.
     """
 
-    __slots__ = ("_serializer", "_validator", "distinct")
+    __slots__ = ("_serializer", "_trusted", "_validator")
 
-    def __init__(self, validator: SchemaValidator, serializer: SchemaSerializer, *, distinct: bool) -> None:
+    def __init__(self, validator: SchemaValidator, serializer: SchemaSerializer, *, trusted: bool) -> None:
         self._validator = validator
         self._serializer = serializer
-        self.distinct = distinct
+        self._trusted = trusted
 
     def admit(self, key: object) -> object:
         try:
             (kept,) = self._validator.validate_python({key: None})
+            if self._trusted:
+                return kept  # type: ignore[no-any-return]
             written = encode({self.name(kept): None})
             (again,) = self._validator.validate_json(written)
         except ValidationError as error:
@@ -289,8 +281,6 @@ class DictShape:
             except Refusal as refusal:
                 refusal.tail.append(self.keys.name(name))
                 raise
-        if not self.keys.distinct and len({self.keys.name(key) for key in kept}) < len(kept):
-            raise Refusal("two of its keys are written as the same text, so one of them would be lost")
         kept._podium = Node(self)
         for key, item in kept.items():
             if isinstance(item, Tracked):

@@ -3,6 +3,7 @@
     StateError
     ├── InvalidValue            a value was refused where it was put; the state is as it was before
     ├── InvalidState            a validator refused the state as a whole at commit
+    ├── UnstorableState         a state was built with a value that cannot be kept
     ├── UnsupportedType         a declared type cannot be kept: its values do not come back from JSON
     ├── PatchError              a patch does not fit the document it was applied to; the document is as it was before
     └── StateLoadError          stored state could not be loaded; nothing was guessed and nothing changed
@@ -24,6 +25,7 @@ __all__ = [
     "StateError",
     "StateLoadError",
     "StateTooNew",
+    "UnstorableState",
     "UnsupportedType",
 ]
 
@@ -61,6 +63,24 @@ class InvalidState(StateError, ValueError):
             f"{path or '(the whole state)'}: {reason}; nothing of this turn is committed. "
             "Change the state so that its own validators accept it before the turn ends"
         )
+        self.path = path
+        self.reason = reason
+
+
+class UnstorableState(StateError):
+    """A state was built (``State(...)``, its defaults included) with a value that cannot be kept.
+
+    What pydantic itself refuses while building is a `pydantic.ValidationError`, as for any model.
+
+    Attributes:
+        path: RFC 6901 pointer of the refused value.
+        reason: why, and how to mend it.
+    """
+
+    # No ValueError: pydantic would wrap it into a ValidationError on its way out of the constructor.
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path or '(the whole state)'}: {reason}")
         self.path = path
         self.reason = reason
 

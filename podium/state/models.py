@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast
 
 from pydantic import BaseModel, ValidationError
 
-from podium.state.errors import InvalidValue
+from podium.state.errors import UnstorableState
 from podium.state.node import (
+    MAX_DEPTH,
     MISSING,
     Node,
     Refusal,
@@ -315,13 +316,13 @@ def adopt_root(model: BaseModel, shape: ModelShape) -> None:
     """Make a newly built model the root of a state, unless it is tracked already.
 
     Raises:
-        InvalidValue: something in it does not fit, or JSON cannot hold it.
+        UnstorableState: something in it does not fit, or JSON cannot hold it.
     """
     if _node_of(model) is None:
         try:
-            shape.take_over(model, 128)
+            shape.take_over(model, MAX_DEPTH)
         except Refusal as refusal:
-            raise _at_root(refusal) from refusal.__cause__
+            raise UnstorableState(join(reversed(refusal.tail)), refusal.reason) from refusal.__cause__
 
 
 def model_class(model: BaseModel) -> type[BaseModel]:
@@ -370,10 +371,6 @@ def _restore(
     if isinstance(model, TrackedModel):
         model._become_root()  # a DeltaState: nothing else is built tracked
     return model
-
-
-def _at_root(refusal: Refusal) -> InvalidValue:
-    return InvalidValue(join(reversed(refusal.tail)), refusal.reason)
 
 
 def _node_of(model: object) -> Node | None:

@@ -196,10 +196,9 @@ class Coded:
         try:
             hash(value)
         except TypeError:
-            name = type(value).__name__
             raise Refusal(
-                f"changes inside a {name} could not be seen; declare a list, dict, set or pydantic model, "
-                "without a serializer of its own, or something immutable"
+                f"changes inside a value of type {type(value).__name__} could not be seen; declare a list, dict, set or "
+                "pydantic model, without a serializer of its own, or something immutable"
             ) from None
         try:
             written = encode(self.encode(value))

@@ -13,7 +13,7 @@ from podium.state.commit import check_tree
 from podium.state.compile import shape_of
 from podium.state.diff import diff
 from podium.state.drain import collect, settle
-from podium.state.errors import InvalidValue, StateError, StateLoadError
+from podium.state.errors import StateError, StateLoadError, UnstorableState
 from podium.state.migrations import migrate, migrations_of
 from podium.state.node import Tracked
 from podium.state.pointer import escape, join
@@ -97,7 +97,7 @@ def from_json(cls: type[S], data: Mapping[str, Json], version: int) -> S:
             f"the stored state does not fit {name}: {join(reversed(refusal.tail)) or '(the whole state)'}: "
             f"{refusal.reason}; {_mend(cls)}"
         ) from error
-    except (InvalidInput, InvalidValue) as error:
+    except (InvalidInput, UnstorableState) as error:
         raise StateLoadError(f"the stored state does not fit {name}: {error}; {_mend(cls)}") from error
     _refuse_lost_fields(cls, document)
     return state
