@@ -262,8 +262,7 @@ class _Compiler:
 
     def _bytes(self, schema: _Schema) -> Shape:
         ways = {self._config.get("ser_json_bytes"), self._config.get("val_json_bytes")}
-        if len(ways) == 1 and ways < _ANY: Final = core_schema.any_schema()
-_TEXT_ENCODINGS:
+        if len(ways) == 1 and ways < _TEXT_ENCODINGS:
             return self._coded(schema)
         return Undeclared(
             "bytes have no JSON form of their own; declare the field as pydantic.Base64Bytes, or set ser_json_bytes "

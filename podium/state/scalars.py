@@ -197,8 +197,8 @@ class Coded:
             hash(value)
         except TypeError:
             raise Refusal(
-                f"changes inside a value of type {type(value).__name__} could not be seen; declare a list, dict, set or "
-                "pydantic model, without a serializer of its own, or something immutable"
+                f"changes inside a value of type {type(value).__name__} could not be seen; declare a list, dict, set "
+                "or pydantic model, without a serializer of its own, or something immutable"
             ) from None
         try:
             written = encode(self.encode(value))
