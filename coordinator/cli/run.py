@@ -64,10 +64,11 @@ async def _talk(home: Home, agent: AgentRef, address: Address, texts: Sequence[s
     from coordinator.cli.progress import Progress  # noqa: PLC0415
     from coordinator.service.client import connect  # noqa: PLC0415
 
+    position = _position(home, address)  # a journal that cannot be read shows before Ray is waited for
     with Progress() as progress:
         async with connect(home, on_progress=progress.show, on_notice=warn) as client:
             progress.clear()
-            say(f"{address}, {_position(home, address)}")
+            say(f"{address}, {position}")
             chat = Chat(client, agent, address.key, json=json)
             if texts is not None:
                 return await chat.send_all(texts)

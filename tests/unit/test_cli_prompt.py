@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from coordinator.cli.exits import ExitCode
-from tests.unit.cli_terminal import CTRL_C, CTRL_D, TerminalProcess
+from tests.terminal import CTRL_C, CTRL_D, TerminalProcess
 
 ROOT = Path(__file__).parents[2]
 CHAT = """

@@ -1,0 +1,87 @@
+"""``podium run`` as a person meets it: on a terminal, with Ctrl-C and Ctrl-D, stopped in the middle of a message."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coordinator.cli.exits import ExitCode
+from tests.terminal import CTRL_C, CTRL_D, TerminalProcess
+
+from .conftest import TIMEOUT_S, command
+
+if TYPE_CHECKING:
+    from .conftest import Podium
+
+PATIENT = f"{Path(__file__).parent / 'agents.py'}:Patient"
+
+
+def test_a_chat_on_a_terminal(podium: Podium) -> None:
+    chat = [*command(), "run", PATIENT, "--key", "t", "--home", str(podium.home)]
+    with TerminalProcess(chat, podium.home.parent, limit_s=TIMEOUT_S) as terminal:
+        terminal.expect("patient/t, new")
+        terminal.expect("Ctrl-C cancels a reply, Ctrl-D leaves.")
+        terminal.expect(">")
+        terminal.press("hello\r")
+        terminal.expect(" 1\r\n")
+        terminal.expect(">")
+        terminal.press("hang\r")
+        terminal.expect("patient/t …")
+        terminal.press(CTRL_C)
+        terminal.expect("cancelling the reply; Ctrl-C again leaves")
+        terminal.expect("cancelled: nothing of this turn was kept")
+        terminal.expect(">")
+        terminal.press("fail\r")
+        terminal.expect("attempt 1 failed: ValueError: as told. What it had said does not count. Trying again.")
+        terminal.expect("failed: ValueError: as told. State and files are as before it. The message is set aside")
+        terminal.expect(">")
+
+        # While it is open, others attach to its service, and Ctrl-C in one of them is theirs alone.
+        assert podium("ps").stderr == "the service is up\n"
+        assert podium.json("ps")["agents"][0] | {"last_activity": 0, "version": 0} == {
+            "agent": "patient/t",
+            "status": "awake",
+            "turn": 1,
+            "version": 0,
+            "last_activity": 0,
+            "pending": 0,
+            "parked": 1,
+        }
+        failed = podium("run", PATIENT, "--key", "t", "--message", "fail", "--message", "on", check=False)
+        assert failed.returncode == ExitCode.TURN_FAILED
+        assert failed.stdout.splitlines()[-1].split()[-1] == "2"
+        assert failed.stderr.splitlines()[0] == "patient/t, at turn 1"
+        stop_in_the_middle(podium)
+
+        terminal.press("again\r")
+        terminal.expect(" 3\r\n")
+        terminal.expect(">")
+        terminal.press(CTRL_C)
+        terminal.expect("Ctrl-D leaves, and so does Ctrl-C again.")
+        terminal.expect(">")
+        terminal.press(CTRL_D)
+        assert terminal.wait() == ExitCode.OK
+    assert podium.json("state", "patient/t")["state"]["said"] == ["hello", "on", "again"]
+    assert [version["turn"] for version in podium.json("history", "patient/t", "out.txt")] == [1, 2, 3]
+    assert podium("verify").returncode == ExitCode.OK
+
+
+def stop_in_the_middle(podium: Podium) -> None:
+    """Press Ctrl-C, as a signal, while a reply is under way."""
+    arguments = ["run", PATIENT, "--key", "t", "--json", "--message", "hang", "--message", "never sent"]
+    with subprocess.Popen(
+        [*command(), *arguments, "--home", str(podium.home)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        while "message_update" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        rest, said = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert '"type":"Cancelled"' in rest.splitlines()[-1]
+    assert "cancelling the reply" in said
