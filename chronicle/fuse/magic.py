@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.fuse.inodes import MAGIC
 from chronicle.workspace import content as contents
-from chronicle.workspace import nodes, oplog, tree
-from chronicle.workspace.layer_diff import diff_text
+from chronicle.workspace import nodes, oplog, tree, treediff
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.tree import Entry, Kind
 
 if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
     from chronicle.workspace.layer import Layer
     from chronicle.workspace.oplog import OplogRoot
     from chronicle.workspace.port import TreeRef
@@ -294,7 +294,8 @@ class Magic:
         if turns is None:
             return b""
         old, new = turns
-        return diff_text(self._layer.reader, old.tree_id, new.tree_id)
+        reader = self._layer.reader
+        return b"".join(treediff.render(reader, treediff.changes(reader, old.tree_id, new.tree_id)))
 
 
 def _below(key: Key, name: bytes) -> Key:
@@ -305,11 +306,11 @@ def _below(key: Key, name: bytes) -> Key:
     return (*key, name)
 
 
-def _mtime_ns(reader: object, root: OplogRoot, path: bytes) -> int:
+def _mtime_ns(reader: BlobReader, root: OplogRoot, path: bytes) -> int:
     """Return a path's modification time in a commit."""
     attr = root.root
     for name in path.split(b"/") if path else ():
-        value = nodes.lookup(reader, attr.below, name)  # type: ignore[arg-type]
+        value = nodes.lookup(reader, attr.below, name)
         if value is None:
             return root.root.mtime_ns
         attr = oplog.decode_attr(value)

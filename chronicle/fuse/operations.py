@@ -11,6 +11,8 @@ Nothing but the kernel changes a workspace while it is mounted, so the kernel ma
 long as it likes. What is in ``.chronicle`` it may not keep at all.
 """
 
+# ruff: noqa: ARG002 - pyfuse3 says what an operation is given
+
 from __future__ import annotations
 
 import errno
@@ -123,7 +125,7 @@ class ChronicleOperations(pyfuse3.Operations):
     # -- names ----------------------------------------------------------------------------------------------------
 
     @_operation
-    def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> EntryAttributes:  # noqa: ARG002
+    def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> EntryAttributes:
         if parent_inode >= MAGIC or (parent_inode == ROOT_INO and name == NAME):
             found = self._magic.lookup(parent_inode, name) if parent_inode >= MAGIC else self._magic.root()
             if found is None:
@@ -151,7 +153,7 @@ class ChronicleOperations(pyfuse3.Operations):
         name: bytes,
         mode: int,
         flags: int,
-        ctx: pyfuse3.RequestContext,  # noqa: ARG002
+        ctx: pyfuse3.RequestContext,
     ) -> tuple[FileInfo, EntryAttributes]:
         parent = self._place(parent_inode, name)
         gid = parent.gid if parent.mode & stat.S_ISGID else ctx.gid
@@ -168,7 +170,7 @@ class ChronicleOperations(pyfuse3.Operations):
         name: bytes,
         mode: int,
         rdev: int,
-        ctx: pyfuse3.RequestContext,  # noqa: ARG002
+        ctx: pyfuse3.RequestContext,
     ) -> EntryAttributes:
         if stat.S_ISREG(mode):
             parent = self._place(parent_inode, name)
@@ -198,7 +200,7 @@ class ChronicleOperations(pyfuse3.Operations):
         return self._counted(self._layer.make(parent, name, mode, ctx.uid, gid, target))
 
     @_operation
-    def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: pyfuse3.RequestContext) -> EntryAttributes:  # noqa: ARG002
+    def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: pyfuse3.RequestContext) -> EntryAttributes:
         parent = self._place(new_parent_inode, new_name)
         if inode >= MAGIC:
             raise FUSEError(errno.EXDEV)
@@ -207,11 +209,11 @@ class ChronicleOperations(pyfuse3.Operations):
         return self._counted(node)
 
     @_operation
-    def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:  # noqa: ARG002
+    def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         self._layer.unlink(self._place(parent_inode, name), name)
 
     @_operation
-    def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:  # noqa: ARG002
+    def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         self._layer.rmdir(self._place(parent_inode, name), name)
 
     @_operation
@@ -222,7 +224,7 @@ class ChronicleOperations(pyfuse3.Operations):
         parent_inode_new: int,
         name_new: bytes,
         flags: int,
-        ctx: pyfuse3.RequestContext,  # noqa: ARG002
+        ctx: pyfuse3.RequestContext,
     ) -> None:
         old = self._place(parent_inode_old, name_old)
         self._layer.rename(old, name_old, self._place(parent_inode_new, name_new), name_new, flags)
@@ -248,7 +250,7 @@ class ChronicleOperations(pyfuse3.Operations):
     # -- attributes -----------------------------------------------------------------------------------------------
 
     @_operation
-    def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> EntryAttributes:  # noqa: ARG002
+    def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> EntryAttributes:
         if inode >= MAGIC:
             return _magic_attributes(self._magic_entry(inode))
         return _attributes(self._layer.node(inode))
@@ -260,7 +262,7 @@ class ChronicleOperations(pyfuse3.Operations):
         attr: EntryAttributes,
         fields: pyfuse3.SetattrFields,
         fh: int | None,
-        ctx: pyfuse3.RequestContext,  # noqa: ARG002
+        ctx: pyfuse3.RequestContext,
     ) -> EntryAttributes:
         if inode >= MAGIC:
             raise FUSEError(errno.EROFS)
@@ -280,7 +282,7 @@ class ChronicleOperations(pyfuse3.Operations):
         return _attributes(node)
 
     @_operation
-    def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:  # noqa: ARG002
+    def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
         if inode >= MAGIC:
             return self._magic_entry(inode).target
         node = self._layer.node(inode)
@@ -289,7 +291,7 @@ class ChronicleOperations(pyfuse3.Operations):
         return node.target
 
     @_operation
-    def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:  # noqa: ARG002
+    def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         figures = self._layer.statfs()
         reply = pyfuse3.StatvfsData()
         for name in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail"):
@@ -298,7 +300,7 @@ class ChronicleOperations(pyfuse3.Operations):
         return reply
 
     @_operation
-    def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:  # noqa: ARG002
+    def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
         if inode < MAGIC:
             for known, value in self._layer.node(inode).xattrs:
                 if known == name:
@@ -308,11 +310,11 @@ class ChronicleOperations(pyfuse3.Operations):
         raise FUSEError(pyfuse3.ENOATTR)
 
     @_operation
-    def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> list[bytes]:  # noqa: ARG002
+    def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> list[bytes]:
         return [name for name, _ in self._layer.node(inode).xattrs] if inode < MAGIC else []
 
     @_operation
-    def setxattr(self, inode: int, name: bytes, value: bytes, ctx: pyfuse3.RequestContext) -> None:  # noqa: ARG002
+    def setxattr(self, inode: int, name: bytes, value: bytes, ctx: pyfuse3.RequestContext) -> None:
         if inode >= MAGIC:
             raise FUSEError(errno.EROFS)
         if name.startswith(b"system."):  # access control lists: the kernel would have to check them
@@ -320,7 +322,7 @@ class ChronicleOperations(pyfuse3.Operations):
         self._layer.set_xattr(self._layer.node(inode), name, value)
 
     @_operation
-    def removexattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:  # noqa: ARG002
+    def removexattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         if inode >= MAGIC:
             raise FUSEError(errno.EROFS)
         self._layer.set_xattr(self._layer.node(inode), name, None)
@@ -328,7 +330,7 @@ class ChronicleOperations(pyfuse3.Operations):
     # -- files ----------------------------------------------------------------------------------------------------
 
     @_operation
-    def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> FileInfo:  # noqa: ARG002
+    def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> FileInfo:
         if inode >= MAGIC:
             return self._open_magic(inode, flags)
         handle = self._layer.open(self._file(inode), truncate=bool(flags & os.O_TRUNC))
@@ -368,7 +370,7 @@ class ChronicleOperations(pyfuse3.Operations):
             self._readings.pop(fh).file.close()
 
     @_operation
-    def fsync(self, fh: int, datasync: bool) -> None:  # noqa: ARG002
+    def fsync(self, fh: int, datasync: bool) -> None:
         handle = self._handles.get(fh)
         if handle is not None:
             self._layer.fsync(handle.node)
@@ -376,7 +378,7 @@ class ChronicleOperations(pyfuse3.Operations):
     # -- directories ----------------------------------------------------------------------------------------------
 
     @_operation
-    def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:  # noqa: ARG002
+    def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         if inode < MAGIC:
             self._directory(inode)
         number = self._next_handle
@@ -427,7 +429,7 @@ class ChronicleOperations(pyfuse3.Operations):
         del self._listings[fh]
 
     @_operation
-    def fsyncdir(self, fh: int, datasync: bool) -> None:  # noqa: ARG002
+    def fsyncdir(self, fh: int, datasync: bool) -> None:
         self._layer.fsync(None)
 
     # -- replies --------------------------------------------------------------------------------------------------

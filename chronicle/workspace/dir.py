@@ -157,7 +157,7 @@ def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, path: Pat
 
 def _check_empty(root: Path) -> None:
     if root.is_dir():
-        crowded = any(os.fsencode(entry.name) != HIDDEN for entry in os.scandir(root))
+        crowded = any(name != HIDDEN for name in os.listdir(os.fsencode(root)))
     else:
         crowded = root.exists() or root.is_symlink()
     if crowded:
@@ -202,8 +202,9 @@ class DirWorkspace:
                 memory.base = spec.base  # it was committed, and this process was not told
             known = memory.base == spec.base or (spec.base is None and self._is_first())
             if memory.epoch != spec.epoch or not known:
+                own = memory.base
                 sealed = self.seal()
-                if sealed.tree_id != (spec.base.tree_id if spec.base is not None else EMPTY):
+                if sealed != own and sealed.tree_id != (spec.base.tree_id if spec.base is not None else EMPTY):
                     recovered = sealed
                 if sealed != spec.base:
                     self._forget_since(memory.base)
@@ -311,7 +312,7 @@ class DirWorkspace:
 
     def _view(self) -> HistoryView:
         commit = self._commit
-        return HistoryView(self._reader, commit.histories, commit.moved_seq, {}, self._memory.floors)
+        return HistoryView(self._reader, commit.histories, commit.moved_seq, {}, self._memory.floors, commit.gaps)
 
     def _forget_since(self, base: TreeRef | None) -> None:
         """Remember the numbers given out by what was sealed since the base."""

@@ -84,6 +84,7 @@ def commit_scan(buffer: BlobBuffer, state: DirState, found: Index) -> tuple[Tree
         next_seq=next_seq,
         moved_seq=state.commit.moved_seq,
         operations=oplog.store_operations(buffer, operations),
+        gaps=state.commit.gaps,
     )
     return TreeRef(tree_id, oplog.add_root(buffer, commit)), commit, inos
 
@@ -242,7 +243,7 @@ def _op(old: Entry | None, new: Entry, path: bytes, renamed: Mapping[bytes, byte
 def _histories(
     buffer: BlobBuffer, state: DirState, records: dict[bytes, list[Record]]
 ) -> tuple[BlobId | None, list[Operation]]:
-    view = HistoryView(buffer, state.commit.histories, state.commit.moved_seq, records, state.floors)
+    view = HistoryView(buffer, state.commit.histories, state.commit.moved_seq, records, state.floors, state.commit.gaps)
     changed: dict[bytes, history.PathHistory] = {}
     operations: list[Operation] = []
     for path in records:

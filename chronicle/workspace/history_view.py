@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
+    from chronicle.workspace.oplog import Gap
 
 __all__ = ["HistoryView"]
 
@@ -35,6 +36,7 @@ class HistoryView:
         moved_seq: the seq of the last renaming of a directory, stored or pending; 0 if there never was one.
         pending: records by path that are not stored yet, oldest first; their numbers are ignored.
         floors: by path, numbers given out by versions that were rolled back.
+        gaps: numbers given out, below directories, by renamings that were rolled back.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class HistoryView:
         moved_seq: int,
         pending: Mapping[bytes, Sequence[Record]],
         floors: Mapping[bytes, int],
+        gaps: Sequence[Gap],
     ) -> None:
         self._reader = reader
         self._root = root
         self._pending = pending
         self._floors = floors
+        self._gaps = gaps
         self._moved_seq = moved_seq
         self._loaded: dict[bytes, PathHistory | None] = {}
 
@@ -117,7 +121,12 @@ class HistoryView:
 
     def _given(self, path: bytes) -> int:
         history = self._history(path)
-        return max(history.last if history is not None else 0, self._floors.get(path, 0))
+        given = max(history.last if history is not None else 0, self._floors.get(path, 0))
+        if self._gaps:
+            last = self._stored_before(path, None)
+            since = last.seq if last is not None else 0
+            given += sum(gap.numbers for gap in self._gaps if since < gap.seq and path.startswith(gap.directory + b"/"))
+        return given
 
     def _last_before(self, path: bytes, before: int | None) -> Record | None:
         """Return the last version of a path with a smaller seq; only its number may not be final."""

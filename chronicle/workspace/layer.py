@@ -15,6 +15,7 @@ import os
 import stat
 import tempfile
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from chronicle.blobs.ident import blob_id
@@ -22,15 +23,15 @@ from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace import content as contents
 from chronicle.workspace import layer_records as records
-from chronicle.workspace.layer_log import LayerLog
+from chronicle.workspace.layer_log import LayerLog, position
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.layer_records import Header, pack, pack_data
 from chronicle.workspace.layer_seal import SealInput, put_seal, settle
 from chronicle.workspace.layer_state import MILLION, RENAME_EXCHANGE, RENAME_NOREPLACE, LayerState
-from chronicle.workspace.oplog import Operation, first_root, read_root, stored_operations
+from chronicle.workspace.oplog import Gap, Operation, first_root, read_root, stored_operations
 from chronicle.workspace.oplog import operations as stored_chain
 from chronicle.workspace.port import Iteration, TreeRef
-from chronicle.workspace.tree import EMPTY
+from chronicle.workspace.tree import EMPTY, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -102,6 +103,8 @@ class Layer(LayerState):
         """Where in the log the records after the last seal begin."""
         self._sealed_numbers: dict[bytes, int] = {}
         self._sealed_operations: tuple[BlobId, ...] = ()
+        self._sealed_moves: list[bytes] = []
+        """Where directories were renamed from and to between the base and the last seal."""
         self._handles: set[Handle] = set()
         self._lock_fd = -1
         self._now: Callable[[], int] = (
@@ -629,8 +632,10 @@ class Layer(LayerState):
             node.content, node.dirty = content, False
         self.names.root_changed = False
         self.names.links = sealed.commit.links
+        self._sealed_moves += self._moves
         self._drop_versions()
         self.floors = {}
+        self.gaps = []
         self._sealed, self._commit = sealed.ref, sealed.commit
         self._sealed_numbers.update(sealed.numbers)
         self._sealed_operations = sealed.commit.operations
@@ -643,6 +648,7 @@ class Layer(LayerState):
             view=self._view(),
             records=self._records,
             floors=self.floors,
+            gaps=self.gaps,
             owner=self._owner,
             commit=self._commit,
             base=self._base,
@@ -667,7 +673,8 @@ class Layer(LayerState):
         self._base, self._base_commit = ref, self._commit
         self._sealed_numbers = {}
         self._sealed_operations = ()
-        self._rotate(later)
+        self._sealed_moves = []
+        self._rotate(later, self._commit.next_seq, self._commit.turn)
 
     def rollback(self) -> None:
         """Give up everything since the base; see `chronicle.workspace.port.Workspace.rollback`.
@@ -681,12 +688,16 @@ class Layer(LayerState):
             floors[path] = view.floor(path)
         for path, number in self._sealed_numbers.items():
             floors[path] = max(number, floors.get(path, 0))
+        moves = Counter(self._sealed_moves + self._moves)
+        gaps = self.gaps + [Gap(path, self._next_seq, count) for path, count in moves.items()]
+        self._next_seq += 1
         self._abandon()
         self._start_at(self._base, names.next_ino)
-        self.floors = floors
+        self.floors, self.gaps = floors, gaps
         self._sealed_numbers = {}
         self._sealed_operations = ()
-        self._rotate([pack((records.FLOORS, floors))] if floors else [])
+        self._sealed_moves = []
+        self._rotate([pack((records.FLOORS, floors, gaps))] if floors or gaps else [], self._next_seq, self.turn)
 
     def _abandon(self) -> None:
         """Cut off what is open, and let go of what was changed since the last seal."""
@@ -702,22 +713,28 @@ class Layer(LayerState):
         for data in self._retired:
             self._files.drop_data(data)
 
-    def _rotate(self, later: list[bytes]) -> None:
-        """Begin a new log at the base, with what came after it."""
+    def _rotate(self, carried: list[bytes], next_seq: int, turn: int) -> None:
+        """Put a new log in the place of the old one, in one step.
+
+        Args:
+            carried: the records that come after the header.
+            next_seq: the counter before them.
+            turn: the turn before them.
+        """
         header = Header(
             workspace_id=self._header.workspace_id,
             epoch=self._header.epoch,
             base=self._base,
-            turn=self._commit.turn if later else self.turn,
+            turn=turn,
             next_ino=self.names.next_ino,
-            next_seq=self._commit.next_seq if later else self._next_seq,
+            next_seq=next_seq,
             next_number=self._files.next_number,
             owner=self._owner,
         )
+        first = header.encode()
         old = self._log
-        self._log = LayerLog.create(self.directory / "log", [header.encode()])
-        self._sealed_at = self._log.end
-        self._log.append_all(later)
+        self._log = LayerLog.create(self.directory / "log", [first, *carried])
+        self._sealed_at = position([first])
         old.close()
         self._header = header
 
@@ -734,8 +751,13 @@ class Layer(LayerState):
             self.adopt(self._sealed)
         elif self._sealed != self._base:
             self._sealed_operations = self._commit.operations
+            view = self._view()
             for operation in stored_operations(self._reader, self._commit):
                 self._sealed_numbers[operation.path] = operation.iteration
+                if operation.source is not None and operation.op == "rename":
+                    record = view.find(operation.path, operation.iteration)
+                    if record is not None and record.kind is Kind.DIR:
+                        self._sealed_moves += [operation.path, operation.source]
 
     def close(self) -> None:
         """Let go of the layer; it stays on disk as it is."""

@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch
 from chronicle.workspace.layer import Layer
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.ids import BlobId
+    from chronicle.workspace.oplog import Gap
     from chronicle.workspace.port import LayerSpec, TreeRef
 
 __all__ = ["CachingReader", "check_spec", "lock_workspace", "open_layer"]
@@ -106,7 +107,7 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
     if epochs and epochs[-1] > spec.epoch:
         raise StaleEpoch(spec.epoch, epochs[-1])
     recovered: TreeRef | None = None
-    floors: dict[bytes, int] = {}
+    given = _Given({}, [])
     warm: Path | None = None
     for epoch in epochs:
         directory = home / str(epoch)
@@ -117,15 +118,15 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
             if _same(layer, spec.base):
                 return layer, recovered
             # The commit that the layer does not know of, or the other way round: what it has is not the base.
-            recovered = _recover(layer, spec.base, floors) or recovered
+            recovered = _recover(layer, spec.base, given) or recovered
             warm = directory
         else:
             layer = _reopen(directory, spec.base, blobs, clock)
-            recovered = _recover(layer, spec.base, floors) or recovered
+            recovered = _recover(layer, spec.base, given) or recovered
             if warm is not None:
                 shutil.rmtree(warm)
             warm = directory
-    return _begin(home, warm, spec, blobs, clock, floors), recovered
+    return _begin(home, warm, spec, blobs, clock, given), recovered
 
 
 def check_spec(spec: LayerSpec) -> Path:
@@ -189,7 +190,14 @@ def _is_first(layer: Layer) -> bool:
     return layer.base.tree_id == EMPTY and read_root(layer.reader, layer.base.oplog_id).previous is None
 
 
-def _recover(layer: Layer, base: TreeRef | None, floors: dict[bytes, int]) -> TreeRef | None:
+class _Given(NamedTuple):
+    """Numbers of versions that older epochs' layers gave out and lost."""
+
+    floors: dict[bytes, int]
+    gaps: list[Gap]
+
+
+def _recover(layer: Layer, base: TreeRef | None, given: _Given) -> TreeRef | None:
     """Seal what a layer holds beyond the base and cut it back to its own; it is closed afterwards."""
     recovered = None
     if layer.changed or layer.uncommitted:
@@ -198,14 +206,13 @@ def _recover(layer: Layer, base: TreeRef | None, floors: dict[bytes, int]) -> Tr
             recovered = sealed
     layer.rollback()
     for path, number in layer.floors.items():
-        floors[path] = max(number, floors.get(path, 0))
+        given.floors[path] = max(number, given.floors.get(path, 0))
+    given.gaps.extend(layer.gaps)
     layer.close()
     return recovered
 
 
-def _begin(
-    home: Path, warm: Path | None, spec: LayerSpec, blobs: BlobStore, clock: Clock, floors: dict[bytes, int]
-) -> Layer:
+def _begin(home: Path, warm: Path | None, spec: LayerSpec, blobs: BlobStore, clock: Clock, given: _Given) -> Layer:
     """Make the layer of a new epoch, of an old one's directory if there is one."""
     directory = home / str(spec.epoch)
     next_ino, next_seq = ROOT_INO + 1, 1
@@ -221,9 +228,10 @@ def _begin(
         directory.mkdir()
     files = LayerFiles(directory)
     header = Header(spec.workspace_id, spec.epoch, spec.base, spec.turn, next_ino, next_seq, files.next_number, owner)
-    later = [pack((FLOORS, floors))] if floors else []
+    later = [pack((FLOORS, *given))] if given.floors or given.gaps else []
     log = LayerLog.create(directory / "log", [header.encode(), *later])
     layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, spec.base, clock)
-    layer.floors.update(floors)
+    layer.floors.update(given.floors)
+    layer.gaps.extend(given.gaps)
     files.remove_orphans(())
     return layer

@@ -13,6 +13,7 @@ import msgpack
 from chronicle.errors import Corrupt
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
+from chronicle.workspace.oplog import Gap
 from chronicle.workspace.versions import DataFile
 
 if TYPE_CHECKING:
@@ -93,8 +94,9 @@ class _Replayer:
                 state.do_version(self._file(path), op, size, mtime, ts)
             case (records.TURN, turn):
                 state.do_turn(turn)
-            case (records.FLOORS, floors):
+            case (records.FLOORS, floors, gaps):
                 state.floors.update(floors)
+                state.gaps.extend(Gap(*gap) for gap in gaps)
             case _:
                 raise ValueError(fields)
 
@@ -107,6 +109,7 @@ class _Replayer:
             if status.st_size != node.length or node.unversioned:
                 node.length = status.st_size
                 node.mtime_ns = max(node.mtime_ns, status.st_mtime_ns)
+                node.unversioned = True
         return self._used
 
     def _replay_data(self, path: bytes | None, number: int, undo: int, size: int) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.history_view import HistoryView
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.layer_names import Names
+    from chronicle.workspace.oplog import Gap
     from chronicle.workspace.versions import Held
 
 __all__ = ["SealInput", "Sealed", "put_seal", "settle"]
@@ -42,6 +43,7 @@ class SealInput:
     records: dict[bytes, list[Record]]
     """Versions that are not stored yet, by path."""
     floors: dict[bytes, int]
+    gaps: list[Gap]
     owner: tuple[int, int]
     commit: OplogRoot
     """The state of the last seal."""
@@ -124,6 +126,7 @@ class _Seal:
             next_seq=layer.next_seq,
             moved_seq=layer.moved_seq,
             operations=layer.sealed_operations + oplog.store_operations(buffer, self._operations),
+            gaps=(*layer.commit.gaps, *layer.gaps),
         )
         oplog_id = oplog.add_root(buffer, commit)
         return Sealed(TreeRef(tree_id, oplog_id), commit, directories, self._dirty, numbers)

@@ -20,6 +20,7 @@ from chronicle.workspace.oplog import first_root, read_root
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.workspace.layer_files import LayerFiles
+    from chronicle.workspace.oplog import Gap
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.versions import DataFile, Undo
 
@@ -51,6 +52,9 @@ class LayerState:
         self._owner = owner
         self.turn = turn
         self.floors: dict[bytes, int] = {}
+        """By path, the numbers of versions that were rolled back; they are not given out again."""
+        self.gaps: list[Gap] = []
+        """What the same means for paths below renamed directories, since the base."""
         self._next_seq = 1
         self._start_at(start, next_ino=0)
 
@@ -62,6 +66,8 @@ class LayerState:
         self.names.next_ino = max(next_ino, self.names.next_ino)
         self._next_seq = max(self._next_seq, self._commit.next_seq)
         self._moved_seq = self._commit.moved_seq
+        self._moves: list[bytes] = []
+        """Where directories were renamed from and to since the last seal."""
         self._records: dict[bytes, list[Record]] = {}
         self.modified: dict[int, FileNode] = {}
         """Files whose data file was changed since the last seal."""
@@ -106,7 +112,8 @@ class LayerState:
 
     def _view(self) -> HistoryView:
         """Return the histories as they are now."""
-        return HistoryView(self._reader, self._commit.histories, self._moved_seq, self._records, self.floors)
+        gaps = (*self._commit.gaps, *self.gaps)
+        return HistoryView(self._reader, self._commit.histories, self._moved_seq, self._records, self.floors, gaps)
 
     # -- operations -----------------------------------------------------------------------------------------------
 
@@ -224,6 +231,7 @@ class LayerState:
             self._note(old_path, node, "delete", ts_ns, seq=seq)
         if moved:
             self._moved_seq = seq
+            self._moves += [new_path, old_path]
         self._touch_dir(old_dir, ts_ns)
         self._touch_dir(new_dir, ts_ns)
 
@@ -321,3 +329,4 @@ class LayerState:
                 node.guarded = True
         self.modified = {}
         self._records = {}
+        self._moves = []

@@ -10,7 +10,7 @@ The encoding is MessagePack, described in docs/internals/workspace.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgpack
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ROOT_INO",
     "Attr",
+    "Gap",
     "Operation",
     "OplogRoot",
     "add_root",
@@ -78,6 +79,17 @@ class Operation:
     source: bytes | None = None
 
 
+class Gap(NamedTuple):
+    """Numbers that are not given out, because a rolled-back renaming of a directory gave them to paths below it."""
+
+    directory: bytes
+    """A path that was renamed, or renamed to."""
+    seq: int
+    """When it was rolled back: paths whose last version is younger are done with it."""
+    numbers: int
+    """How many numbers each path below it may have been given."""
+
+
 @dataclass(frozen=True, slots=True)
 class OplogRoot:
     """A commit of a workspace."""
@@ -101,6 +113,8 @@ class OplogRoot:
     """The seq of the last renaming of a directory; 0 if there never was one."""
     operations: tuple[BlobId, ...]
     """Blobs of this turn's operations, oldest first."""
+    gaps: tuple[Gap, ...] = ()
+    """See `Gap`; of all commits, oldest first."""
 
 
 def first_root(now_ns: int) -> OplogRoot:
@@ -123,6 +137,7 @@ def add_root(buffer: nodes.NodeBuffer, root: OplogRoot) -> BlobId:
         root.next_seq,
         root.moved_seq,
         [to_raw(identifier) for identifier in root.operations],
+        root.gaps,
     )
     return buffer.add(msgpack.packb(fields, use_bin_type=True))
 
@@ -141,7 +156,7 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
         version = fields[0]
         if isinstance(version, int) and version > FORMAT:
             raise UnsupportedFormat(f"a workspace's log has format {version}; this code reads {FORMAT}: upgrade podium")
-        _, turn, tree, previous, attr, histories, commits, links, *counters, ops = fields
+        _, turn, tree, previous, attr, histories, commits, links, *counters, ops, gaps = fields
         next_ino, next_seq, moved_seq = counters
         return OplogRoot(
             turn,
@@ -155,6 +170,7 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
             next_seq,
             moved_seq,
             tuple(from_raw(raw) for raw in ops),
+            tuple(Gap(*gap) for gap in gaps),
         )
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt(f"blob {oplog_id} is not a workspace's log") from error
