@@ -21,6 +21,7 @@ class Worker(BaseAgent):
         _entity_type = "worker"
         count: int = 0
         said: list[str] = []
+        ratio: float = 0.5
 
     idle_timeout_s = 1.0
 
@@ -37,8 +38,8 @@ class Worker(BaseAgent):
             await asyncio.sleep(0.05)
         if text == "fail":
             raise ValueError("as told")
-        if text == "bytes":
-            ctx.state.said.append(b"\x00")
+        if text == "nan":
+            ctx.state.ratio = float("nan")
         await reply.stream_token(f" {ctx.state.count}", final=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -63,9 +64,13 @@ class Chat:
         return code
 
     def kill(self) -> None:
-        """End the client as a kill does."""
+        """End the client as a kill does; harmless when it has ended."""
         self._process.kill()
-        self.close()
+        self._process.wait(TIMEOUT_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 class Podium:
@@ -74,6 +79,7 @@ class Podium:
     def __init__(self, home: Path, environment: dict[str, str]) -> None:
         self.home = home
         self.environment = environment
+        self._chats: list[Chat] = []
 
     def __call__(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
@@ -109,7 +115,15 @@ class Podium:
                 stderr=log,
                 text=True,
             )
-        return Chat(process)
+        chat = Chat(process)
+        self._chats.append(chat)
+        return chat
+
+    def end(self) -> None:
+        """End the chats that a failed test left, and wait for the service to end."""
+        for chat in self._chats:
+            chat.kill()
+        wait_for_end(self.home)
 
 
 def command() -> list[str]:
@@ -152,10 +166,11 @@ def podium() -> Iterator[Podium]:
     """The command on a fresh home; nothing of it is left running afterwards."""
     base = Path(tempfile.mkdtemp(prefix="podium-e2e-"))
     home = base / "home"
+    podium = Podium(home, {**os.environ, "NO_COLOR": "1", "PODIUM_TEST_HOME": str(home)})
     try:
-        yield Podium(home, {**os.environ, "NO_COLOR": "1", "PODIUM_TEST_HOME": str(home)})
+        yield podium
     finally:
-        wait_for_end(home)
+        podium.end()
         shutil.rmtree(base)
 
 

@@ -92,7 +92,7 @@ def test_kill_of_the_host_in_the_middle_of_a_turn(podium: Podium) -> None:
     # From its last commit: nothing of the killed turn is there.
     state = podium.json("state", "patient/k")
     assert state["turn"] == 1
-    assert state["state"] == {"count": 1, "said": ["before"]}
+    assert state["state"] == {"count": 1, "said": ["before"], "ratio": 0.5}
     assert text_of(chat.say("after")).split()[1] == "2"
     assert podium("cat", "patient/k", "out.txt").stdout == "2 after\n"
     events = podium.lines("log", "patient/k")
@@ -162,8 +162,8 @@ def test_a_raising_message_says_so_and_the_chat_goes_on(podium: Podium) -> None:
     assert frames[-1]["type"] == "error"
     assert frames[-1]["error"] == {"type": "ValueError", "message": "as told"}
     assert [frame["type"] for frame in frames].count("turn_retry") == 2
-    refused = chat.say("bytes")
-    assert "/said" in refused[-1]["error"]["message"]
+    refused = chat.say("nan")
+    assert "/ratio" in refused[-1]["error"]["message"]
     assert text_of(chat.say("well")).split()[1] == "1"
     chat.close()
 
