@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -44,6 +45,7 @@ class Loopback(pyfuse3.Operations):
         self._paths: dict[int, bytes] = {pyfuse3.ROOT_INODE: os.fsencode(source)}
         self._inodes: dict[bytes, int] = {os.fsencode(source): pyfuse3.ROOT_INODE}
         self._lookups: dict[int, int] = {pyfuse3.ROOT_INODE: 1}
+        self._directories = {pyfuse3.ROOT_INODE}
         self._linked: dict[int, list[bytes]] = {}
         self._next = pyfuse3.ROOT_INODE + 1
         self._listings: dict[int, list[tuple[bytes, bytes]]] = {}
@@ -60,6 +62,8 @@ class Loopback(pyfuse3.Operations):
             self._inodes[path] = inode
             self._paths[inode] = path
             self._lookups[inode] = 0
+            if stat.S_ISDIR(status.st_mode):
+                self._directories.add(inode)
         if not known:
             self._lookups[inode] += 1
         return _attributes(inode, status)
@@ -99,6 +103,7 @@ class Loopback(pyfuse3.Operations):
             elif inode in self._paths and inode != pyfuse3.ROOT_INODE:
                 path = self._paths.pop(inode)
                 del self._lookups[inode]
+                self._directories.discard(inode)
                 if self._inodes.get(path) == inode:
                     del self._inodes[path]
 
@@ -205,6 +210,7 @@ class Loopback(pyfuse3.Operations):
         if moved is not None:
             self._inodes[new] = moved
             self._paths[moved] = new
+        if moved in self._directories:
             below = [(path, inode) for path, inode in self._inodes.items() if path.startswith(old + b"/")]
             for path, inode in below:
                 del self._inodes[path]

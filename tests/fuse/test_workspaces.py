@@ -118,9 +118,9 @@ def test_what_was_written_survives_the_kill_of_its_server(home: Home) -> None:
         file.write(b"half a line")
         os.kill(home.pid(), signal.SIGKILL)
         workspace.begin_turn(1)  # answered by the next server
-        with pytest.raises(OSError, match="not connected|aborted"):
+        with pytest.raises(OSError, match=r"not connected|aborted"):
             file.write(b" and the rest")
-        with pytest.raises(OSError, match="not connected|aborted"):
+        with pytest.raises(OSError, match=r"not connected|aborted"):
             file.close()
     assert (workspace.root / "a").read_text() == "acknowledged"
     assert (workspace.root / "open").read_bytes() == b"half a line"
@@ -235,7 +235,7 @@ def test_starting_twice_finds_the_first_and_nothing_is_left_when_it_ends(home: H
 def test_a_zygote_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "zygote.sock.lock").mkdir()
-    with pytest.raises(Unavailable, match="did not start.*Is a directory"):
+    with pytest.raises(Unavailable, match=r"did not start.*Is a directory"):
         zygote.start(tmp_path / "run" / "zygote.sock", tmp_path / "mounts", tmp_path / "log")
 
 
