@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,7 +76,7 @@ class Files:
         from chronicle.workspace.oplog import read_root  # noqa: PLC0415
 
         root = read_root(self.blobs, self.tree.oplog_id)
-        return HistoryView(self.blobs, root.histories, root.moved_seq, {}, {})
+        return HistoryView(self.blobs, root.histories, root.moved_seq, {}, {}, root.gaps)
 
     def _instead(self, path: str) -> str:
         from chronicle.workspace.tree import Kind, walk  # noqa: PLC0415
@@ -115,12 +115,7 @@ def clean_path(path: str) -> str:
 
 def version_object(record: Record) -> dict[str, Any]:
     """Return a version of a path as JSON: what ``.chronicle/query`` says of it."""
-    deleted = record.deleted
-    return {
-        "iteration": record.number,
-        "timestamp": record.timestamp_ms,
-        "size": 0 if deleted else record.size,
-        "hash": record.content.id if record.content is not None and not deleted else "",
-        "op": record.op,
-        "turn": record.turn,
-    }
+    from chronicle.workspace.layer import iteration_of  # noqa: PLC0415
+
+    version = asdict(iteration_of(record))
+    return {name: value for name, value in version.items() if name != "source" or value is not None}
