@@ -200,7 +200,7 @@ class CodedKeys:
         try:
             (kept,) = self._validator.validate_python({key: None})
             if self._trusted:
-                return kept  # type: ignore[no-any-return]
+                return kept
             written = encode({self.name(kept): None})
             (again,) = self._validator.validate_json(written)
         except ValidationError as error:

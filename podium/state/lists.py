@@ -80,12 +80,17 @@ class TrackedList(Tracked, list[T]):
         self._replace(at, at, [self._admit(value, at)])
 
     def pop(self, index: SupportsIndex = -1) -> T:
-        value = self[index]
-        at = index.__index__() % len(self)
+        at = index.__index__()
+        if not -len(self) <= at < len(self):
+            return super().pop(index)  # raises what list raises
+        at %= len(self)
+        value = self[at]
         self._replace(at, at + 1, [])
         return value
 
     def remove(self, value: T) -> None:
+        if value not in self:
+            super().remove(value)  # raises what list raises
         at = self.index(value)
         self._replace(at, at + 1, [])
 
@@ -104,6 +109,8 @@ class TrackedList(Tracked, list[T]):
         if isinstance(index, slice):
             self._set_slice(index, value)
             return
+        if not -len(self) <= index.__index__() < len(self):
+            super().__setitem__(index, value)  # raises what list raises
         old = self[index]
         if value is old and isinstance(value, Tracked):
             return  # the last step of ``items[0] += [...]``: the same container goes where it is
@@ -114,7 +121,10 @@ class TrackedList(Tracked, list[T]):
 
     def __delitem__(self, index: SupportsIndex | slice) -> None:
         if not isinstance(index, slice):
-            self.pop(index)
+            at = index.__index__()
+            if not -len(self) <= at < len(self):
+                super().__delitem__(index)  # raises what list raises
+            self.pop(at)
             return
         places = range(*index.indices(len(self)))
         if abs(places.step) == 1 and places:

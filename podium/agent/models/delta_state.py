@@ -15,7 +15,7 @@ with the turn (`podium.state`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -28,12 +28,16 @@ from podium.state.models import TrackedModel, adopt_root
 if TYPE_CHECKING:
     from typing import Self
 
+    from pydantic._internal._model_construction import ModelMetaclass as _ModelMeta
+else:
+    _ModelMeta = type(BaseModel)  # pydantic gives its metaclass no public name
+
 __all__ = ["DeltaState", "migration"]
 
 _HEADER: Final = ("_version", "_entity_type")
 
 
-class _StateMeta(type(BaseModel)):  # type: ignore[misc]  # pydantic gives its metaclass no public name
+class _StateMeta(_ModelMeta):
     """Keeps ``_version`` and ``_entity_type`` plain class attributes, which pydantic would make private ones."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> type:
@@ -41,7 +45,7 @@ class _StateMeta(type(BaseModel)):  # type: ignore[misc]  # pydantic gives its m
         annotations = namespace.get("__annotations__", {})
         for key in _HEADER:
             annotations.pop(key, None)
-        cls = cast("type", super().__new__(mcs, name, bases, namespace, **kwargs))
+        cls = super().__new__(mcs, name, bases, namespace, **kwargs)
         for key, value in header.items():
             type.__setattr__(cls, key, value)
         if bases and hasattr(cls, "_version"):
