@@ -9,7 +9,7 @@ Files are made and read with plain system calls below `Workspace.root`, the tree
 blob store. Needs pytest.
 """
 
-# ruff: noqa: PTH - what programs call is what is tested
+# ruff: noqa: PTH101, PTH104, PTH108, PTH112, PTH114, PTH115, PTH116, PTH118, PTH121, PTH123, PTH208 - as programs do
 
 from __future__ import annotations
 
