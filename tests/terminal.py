@@ -46,6 +46,8 @@ class TerminalProcess:
         )
         self.seen = ""
         """All that was shown, without escape sequences."""
+        self.raw = ""
+        """All that was shown, as it came."""
         self._at = 0
 
     def press(self, keys: str) -> None:
@@ -90,5 +92,7 @@ class TerminalProcess:
         if self._slave is not None:  # the process has it open by now, so its end will show
             os.close(self._slave)
             self._slave = None
-        self.seen += _ESCAPES.sub("", data.decode(errors="replace"))
+        text = data.decode(errors="replace")
+        self.raw += text
+        self.seen += _ESCAPES.sub("", text)
         return bool(data)

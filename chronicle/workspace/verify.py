@@ -130,11 +130,11 @@ class TreeChecker:
         for identifier, node in found:
             if node.level:
                 continue
-            for path in node.keys:
-                what = f"the history of {_text(path)}"
-                with _part(what):
-                    versions = history.path_history(self._reader, identifier, path)
-                    assert versions is not None
+            with _part("the history of paths"):
+                known = [(path, history.path_history(self._reader, identifier, path)) for path in node.keys]
+            for path, versions in known:
+                assert versions is not None
+                with _part(f"the history of {_text(path)}"):
                     self._check_records(versions.tail, path)
                     if versions.head is not None and versions.head not in self._blocks:
                         self._blocks.add(versions.head)
@@ -147,16 +147,18 @@ class TreeChecker:
 
 
 class _Counted:
-    """A reader that remembers what was asked of it."""
+    """A reader that remembers what was asked of it, and the last answer: a node is looked into once for each path."""
 
     def __init__(self, reader: BlobReader) -> None:
         self._reader = reader
+        self._last: tuple[BlobId, bytes] | None = None
         self.seen: set[BlobId] = set()
 
     def get(self, blob_id: BlobId) -> bytes:
-        data = self._reader.get(blob_id)
-        self.seen.add(blob_id)
-        return data
+        if self._last is None or self._last[0] != blob_id:
+            self._last = (blob_id, self._reader.get(blob_id))
+            self.seen.add(blob_id)
+        return self._last[1]
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pytest
 from chronicle.clock import SystemClock
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
+from tests.terminal import TerminalProcess
 from tests.unit.cli_home import HomeMaker
 
 if TYPE_CHECKING:
@@ -290,6 +291,25 @@ def test_files_that_are_not_there(podium: Podium, arguments: list[str], code: in
     podium("cat", *arguments, code=code)
     assert message in podium.err
     assert len(podium.err.splitlines()) == 1
+
+
+def test_on_a_terminal_nothing_an_agent_wrote_can_steer_it(made: HomeMaker) -> None:
+    nasty = "a\x1b]0;owned\x07\x9b2Jb\r\u202e"
+    made.agent("counter/nasty").turn(nasty, {"nasty.txt": nasty.encode(), "\x1b[31m": b"x"})
+    commands: list[list[str]] = [
+        ["cat", "counter/nasty", "nasty.txt"],
+        ["cat", "counter/nasty", "nasty.txt", "--json"],
+        ["log", "counter/nasty"],
+        ["log", "counter/nasty", "--json"],
+        ["cat", "counter/nasty", "nasty.tx"],
+        ["cat", "counter/nasty", "[31"],
+        ["state", "counter/nast\x1b[31my"],
+    ]
+    for command in commands:
+        with TerminalProcess([str(PODIUM), *command, "--home", str(made.path)], made.path) as terminal:
+            terminal.wait()
+        assert set(terminal.raw) & {"\x1b", "\x07", "\x9b"} == set(), command
+        assert "a" in terminal.raw
 
 
 # -- verify ------------------------------------------------------------------------------------------------------------
