@@ -120,7 +120,8 @@ class _Ready:
 class SqliteJournalStore:
     """A :class:`~chronicle.journal.store.JournalStore` in one file, for any number of threads and processes.
 
-    A write is on disk when it returns (WAL, ``synchronous=FULL``, one sync).
+    A write is on disk when it returns: it costs one sync, which is what ``synchronous=FULL`` gives, but done after the
+    writer lock was let go.
 
     Args:
         path: the file; made, with its tables, when it is not there.
