@@ -15,7 +15,6 @@ __all__ = [
     "ERRORS",
     "MEANINGS",
     "SERVICE_ERRORS",
-    "STATE_ERRORS",
     "ExitCode",
     "exit_code",
     "exit_code_of_frame",
@@ -122,20 +121,6 @@ SERVICE_ERRORS: Final = {
 
 CANCELLED: Final = "Cancelled"
 """What an ``error`` frame calls it when the sender took the message back."""
-STATE_ERRORS: Final = frozenset(
-    {
-        "InvalidState",
-        "InvalidValue",
-        "MigrationFailed",
-        "MigrationMissing",
-        "PatchError",
-        "StateError",
-        "StateLoadError",
-        "StateTooNew",
-        "UnsupportedType",
-    }
-)
-"""Names of :mod:`podium.state.errors`, which reach the command line over the wire, as names."""
 
 
 def exit_code(error: BaseException) -> ExitCode:
@@ -155,13 +140,17 @@ def exit_code_of_frame(error_type: str) -> ExitCode:
     """Return the code of an ``error`` frame, which names its error; an exception of the agent's own: a failed turn."""
     if error_type == CANCELLED:
         return ExitCode.TURN_CANCELLED
-    return ExitCode.STATE_REFUSED if error_type in STATE_ERRORS else ExitCode.TURN_FAILED
+    return ExitCode.STATE_REFUSED if _is_of_state(error_type) else ExitCode.TURN_FAILED
 
 
 def _named(error_type: str) -> ExitCode | None:
-    if error_type in STATE_ERRORS:
-        return ExitCode.STATE_REFUSED
     for module in (podium, chronicle):
         if error_type in module.__all__:
             return ERRORS.get(getattr(module, error_type))
-    return None
+    return ExitCode.STATE_REFUSED if _is_of_state(error_type) else None
+
+
+def _is_of_state(error_type: str) -> bool:
+    from podium.state import errors  # noqa: PLC0415  brings pydantic along
+
+    return error_type in errors.__all__

@@ -6,14 +6,14 @@ import io
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from coordinator.cli import cat, history, log, ps, run, state, verify
 from coordinator.cli.exits import MEANINGS, ExitCode, exit_code
 from coordinator.cli.options import DebugOption, Invocation
-from coordinator.cli.terminal import say, warn
+from coordinator.cli.terminal import say, warn, write_line
 from podium.errors import AgentLoadError
 
 if TYPE_CHECKING:
@@ -45,8 +45,22 @@ for name, command in COMMANDS.items():
     app.command(name)(command)
 
 
+def _show_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version  # noqa: PLC0415  slow, and rarely asked for
+
+        write_line(f"podium {version('podium')}")
+        raise typer.Exit
+
+
 @app.callback()
-def options(*, debug: DebugOption = False) -> None:
+def options(
+    *,
+    debug: DebugOption = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
     """Take the options that stand before the command."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -419,6 +420,11 @@ def test_help_lists_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == text
     for word in ("run", "ps", "log", "state", "history", "cat", "verify", " 70  an unexpected exception"):
         assert word in text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == ExitCode.OK
+    assert re.fullmatch(r"podium \d+\.\d+.*\n", capsys.readouterr().out)
 
 
 def test_a_reader_that_leaves_is_no_error(made: HomeMaker) -> None:

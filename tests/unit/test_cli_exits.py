@@ -9,7 +9,7 @@ import pytest
 import chronicle.errors
 import podium.errors
 import podium.state.errors
-from coordinator.cli.exits import ERRORS, MEANINGS, STATE_ERRORS, ExitCode, exit_code, exit_code_of_frame
+from coordinator.cli.exits import ERRORS, MEANINGS, ExitCode, exit_code, exit_code_of_frame
 from coordinator.service.client import ServiceError, ServiceRefused
 from podium.errors import AgentFileBroken, AgentLoadError
 
@@ -51,8 +51,8 @@ def test_an_error_frame_names_its_error() -> None:
 
 
 def test_errors_of_state_are_known_by_name() -> None:
-    assert set(podium.state.errors.__all__) == STATE_ERRORS
-    assert exit_code_of_frame("InvalidValue") is ExitCode.STATE_REFUSED
+    for name in podium.state.errors.__all__:
+        assert exit_code_of_frame(name) is ExitCode.STATE_REFUSED
 
 
 def test_errors_of_the_service_are_known_by_name() -> None:
