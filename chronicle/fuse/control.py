@@ -12,7 +12,6 @@ and a peer that does not take its answer is dropped.
 from __future__ import annotations
 
 import os
-import select
 import socket
 import struct
 import time
@@ -169,21 +168,24 @@ class Peer:
 
     def send(self, message: Message) -> bool:
         """Send a frame; return False if the peer is gone or does not take it within five seconds."""
+        frame = _frame(message)
+        try:
+            sent = self._socket.send(frame)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return False
+        if sent == len(frame):
+            return True
         self._socket.settimeout(_PEER_DEADLINE_S)
         try:
-            self._socket.sendall(_frame(message))
+            self._socket.sendall(memoryview(frame)[sent:])
         except OSError:
             return False
         finally:
             with suppress(OSError):
                 self._socket.setblocking(False)
         return True
-
-    def is_hung_up(self) -> bool:
-        """Say whether the other end closed, without taking anything."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLRDHUP)
-        return bool(poll.poll(0))
 
     def close(self) -> None:
         """Hang up."""
