@@ -26,6 +26,7 @@ from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
+from coordinator.logs import log_to
 from podium.activation import Activation, Environment, WorkspaceRequest
 from podium.agent.loader import load_agent_class
 from podium.loop import ActivationLoop, Ending
@@ -78,6 +79,7 @@ class AgentHost:
     def __init__(self, config: HostConfig) -> None:
         self._config = config
         os.environ["AGENT_WORKSPACE"] = config.mountpoint
+        log_to(Path(config.logs) / "hosts.log")
         self._clock = SystemClock()
         self._store = SqliteJournalStore(Path(config.journal))
         self._class: type[BaseAgent] | None = None
@@ -106,7 +108,7 @@ class AgentHost:
         """
         if self._class is None:
             raise RuntimeError("a host activates only after it loaded code")
-        self._log_to(Path(self._config.logs) / f"{address.workspace_id}.log")
+        log_to(Path(self._config.logs) / f"{address.workspace_id}.log")
         environment = Environment(
             self._store, GroupCommitter(self._store), self._clock, IdSource(), self._open_workspace
         )
@@ -238,12 +240,3 @@ class AgentHost:
         if self._activation is None or self._loop is None:
             raise RuntimeError("this host runs no agent")
         return self._activation, self._loop
-
-    def _log_to(self, path: Path) -> None:
-        """Send what this process and the user's code print to the agent's log."""
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(fd, sys.stdout.fileno())
-        os.dup2(fd, sys.stderr.fileno())
-        os.close(fd)

@@ -19,6 +19,7 @@ from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.code_stamp import code_stamp
+from coordinator.logs import log_to
 from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, StartHost
 from coordinator.plan import plan
 from coordinator.ray.cluster import cause_of, find_actor
@@ -44,6 +45,7 @@ class CoordinatorConfig:
     """What a coordinator is told when it is started."""
 
     journal: Path
+    logs: Path
     node_manager: str
     """Name of the node manager's actor."""
     warm_hosts: int
@@ -80,6 +82,7 @@ class CoordinatorActor:
 
     def __init__(self, config: CoordinatorConfig) -> None:
         self._config = config
+        log_to(config.logs / "coordinator.log")
         self._store = SqliteJournalStore(config.journal)
         self._clock = SystemClock()
         self._ids = IdSource()

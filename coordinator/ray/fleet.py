@@ -85,6 +85,7 @@ class Fleet:
         ).remote(
             CoordinatorConfig(
                 journal=journal,
+                logs=home.logs,
                 node_manager=_NODE_MANAGER,
                 warm_hosts=settings.warm_hosts,
                 lease_ttl_s=settings.lease_ttl_s,

@@ -18,6 +18,7 @@ from chronicle.errors import ChronicleError, NotFound
 from chronicle.fuse import zygote
 from chronicle.fuse.client import unmount_workspace
 from coordinator.hosting import HostConfig
+from coordinator.logs import log_to
 from coordinator.ray.cluster import NAMESPACE, find_actor
 from coordinator.ray.host import HostActor
 
@@ -57,6 +58,7 @@ class NodeManagerActor:
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
+        log_to(Path(config.logs) / "node.log")
         self._mounts = Path(config.directory) / "mounts"
         self._layers = Path(config.directory) / "layers"
         self._zygote_socket = Path(config.run_dir) / "zygote.sock"

@@ -40,7 +40,9 @@ def main() -> int:
             return EXIT_HELD
         _say_stage(home, "starting Ray")
         from coordinator.config import Settings  # noqa: PLC0415  after the lock: who cannot have it need not wait for it
+        from coordinator.logs import configure_logging  # noqa: PLC0415
 
+        configure_logging()
         try:
             asyncio.run(_serve(home, Settings()))
         finally:

@@ -124,6 +124,8 @@ class Podium:
         for chat in self._chats:
             chat.kill()
         wait_for_end(self.home)
+        for log in sorted((self.home / "logs").glob("*")):  # pytest shows it with a failed test
+            print(f"-- {log.name}", *log.read_text(errors="replace").splitlines()[-40:], sep="\n")
 
 
 def command() -> list[str]:
