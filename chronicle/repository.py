@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import urllib.parse
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +33,7 @@ from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import verify_session
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer_open import check_spec, open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.tree import EMPTY, Kind, walk
 from chronicle.workspace.verify import TreeChecker
@@ -41,6 +41,7 @@ from chronicle.workspace.verify import TreeChecker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chronicle.canonical import Json
     from chronicle.clock import Clock
     from chronicle.fuse.client import FuseWorkspace
     from chronicle.journal.records import Event, Head
@@ -214,8 +215,10 @@ class Repository:
         try:
             open_fuse_workspace(self._socket, spec, self._blobs_url, mountpoint, with_caller=with_caller, source=source)
         except ChronicleError:
-            if not list_mounts(self._socket):
-                zygote.shut_down(self._socket)
+            # It ends by itself when a mount is gone, but there may never have been one.
+            with suppress(Unavailable):
+                if not list_mounts(self._socket):
+                    zygote.shut_down(self._socket)
             raise
 
     def unmount(self, mountpoint: Path) -> None:
@@ -266,7 +269,7 @@ class Repository:
             if ref == last or (last is None and ref.tree_id == EMPTY):
                 return None
             now_ms = self._clock.now_ms()
-            payload = {"message": message, "tree_id": ref.tree_id, "oplog_id": ref.oplog_id}
+            payload: Json = {"message": message, "tree_id": ref.tree_id, "oplog_id": ref.oplog_id}
             draft = Draft(IdSource().event(now_ms), _COMMITTED, payload, head.turn + 1, now_ms)
             journal.commit(Commit(session.session_id, head, seal(head, [draft]), epoch=None))
             opened.adopt(ref)
@@ -303,6 +306,7 @@ class Repository:
 
     def _spec(self, journal: SqliteJournalStore, workspace: str) -> LayerSpec:
         """Return what opens a workspace; it is made if it is not there."""
+        check_spec(LayerSpec(workspace, self.directory / "layers", None, _EPOCH, 1))
         now_ms, ids = self._clock.now_ms(), IdSource()
         session = journal.ensure_session(workspace, ids.session(now_ms), ids.branch(now_ms), now_ms)
         head = journal.head(session.main_branch_id)

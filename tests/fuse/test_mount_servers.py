@@ -356,6 +356,18 @@ def test_fifty_at_once(node: Node) -> None:
     assert [path.name for path in node.socket.parent.iterdir()] == ["zygote.sock.lock"]
 
 
+def test_a_killed_template_is_replaced(node: Node) -> None:
+    kept = node.workspace("kept")
+    (kept.root / "a").write_text("not hindered")
+    pid = node.process.pid
+    (template,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    os.kill(int(template), signal.SIGKILL)
+    assert (node.workspace("new").root).is_mount()
+    assert (kept.root / "a").read_text() == "not hindered"
+    (new_template,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    assert new_template != template
+
+
 def test_a_second_zygote_on_the_socket_is_refused(node: Node) -> None:
     with pytest.raises(Conflict, match="runs at"):
         Zygote(node.socket, node.mounts, open_mirror)

@@ -1,0 +1,173 @@
+"""``chronicle``: a store, mounts of its workspaces, commits and history, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.cli import ExitCode, main
+from chronicle.fuse import mounts, zygote
+from tests.fuse.conftest import wait_for_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Command:
+    """Runs the command in this process, on one store."""
+
+    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.store = directory / "store"
+        self.mountpoint = directory / "mnt"
+        self._capture = capture
+
+    def __call__(self, *arguments: str | Path, code: int = 0) -> str:
+        self._capture.readouterr()
+        assert main([str(argument) for argument in arguments]) == code
+        captured = self._capture.readouterr()
+        return captured.out if code == 0 else captured.err
+
+    def on_store(self, *arguments: str | Path, code: int = 0) -> str:
+        return self(*arguments, "--store", self.store, code=code)
+
+    def json(self, *arguments: str | Path) -> Any:
+        return json.loads(self.on_store(*arguments, "--json"))
+
+    def mount(self) -> Path:
+        self("mount", self.store, self.mountpoint)
+        return self.mountpoint
+
+
+@pytest.fixture
+def chronicle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    command = Command(tmp_path, capsys)
+    yield command
+    pid = zygote.is_running(command.store / "run" / "zygote.sock")
+    zygote.shut_down(command.store / "run" / "zygote.sock")
+    if pid is not None:
+        wait_for_end(pid)
+    mounts.unmount_all_under(tmp_path)
+
+
+def test_a_workspace_from_the_first_file_to_the_second_commit(chronicle: Command) -> None:
+    root = chronicle.mount()
+    (root / "a").write_text("one")
+    (root / "a").write_text("two")
+    assert chronicle.on_store("commit", "-m", "first").startswith("commit 1 ")
+    (root / "a").write_text("three")
+    assert chronicle.on_store("cat", "a@1") == "one"
+    assert chronicle.on_store("cat", "a") == "three"
+    versions = chronicle.json("history", "a")
+    assert [(item["iteration"], item["size"], item["turn"]) for item in versions] == [(1, 3, 1), (2, 3, 1), (3, 5, 2)]
+    assert chronicle.json("commit", "-m", "second")["turn"] == 2
+    assert chronicle.on_store("commit", "-m", "third") == "nothing changed\n"
+    assert [(item["turn"], item["message"]) for item in chronicle.json("log")] == [(1, "first"), (2, "second")]
+    assert chronicle.on_store("log").count("\n") == 2
+    assert "write" in chronicle.on_store("history", "a")
+
+
+def test_what_is_not_committed_survives_unmounting(chronicle: Command) -> None:
+    root = chronicle.mount()
+    (root / "a").write_text("one")
+    pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+    chronicle("unmount", root)
+    assert not mounts.is_mounted(root)
+    assert pid is not None
+    wait_for_end(pid)
+    assert chronicle.on_store("cat", "a") == "one"
+    assert chronicle.json("commit", "-m", "without a mount")["turn"] == 1
+    assert (chronicle.mount() / "a").read_text() == "one"
+
+
+def test_the_store_need_not_be_named_inside_of_a_mount(
+    chronicle: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chronicle.store = tmp_path / "störe, with 100%"
+    root = chronicle.mount()
+    (root / "dir").mkdir()
+    monkeypatch.chdir(root / "dir")
+    assert chronicle("commit", "-m", "first").startswith("commit 1 ")
+    monkeypatch.chdir(tmp_path)
+    assert "--store" in chronicle("log", code=ExitCode.NOT_FOUND)
+
+
+def test_workspaces_of_one_store_are_apart_and_share_what_is_equal(chronicle: Command, tmp_path: Path) -> None:
+    content = os.urandom(100_000)
+    for name in ("left", "right"):
+        chronicle("mount", chronicle.store, tmp_path / name, "-w", name)
+        (tmp_path / name / "same").write_bytes(content)
+        (tmp_path / name / name).touch()
+        chronicle.on_store("commit", "-m", "first", "-w", name)
+    assert not (tmp_path / "left" / "right").exists()
+    counted = chronicle.json("stats", "-w", "left")
+    assert (counted["commits"], counted["files"], counted["logical_bytes"]) == (1, 2, 100_000)
+    assert counted["stored_bytes"] < 200_000
+    chronicle("unmount", tmp_path / "left")
+    assert (tmp_path / "right" / "same").read_bytes() == content
+
+
+def test_verify_reads_everything_back(chronicle: Command) -> None:
+    root = chronicle.mount()
+    (root / "a").write_bytes(os.urandom(50_000))
+    chronicle.on_store("commit", "-m", "first")
+    chronicle("unmount", root)
+    (check,) = chronicle.json("verify")
+    assert check["events"] == 1
+    assert check["problem"] is None
+    pack = max((path for path in chronicle.store.glob("blobs/packs/**/*") if path.is_file()), key=_size)
+    damaged = bytearray(pack.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    pack.chmod(0o644)
+    pack.write_bytes(damaged)
+    chronicle.on_store("verify", code=ExitCode.DAMAGED)
+
+
+def test_in_the_foreground_it_stays_until_it_is_ended(chronicle: Command) -> None:
+    code = "import sys; from chronicle.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "mount", str(chronicle.store), str(chronicle.mountpoint), "--foreground"]
+    for end in (signal.SIGINT, signal.SIGKILL):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert "is mounted at" in process.stderr.readline()
+            pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+            (chronicle.mountpoint / "a").touch()
+            process.send_signal(end)
+            process.wait(60)
+            assert pid is not None
+            wait_for_end(pid)
+            assert not mounts.is_mounted(chronicle.mountpoint)
+
+
+def test_bad_input_is_told_in_a_line(chronicle: Command, tmp_path: Path) -> None:
+    assert "is no store" in chronicle.on_store("log", code=ExitCode.NOT_FOUND)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    assert "not empty" in chronicle("mount", tmp_path / "other", chronicle.mountpoint, code=ExitCode.USAGE)
+    assert "not empty" in chronicle("mount", chronicle.store, tmp_path / "other", code=ExitCode.USAGE)
+    assert zygote.is_running(chronicle.store / "run" / "zygote.sock") is None
+    assert "cannot be a workspace" in chronicle(
+        "mount", chronicle.store, chronicle.mountpoint, "-w", "../up", code=ExitCode.USAGE
+    )
+    root = chronicle.mount()
+    assert "mounted at" in chronicle("mount", chronicle.store, tmp_path / "again", code=ExitCode.USAGE)
+    assert "never existed" in chronicle.on_store("history", "never", code=ExitCode.NOT_FOUND)
+    assert "no content at" in chronicle.on_store("cat", "never@1", code=ExitCode.NOT_FOUND)
+    (root / "a").touch()
+    assert "iteration 9" in chronicle.on_store("cat", "a@9", code=ExitCode.NOT_FOUND)
+    assert "not a path" in chronicle.on_store("history", "/a", code=ExitCode.USAGE)
+    assert "not in a mounted workspace" in chronicle("unmount", tmp_path, code=ExitCode.NOT_FOUND)
+    assert "no session" in chronicle.on_store("log", "-w", "unknown", code=ExitCode.NOT_FOUND).lower()
+    assert "No such option" in chronicle("log", "--unknown", code=ExitCode.USAGE)
+    (chronicle.store / "format").write_text('{"chronicle-store": 99}')
+    assert "upgrade" in chronicle.on_store("log", code=ExitCode.TOO_NEW)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
