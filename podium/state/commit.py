@@ -126,7 +126,11 @@ def _check_slot(owner: Tracked, key: Any, child: Tracked, slot: Shape) -> None:
 def _recheck(owner: Tracked, key: Any, child: Tracked, slot: Checked) -> None:
     value = plain(child)
     if isinstance(owner, BaseModel) and key in model_class(owner).model_fields:
-        again = owner._podium.shape.validate_field(owner, key, value)
+        try:
+            again = owner._podium.shape.validate_field(owner, key, value)
+        except Refusal as refusal:
+            refusal.tail.pop()  # the field's name, which is in the path of the child
+            raise
     else:
         again = validated(slot.validator, value)
     if again != child:
@@ -158,10 +162,11 @@ def _check_model(owner: BaseModel, shape: ModelShape) -> None:
 
 def _try_reading(owner: BaseModel, validator: SchemaValidator) -> None:
     """Raise if a model with validators that see its raw data would not load from what is committed."""
+    document = cast("Any", owner)._podium.shape.encode(owner)
     try:
-        validator.validate_json(encode(cast("Any", owner)._podium.shape.encode(owner)), by_alias=False, by_name=True)
+        validator.validate_json(encode(document), by_alias=False, by_name=True)
     except ValidationError as error:
-        raise of_validation(error) from error
+        raise of_validation(error, document) from error
 
 
 def _invalid(owner: Tracked, refusal: Refusal) -> InvalidState:

@@ -152,7 +152,8 @@ class _Compiler:
                 for layer in reversed(own)
                 if layer["type"] == "function-after"
             ],
-            reads_through_validators=any(layer["type"] != "function-after" for layer in own),
+            reads_through_validators=any(layer["type"] != "function-after" for layer in own)
+            or any(_asks_for_others(field["schema"]) for field in fields["fields"].values()),
         )
 
     def shape(self, schema: _Schema) -> Shape:
@@ -274,7 +275,9 @@ class _Compiler:
         trusted = kind in _TRUSTED and "serialization" not in schema
         if kind == "enum":
             trusted = "missing" not in schema and all(type(member.value) in (str, int) for member in schema["members"])
-        return Coded(self._validator(schema), self._serializer(schema), trusted=trusted)
+        # A validator that looks at the other fields cannot be tried alone; its model is tried as a whole at commit.
+        alone = not _asks_for_others(schema)
+        return Coded(self._validator(schema), self._serializer(schema), trusted=trusted, alone=alone)
 
     def _items(self, schema: _Schema) -> Shape:
         items = schema.get("items_schema")
@@ -364,6 +367,17 @@ def _merge_containers(choices: Sequence[_Schema]) -> list[_Schema]:
     return [*merged, *choices]
 
 
+def _asks_for_others(schema: _Schema) -> bool:
+    """Return whether a user's validator of a field may look at the other fields."""
+    here = schema
+    while here["type"] in _WRAPPERS or here["type"] in _TRANSPARENT or here["type"] == "nullable":
+        function = here.get("function") or {}
+        if function.get("type") == "with-info" and not _is_pydantics(function["function"]):
+            return True
+        here = here["schema"]
+    return False
+
+
 def _either(schemas: Sequence[_Schema]) -> _Schema:
     if all(schema == schemas[0] for schema in schemas):
         return schemas[0]
@@ -376,5 +390,9 @@ def _is_pydantics_own(schema: _Schema) -> bool:
     return (
         schema["type"] in ("json-or-python", "lax-or-strict")
         and schema["serialization"].get("type") == "function-wrap"
-        and str(getattr(function, "__module__", "")).startswith("pydantic.")
+        and _is_pydantics(function)
     )
+
+
+def _is_pydantics(function: object) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("pydantic.")

@@ -162,7 +162,11 @@ class TextKeys:
 
     def admit(self, key: object) -> object:
         if type(key) is not str and self._validator is not None:
-            key = validated(self._validator, key)
+            try:
+                key = validated(self._validator, key)
+            except Refusal as refusal:
+                refusal.tail.append(str(key))
+                raise
         if not isinstance(key, str):
             raise Refusal(
                 f"the key {key!r} is not text, and JSON has no other keys; declare the type, as in dict[int, ...]",
@@ -204,7 +208,7 @@ class CodedKeys:
             written = encode({self.name(kept): None})
             (again,) = self._validator.validate_json(written)
         except ValidationError as error:
-            raise Refusal(f"the key {key!r}: {of_validation(error).reason}", str(key)) from error
+            raise Refusal(f"the key {key!r}: {of_validation(error, None).reason}", str(key)) from error
         except ValueError as error:
             raise Refusal(f"the key {key!r} cannot be written as text: {error}", str(key)) from error
         if type(again) is not type(kept) or again != kept:

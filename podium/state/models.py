@@ -230,7 +230,7 @@ class ModelShape:
         try:
             return self._field_validator.validate_assignment({**owner.__dict__}, name, value)[0][name]  # type: ignore[index]  # (fields, extra, set)
         except ValidationError as error:
-            raise of_validation(error) from error
+            raise of_validation(error, {name: value}) from error
 
     def adopt(self, value: object, room: int) -> object:
         if not isinstance(value, BaseModel):

@@ -8,14 +8,17 @@ Nothing here is tracked: such a value changes only by being replaced, so it must
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
 
 from chronicle.canonical import Json, encode
 from chronicle.errors import InvalidInput
 from podium.state.node import Refusal
+
+if TYPE_CHECKING:
+    from podium.state.pointer import Token
 
 __all__ = [
     "Coded",
@@ -115,10 +118,30 @@ def _finite(value: float) -> float:
     return value if type(value) is float else float(value)
 
 
-def of_validation(error: ValidationError) -> Refusal:
-    """Return the refusal of what pydantic says, with its first place as the tail."""
+def of_validation(error: ValidationError, value: object) -> Refusal:
+    """Return the refusal of what pydantic says, with its first place as the tail.
+
+    pydantic's places also name arms of unions and the like; only what is a step into the value is kept.
+
+    Args:
+        error: what pydantic raised.
+        value: what it was given.
+    """
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return Refusal(str(first["msg"]), *reversed(first["loc"]))
+    tokens: list[Token] = []
+    here: Any = value
+    for place, token in enumerate(first["loc"], 1):
+        if isinstance(here, BaseModel):
+            here = here.__dict__
+        is_step = (
+            token in here if isinstance(here, dict) else isinstance(here, list | tuple) and token in range(len(here))
+        )
+        if is_step:
+            tokens.append(token)
+            here = here[token]
+        elif first["type"] == "missing" and place == len(first["loc"]):
+            tokens.append(token)
+    return Refusal(str(first["msg"]), *reversed(tokens))
 
 
 def validated(validator: SchemaValidator, value: object) -> Any:
@@ -130,7 +153,7 @@ def validated(validator: SchemaValidator, value: object) -> Any:
     try:
         return validator.validate_python(value)
     except ValidationError as error:
-        raise of_validation(error) from error
+        raise of_validation(error, value) from error
 
 
 class Scalar:
@@ -170,15 +193,19 @@ class Coded:
         validator: pydantic's for the declared type.
         serializer: pydantic's for the declared type.
         trusted: it is known that what is written reads back as the same value; otherwise each value is tried.
+        alone: it can be validated without the other fields of its model; otherwise it is not tried here.
     """
 
-    __slots__ = ("_serializer", "_trusted", "_validator")
+    __slots__ = ("_alone", "_serializer", "_trusted", "_validator")
     leaf: Final = True
 
-    def __init__(self, validator: SchemaValidator, serializer: SchemaSerializer, *, trusted: bool) -> None:
+    def __init__(
+        self, validator: SchemaValidator, serializer: SchemaSerializer, *, trusted: bool, alone: bool = True
+    ) -> None:
         self._validator = validator
         self._serializer = serializer
         self._trusted = trusted
+        self._alone = alone
 
     def fits(self, value: object) -> bool:
         return self._validator.isinstance_python(value, strict=True)
@@ -187,7 +214,7 @@ class Coded:
         return self._keep(validated(self._validator, value))
 
     def adopt(self, value: object, room: int) -> object:
-        return self.admit(value, room) if self._trusted else self._keep(value)
+        return self.admit(value, room) if self._trusted and self._alone else self._keep(value)
 
     def encode(self, value: object) -> Json:
         return self._serializer.to_python(value, mode="json", by_alias=False, warnings=False)  # type: ignore[no-any-return]
@@ -204,7 +231,7 @@ class Coded:
             written = encode(self.encode(value))
         except (InvalidInput, PydanticSerializationError) as error:
             raise Refusal(f"JSON cannot hold it: {error}") from error
-        if not self._trusted:
+        if self._alone and not self._trusted:
             self._try_reading(value, written)
         return value
 
@@ -213,6 +240,8 @@ class Coded:
         try:
             again = self._validator.validate_json(written, by_alias=False, by_name=True)
         except ValidationError as error:
-            raise Refusal(f"it would not load again from its JSON: {of_validation(error).reason}; {mend}") from error
+            raise Refusal(
+                f"it would not load again from its JSON: {of_validation(error, None).reason}; {mend}"
+            ) from error
         if type(again) is not type(value) or again != value:
             raise Refusal(f"it would come back from its JSON as {again!r}; {mend}")

@@ -183,7 +183,7 @@ class UnionShape:
         try:
             again = self.validator.validate_json(written, by_alias=False, by_name=True)
         except ValidationError as error:
-            raise Refusal(f"it would not load again from its JSON: {of_validation(error).reason}") from error
+            raise Refusal(f"it would not load again from its JSON: {of_validation(error, None).reason}") from error
         if _kind(again) is not _kind(kept):
             raise Refusal(
                 f"of the declared types its JSON fits {_kind(again).__name__} as well as {_kind(kept).__name__}, and "

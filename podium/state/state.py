@@ -92,7 +92,7 @@ def from_json(cls: type[S], data: Mapping[str, Json], version: int) -> S:
     try:
         state = cls.model_validate_json(encode(document), by_alias=False, by_name=True)
     except ValidationError as error:
-        refusal = of_validation(error)
+        refusal = of_validation(error, document)
         raise StateLoadError(
             f"the stored state does not fit {name}: {join(reversed(refusal.tail)) or '(the whole state)'}: "
             f"{refusal.reason}; {_mend(cls)}"

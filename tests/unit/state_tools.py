@@ -69,7 +69,7 @@ def children(owner: object) -> list[object]:
     if isinstance(owner, set):
         return []
     parts: Any = owner
-    return [*parts.__dict__.values(), *(parts.__pydantic_extra__ or {}).values()]
+    return [*(parts.__dict__[name] for name in parts._podium.shape.fields), *(parts.__pydantic_extra__ or {}).values()]
 
 
 def assert_sound(state: DeltaState) -> None:
