@@ -116,10 +116,14 @@ def make_mountpoint(mountpoint: Path) -> None:
         raise InvalidInput(f"{mountpoint} is not empty, and a mount would hide what is in it; name an empty directory")
 
 
-def unmount(mountpoint: Path) -> None:
+def unmount(mountpoint: Path) -> bool:
     """Unmount at once, whatever still uses it; nothing to do if nothing is mounted there.
 
-    Requests that wait for their server fail first, so that this never waits for a server that hangs.
+    As root, the connection to the server is aborted first: requests that wait for it fail, so that this never waits
+    for a server that hangs. Others cannot do that; for them the connection ends with its server.
+
+    Returns:
+        whether a connection was aborted.
 
     Raises:
         Unavailable: it is still mounted; the message says why.
@@ -129,9 +133,9 @@ def unmount(mountpoint: Path) -> None:
         code = _umount2(path)
         if code not in (0, errno.EINVAL, errno.ENOENT):  # EINVAL: not a mountpoint
             raise Unavailable(f"could not unmount {path}: {os.strerror(code)}")
-        return
+        return code == 0
     if not is_mounted(mountpoint):
-        return
+        return False
     command = ["fusermount3", "-u", "-z", "-q", path]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FUSERMOUNT_DEADLINE_S, check=False)
@@ -139,6 +143,7 @@ def unmount(mountpoint: Path) -> None:
         raise Unavailable(f"could not unmount {path}: {error}; try: {' '.join(command)}") from error
     if done.returncode != 0 and is_mounted(mountpoint):
         raise Unavailable(f"could not unmount {path}: {done.stderr.strip()}; try: {' '.join(command)}")
+    return False
 
 
 def unmount_all_under(directory: Path) -> list[Path]:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -311,7 +310,13 @@ class _Server:
         """Fail every handle and mapping of this mount, the pages that the kernel holds included.
 
         The connection is aborted first: then no page is locked by a request that waits for us, and none can come back.
+        Where it cannot be aborted the pages stay: dropping one that a request waits for would never end, and neither
+        would this process.
         """
-        with suppress(ChronicleError):
-            unmount(self._mountpoint)
-        self._session.forget_pages(inodes)
+        try:
+            aborted = unmount(self._mountpoint)
+        except ChronicleError:
+            log.exception("unmounting failed: %s", self._mountpoint)
+            return
+        if aborted:
+            self._session.forget_pages(inodes)
