@@ -265,6 +265,30 @@ def test_unmounted_from_outside_is_gone_everywhere(node: Node) -> None:
     assert list_mounts(node.socket) == []
 
 
+def test_a_copy_of_a_mount_in_another_namespace_holds_nothing_up(node: Node) -> None:
+    workspace = node.workspace()
+    (workspace.root / "a").write_text("x")
+    pid = pid_of(node)
+    command = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        'echo; read _; cat "$0"',
+        workspace.root / "a",
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as inside:
+        assert inside.stdout is not None
+        assert inside.stdout.readline() == b"\n"
+        workspace.close()
+        wait_for_end(pid)
+        assert list(workspace.root.iterdir()) == []
+        _, complaint = inside.communicate(b"\n", timeout=DEADLINE_S)
+        assert b"not connected" in complaint
+
+
 def test_a_mount_ends_with_the_process_that_asked_for_it(node: Node) -> None:
     code = (
         "import os, sys, pathlib\n"
