@@ -23,7 +23,7 @@ from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace import content as contents
 from chronicle.workspace import layer_records as records
-from chronicle.workspace.layer_log import LayerLog, position
+from chronicle.workspace.layer_log import LayerLog, position, sync_directory
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.layer_records import Header, pack, pack_data
 from chronicle.workspace.layer_seal import SealInput, put_seal, settle
@@ -107,6 +107,8 @@ class Layer(LayerState):
         """Where directories were renamed from and to between the base and the last seal."""
         self._handles: set[Handle] = set()
         self._lock_fd = -1
+        self._placed = False
+        """Whether the directories that the layer is in are known to survive the loss of power."""
         self._now: Callable[[], int] = (
             time.time_ns if isinstance(clock, SystemClock) else lambda: clock.now_ms() * MILLION
         )
@@ -448,7 +450,16 @@ class Layer(LayerState):
                 for undo in node.data.undos:
                     os.fdatasync(undo.fd)
         self._files.sync_names()
+        self._sync_log()
+
+    def _sync_log(self) -> None:
+        """Make what was logged survive the loss of power, the layer's own name the first time."""
         self._log.sync()
+        if not self._placed:
+            home = self.directory.parent
+            sync_directory(home)
+            sync_directory(home.parent)
+            self._placed = True
 
     def _open_data(self, node: FileNode) -> int:
         if node.data is None:
@@ -620,7 +631,7 @@ class Layer(LayerState):
             if ino not in kept:
                 self._files.forget_clean(ino)
         self._log.append(pack((records.SEALED, records.pack_ref(sealed.ref))))
-        self._log.sync()
+        self._sync_log()
         self._sealed_at = self._log.end
         for directory, subtree, attrs in sealed.directories:
             for name in directory.changed:

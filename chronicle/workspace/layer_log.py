@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["LayerLog", "position", "read_frames", "write_frames"]
+__all__ = ["LayerLog", "position", "read_frames", "sync_directory", "write_frames"]
 
 _HEAD: Final = struct.Struct("<II")
 _BATCH_FRAMES: Final = 1000
@@ -38,28 +38,36 @@ class LayerLog:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._end = os.fstat(self._fd).st_size
         self._unsynced = False
+        self._renamed = False
 
     @classmethod
     def create(cls, path: Path, payloads: Sequence[bytes]) -> LayerLog:
-        """Put a new log in the place of whatever was there, atomically and durably, and open it.
+        """Put a new log in the place of whatever was there, atomically, and open it.
+
+        After a loss of power before the next `sync` there may be the old log as it was, or none if there was none.
 
         Args:
             path: where; its directory must exist.
             payloads: the first frames: the header, then what carries over.
         """
         fresh = path.with_suffix(".new")
+        replaces = path.exists()
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             write_frames(fd, payloads)
-            os.fdatasync(fd)
+            if replaces:
+                os.fdatasync(fd)
         finally:
             os.close(fd)
         fresh.rename(path)
-        _sync_directory(path.parent)
-        return cls(path)
+        log = cls(path)
+        log._unsynced = not replaces
+        log._renamed = True
+        return log
 
     @classmethod
     def open(cls, path: Path) -> tuple[LayerLog, list[bytes]]:
@@ -123,6 +131,9 @@ class LayerLog:
         if self._unsynced:
             os.fdatasync(self._fd)
             self._unsynced = False
+        if self._renamed:
+            sync_directory(self._path.parent)
+            self._renamed = False
 
     def close(self) -> None:
         """Close the file."""
@@ -157,7 +168,8 @@ def position(payloads: Sequence[bytes]) -> int:
     return sum(map(len, payloads)) + len(payloads) * _HEAD.size
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory survive the loss of power."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,0 +1,260 @@
+"""A layer's process dies before each system call that changes anything, and in the middle of each write to the log."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.clock import ManualClock
+from chronicle.testing.workspace_contract import files_in
+from chronicle.workspace import layer as layer_module
+from chronicle.workspace import layer_files, layer_log, layer_open, versions
+from chronicle.workspace.layer_node import DirNode, FileNode
+from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.port import LayerSpec, TreeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chronicle.workspace.layer import Handle, Layer
+
+CHANGING = {"write", "pwrite", "open", "unlink", "ftruncate", "truncate", "mkdir", "rename"}
+MODULES = (layer_module, layer_files, layer_log, layer_open, versions)
+
+
+class Death(BaseException):
+    """The process is gone."""
+
+
+class MortalOs:
+    """``os``, until a number of changing calls were made."""
+
+    def __init__(self, dies_at: int | None, *, torn: bool) -> None:
+        self.calls = 0
+        self.dies_at = dies_at
+        self.torn = torn
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in CHANGING:
+            return real
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.dies_at:
+                if self.torn and name == "write":
+                    real(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
+                raise Death
+            return real(*arguments, **keywords)
+
+        return call
+
+
+@dataclass
+class Life:
+    """A workspace that somebody works in, and dies."""
+
+    layer: Layer
+    blobs: MemoryBlobStore
+    base: TreeRef
+    handles: dict[str, Handle]
+    ref: TreeRef | None = None
+
+    def place(self, path: str) -> tuple[DirNode, bytes]:
+        directory, _, name = path.rpartition("/")
+        node = self.layer.resolve(directory.encode())
+        assert isinstance(node, DirNode)
+        return node, name.encode()
+
+    def file(self, path: str) -> FileNode:
+        node = self.layer.resolve(path.encode())
+        assert isinstance(node, FileNode)
+        return node
+
+    def create(self, path: str) -> None:
+        self.handles[path] = self.layer.create(*self.place(path), 0o644, *self.layer._owner)
+
+    def open(self, path: str, *, truncate: bool = False) -> None:
+        self.handles[path] = self.layer.open(self.file(path), truncate=truncate)
+
+    def write(self, path: str, offset: int, data: bytes) -> None:
+        self.layer.write(self.handles[path], offset, data)
+
+    def close(self, path: str) -> None:
+        self.layer.flush(self.handles[path])
+        self.layer.release(self.handles.pop(path))
+
+    def mkdir(self, path: str) -> None:
+        self.layer.make(*self.place(path), 0o40755, *self.layer._owner)
+
+    def rename(self, old: str, new: str, flags: int = 0) -> None:
+        self.layer.rename(*self.place(old), *self.place(new), flags)
+
+    def seal(self) -> None:
+        self.ref = self.layer.seal()
+
+    def adopt(self) -> None:
+        assert self.ref is not None
+        self.base = self.ref
+        self.layer.adopt(self.base)
+        self.layer.begin_turn(self.layer.turn + 1)
+
+
+STORY: list[Callable[[Life], None]] = [
+    lambda life: life.create("a"),
+    lambda life: life.write("a", 0, b"one" * 3000),
+    lambda life: life.close("a"),
+    lambda life: life.mkdir("d"),
+    lambda life: life.create("d/b"),
+    lambda life: life.write("d/b", 0, b"two"),
+    lambda life: life.close("d/b"),
+    lambda life: life.open("a"),
+    lambda life: life.write("a", 4000, b"in the middle"),
+    lambda life: life.close("a"),
+    lambda life: life.seal(),
+    lambda life: life.adopt(),
+    lambda life: life.open("a"),
+    lambda life: life.write("a", 0, b"changed"),
+    lambda life: life.close("a"),
+    lambda life: life.open("a"),
+    lambda life: life.write("a", 8998, b"at the end"),
+    lambda life: life.close("a"),
+    lambda life: life.layer.truncate(life.file("a"), 100),
+    lambda life: life.open("d/b", truncate=True),
+    lambda life: life.write("d/b", 0, b"three"),
+    lambda life: life.close("d/b"),
+    lambda life: life.rename("d", "e"),
+    lambda life: life.rename("a", "e/b"),
+    lambda life: life.layer.link(life.file("e/b"), *life.place("l")),
+    lambda life: life.seal(),
+    lambda life: life.create("between"),
+    lambda life: life.close("between"),
+    lambda life: life.adopt(),
+    lambda life: life.layer.set_mode(life.file("l"), 0o600, *life.layer._owner),
+    lambda life: life.layer.set_xattr(life.file("l"), b"user.x", b"1"),
+    lambda life: life.layer.unlink(*life.place("e/b")),
+    lambda life: life.layer.unlink(*life.place("l")),
+    lambda life: life.layer.rmdir(*life.place("e")),
+    lambda life: life.seal(),
+    lambda life: life.layer.rollback(),
+    lambda life: life.rename("l", "e/b", 2),
+    lambda life: life.seal(),
+    lambda life: life.adopt(),
+]
+State = tuple[dict[str, Any], dict[str, list[bytes | None]]]
+
+
+def look(layer: Layer) -> State:
+    """Return all that can be seen: files with their contents, and each path's versions with theirs."""
+    files: dict[str, Any] = {}
+    stack = [("", layer.root)]
+    while stack:
+        prefix, directory = stack.pop()
+        for name, node in layer.entries(directory):
+            path = prefix + name.decode()
+            if isinstance(node, DirNode):
+                files[path] = None
+                stack.append((path + "/", node))
+            else:
+                assert isinstance(node, FileNode)
+                handle = layer.open(node)
+                files[path] = (layer.read(handle, 0, 1 << 20), node.mode, node.xattrs, node.nlink, node.ino)
+                layer.release(handle)
+    histories: dict[str, list[bytes | None]] = {}
+    for path in ("a", "d", "d/b", "e", "e/b", "l", "between"):
+        found = layer._view().records(path.encode())
+        histories[path] = []
+        for record in found:
+            if record.content is None and record.held is None:
+                histories[path].append(None)
+            else:
+                with layer.open_version(record) as file:
+                    histories[path].append(file.read())
+    return files, histories
+
+
+def live(directory: Path, dies_at: int | None, *, torn: bool, states: list[State] | None = None) -> int | None:
+    """Live through the story; return the step at which it ended, None if it did not.
+
+    Args:
+        states: takes what is seen after each step.
+    """
+    mortal = MortalOs(None, torn=torn)
+    blobs = MemoryBlobStore()
+    spec = LayerSpec("w", directory, None, 1, 1)
+    opened, _ = open_layer(spec, blobs, ManualClock())
+    life = Life(opened, blobs, opened.base, {})
+    step = None
+    with pytest.MonkeyPatch.context() as patch:
+        for module in MODULES:
+            patch.setattr(module, "os", mortal)
+        mortal.dies_at = dies_at
+        try:
+            for step, act in enumerate(STORY):  # noqa: B007 - where it ended
+                act(life)
+                if states is not None:
+                    calls = mortal.calls
+                    states.append(look(life.layer))
+                    mortal.calls = calls
+            step = None
+        except Death:
+            pass
+    abandon(life.layer)
+    if step is not None:
+        again(directory, life, step)
+    elif states is not None:
+        live.calls = mortal.calls  # type: ignore[attr-defined]
+    return step
+
+
+EXPECTED: list[State] = []
+
+
+def again(directory: Path, life: Life, step: int) -> None:
+    """Open what is left: it is as before the step or as after it, and it goes on."""
+    base = life.base
+    layer, recovered = open_layer(LayerSpec("w", directory, base, 1, 1), life.blobs, ManualClock())
+    try:
+        assert recovered is None
+        found = look(layer)
+        before = EXPECTED[step - 1] if step else ({}, {path: [] for path in found[1]})
+        # A truncation by path is two things: the bytes go, then the version is made.
+        for now, then, later in zip(found, before, EXPECTED[step], strict=True):
+            assert now in (then, later), f"step {step}"
+        ref = layer.seal()
+        seen = {path: value[0] if value is not None else None for path, value in found[0].items()}
+        assert files_in(life.blobs, ref.tree_id) == seen
+        layer.adopt(ref)
+        assert look(layer)[0].keys() == found[0].keys()
+    finally:
+        layer.close()
+
+
+def abandon(layer: Layer) -> None:
+    """Let go of a layer as the death of its process does."""
+    open_files = {handle.node.fd for handle in layer._handles}
+    data_files = [node.data for node in layer.modified.values() if node.data is not None]
+    open_files |= {undo.fd for data in (*layer._retired, *data_files) for undo in data.undos}
+    for fd in open_files - {-1}:
+        with suppress(OSError):  # it died just after closing it
+            os.close(fd)
+    layer._log.close()
+    layer._files.close()
+    os.close(layer._lock_fd)
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["before", "torn"])
+def test_death_at_every_change(tmp_path: Path, torn: bool) -> None:
+    EXPECTED.clear()
+    assert live(tmp_path / "whole", None, torn=torn, states=EXPECTED) is None
+    calls: int = live.calls  # type: ignore[attr-defined]
+    assert calls > 80
+    for dies_at in range(1, calls + 1):
+        directory = tmp_path / str(dies_at)
+        assert live(directory, dies_at, torn=torn) is not None
