@@ -1,5 +1,7 @@
 """``.chronicle`` on a real mount, and what a mount must be able to do that a plain model does not say."""
 
+# ruff: noqa: PTH115, PTH208 - as programs do
+
 from __future__ import annotations
 
 import errno
@@ -161,11 +163,11 @@ def test_log(workspace: FuseWorkspace, root: Path) -> None:
     commit(workspace, 1)
     (root / "a").rename(root / "b")
     lines = [json.loads(line) for line in (root / ".chronicle" / "log").read_text().splitlines()]
-    assert [(line["op"], line["path"], line["turn"], line.get("source")) for line in lines] == [
-        ("write", "a", 1, None),
-        ("rename", "b", 2, "a"),
+    assert sorted((line["op"], line["path"], line["turn"], line.get("source")) for line in lines[1:]) == [
         ("delete", "a", 2, None),
-    ] or [line["op"] for line in lines] == ["write", "delete", "rename"]
+        ("rename", "b", 2, "a"),
+    ]
+    assert (lines[0]["op"], lines[0]["path"], lines[0]["turn"], lines[0]["iteration"]) == ("write", "a", 1, 1)
     assert (
         subprocess.run(["cat", root / ".chronicle" / "log"], capture_output=True, check=True).stdout.count(b"\n") == 3
     )
