@@ -20,6 +20,7 @@ __all__ = [
     "RandomBits",
     "SessionId",
     "SystemRandomBits",
+    "made_ms",
 ]
 
 SessionId = NewType("SessionId", str)
@@ -93,3 +94,15 @@ class IdSource:
             digits.append(_ALPHABET[value & 31])
             value >>= 5
         return "".join(reversed(digits))
+
+
+def made_ms(identifier: str) -> int:
+    """Return when an id was made, in epoch milliseconds, from its 26 last characters.
+
+    Raises:
+        ValueError: it is no id.
+    """
+    value = 0
+    for digit in identifier[-_TIME_DIGITS - _RANDOM_DIGITS : -_RANDOM_DIGITS]:
+        value = (value << 5) | _ALPHABET.index(digit)
+    return value

@@ -35,6 +35,7 @@ class BlobBuffer:
         self._spill_bytes = spill_bytes
         self._pending: dict[BlobId, bytes] = {}
         self._pending_bytes = 0
+        self._spilled: set[BlobId] = set()
 
     @property
     def pending_bytes(self) -> int:
@@ -52,7 +53,9 @@ class BlobBuffer:
             self._pending[identifier] = data
             self._pending_bytes += len(data)
             if self._pending_bytes > self._spill_bytes:
-                self.flush()
+                spilled = set(self._pending)
+                self._put()
+                self._spilled |= spilled
         return identifier
 
     def get(self, blob_id: BlobId) -> bytes:
@@ -70,8 +73,16 @@ class BlobBuffer:
         """Put what is pending as one pack, durable on return. Does nothing if nothing is.
 
         Raises:
-            Unavailable: the store could not be reached; everything stays pending, so flushing again is safe.
+            Unavailable: the store could not be reached; what was not put stays pending, so flushing again is safe.
         """
+        if self._spilled:
+            # What was put early, or found present then, may have been condemned by gc since: it is put again.
+            for identifier in self._store.missing(self._spilled):
+                self._pending.setdefault(identifier, self._store.get(identifier))
+        self._put()
+        self._spilled = set()
+
+    def _put(self) -> None:
         if self._pending:
             self._store.put(self._pending)
             self._pending = {}

@@ -15,7 +15,8 @@ from chronicle.blobs.segments import Segment, build_segment
 from chronicle.errors import Corrupt, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from chronicle.blobs.objects import Objects
     from chronicle.blobs.packs import PackEntry
@@ -38,8 +39,8 @@ _TAIL_BYTES: Final = 64 * 1024
 class Catalog(Protocol):
     """What a pack store asks about places."""
 
-    def find(self, raw_id: bytes) -> tuple[str, PackEntry] | None:
-        """Return the name of the pack that a blob lies in and its entry there, from what is known now."""
+    def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
+        """Return the name of a pack that a blob lies in and its entry there, from what is known now."""
         ...
 
     def refresh(self) -> None:
@@ -56,6 +57,10 @@ class Catalog(Protocol):
 
     def forget(self, name: str) -> None:
         """Take a pack to be gone."""
+        ...
+
+    def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
+        """Make the index anew of these places and of what was noted since they were found, without some packs."""
         ...
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
@@ -100,21 +105,21 @@ class Places:
         self.gone: set[str] = set()
         self.damaged: dict[str, str] = {}
 
-    def find(self, raw_id: bytes) -> tuple[str, PackEntry] | None:
-        """Return a place of a blob that is not in a pack that is gone."""
+    def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
+        """Return a place of a blob that is not in a pack that is gone or to be avoided."""
         found = self.fresh.get(raw_id)
-        if found is not None and found[0] not in self.gone:
+        if found is not None and found[0] not in self.gone and found[0] not in avoiding:
             return found
         for segment in self.segments:
             found = segment.find(raw_id)
-            if found is not None and found[0] not in self.gone:
+            if found is not None and found[0] not in self.gone and found[0] not in avoiding:
                 return found
         return None
 
     def add(self, name: str, entries: list[PackEntry]) -> None:
-        """Take in the entries of a pack."""
+        """Take in the entries of a pack. A later place counts: the earlier one's pack may be condemned."""
         for entry in entries:
-            self.fresh.setdefault(entry.raw_id, (name, entry))
+            self.fresh[entry.raw_id] = (name, entry)
 
     def read(self, objects: Objects, name: str) -> list[PackEntry] | None:
         """Take in a pack from its own index; ``None`` if it is gone or damaged."""
@@ -159,11 +164,11 @@ class ListedCatalog:
         self._known: set[str] = set()
         self._scanned = False
 
-    def find(self, raw_id: bytes) -> tuple[str, PackEntry] | None:
-        """Return the place of a blob."""
+    def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
+        """Return a place of a blob."""
         if not self._scanned:
             self.scan()
-        return self._places.find(raw_id)
+        return self._places.find(raw_id, avoiding)
 
     def refresh(self) -> None:
         """List once; later a listing would cost as much as the put it is for, so blobs put twice are accepted."""
@@ -199,6 +204,19 @@ class ListedCatalog:
     def forget(self, name: str) -> None:
         """Take a pack to be gone."""
         self._places.gone.add(name)
+
+    def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
+        """Write one segment for all packs but those dropped, in place of all others."""
+        self.scan()
+        found = [place for place in (*places, *self._places.fresh.values()) if place[0] not in dropped]
+        name = f"{INDEX_FOLDER}/{self._new_name()}{SEGMENT_SUFFIX}"
+        data = build_segment(found)
+        self._objects.write(name, [data])
+        for segment in self._places.segments:
+            self._objects.delete(segment.name)
+        self._places.segments = [Segment(name, data)]
+        self._places.fresh.clear()
+        self._known = set(self._places.segments[0].pack_names())
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
         """Yield what is known, each id once."""

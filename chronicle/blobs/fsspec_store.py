@@ -24,8 +24,9 @@ import fsspec
 
 from chronicle.blobs import ident, packs
 from chronicle.blobs.catalog import Catalog, ListedCatalog, pack_object
+from chronicle.blobs.condemned import MarkWatch
 from chronicle.blobs.local_catalog import LocalCatalog
-from chronicle.blobs.objects import LocalObjects, Objects
+from chronicle.blobs.objects import STAMP_S, LocalObjects, Objects
 from chronicle.clock import Clock, SystemClock
 from chronicle.errors import Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
 from chronicle.ids import BlobId, IdSource
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.packs import PackEntry
 
-__all__ = ["FsspecBlobStore"]
+__all__ = ["FsspecBlobStore", "open_medium"]
 
 T = TypeVar("T")
 
@@ -78,7 +79,8 @@ class FsspecBlobStore:
         self.url = url
         self._clock = clock if clock is not None else SystemClock()
         self._ids = ids if ids is not None else IdSource()
-        self._objects, self._catalog = self._open(url, dict(options or {}))
+        self._objects, self._catalog = open_medium(url, self._new_name, options)
+        self._mark = MarkWatch(self._objects)
         self._lock = threading.RLock()
         self._cache = _Cache(cache_bytes)
         self._formatted = self._check_format()
@@ -128,8 +130,8 @@ class FsspecBlobStore:
         """
         ident.check_ids(blobs)
         with self._lock:
-            self._translated(self._catalog.refresh)
-            new = {key: data for key, data in blobs.items() if self._catalog.find(ident.to_raw(key)) is None}
+            self._look()
+            new = {key: data for key, data in blobs.items() if self._safe(key) is None}
         if not new:
             return
         if not self._formatted:
@@ -144,17 +146,17 @@ class FsspecBlobStore:
                 self._cache.put(ident.to_raw(key), data)
 
     def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:
-        """Return those of the ids that the store does not have.
+        """Return those of the ids that the store does not have, or is about to drop: putting them again is safe.
 
         Raises:
             Unavailable: the store could not be reached.
         """
         with self._lock:
-            self._translated(self._catalog.refresh)
-            lacking = {key for key in blob_ids if self._catalog.find(ident.to_raw(key)) is None}
+            self._look()
+            lacking = {key for key in blob_ids if self._safe(key) is None}
             if lacking:
                 self._translated(self._catalog.scan)
-                lacking = {key for key in lacking if self._catalog.find(ident.to_raw(key)) is None}
+                lacking = {key for key in lacking if self._safe(key) is None}
             return lacking
 
     def blob_ids(self) -> Iterator[BlobId]:
@@ -183,19 +185,16 @@ class FsspecBlobStore:
                 place = self._catalog.find(raw)
         return place
 
+    def _look(self) -> None:
+        """Learn what other processes have put and dropped; the lock is held."""
+        self._translated(self._catalog.scan if self._mark.look() else self._catalog.refresh)
+
+    def _safe(self, blob_id: BlobId) -> tuple[str, PackEntry] | None:
+        """Return a place of a blob at which it will stay."""
+        return self._catalog.find(ident.to_raw(blob_id), self._mark.packs)
+
     def _new_name(self) -> str:
         return self._ids.other("", self._clock.now_ms())
-
-    def _open(self, url: str, options: dict[str, Any]) -> tuple[Objects, Catalog]:
-        try:
-            filesystem, path = fsspec.core.url_to_fs(url, **options)
-        except (ValueError, ImportError) as error:
-            raise InvalidInput(f"{url!r} cannot be a blob store: {error}") from error
-        if "file" in (filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,)):
-            local = LocalObjects(Path(path))
-            return local, LocalCatalog(local, self._new_name)
-        remote = _RemoteObjects(filesystem, path.rstrip("/"))
-        return remote, ListedCatalog(remote, self._new_name)
 
     def _check_format(self) -> bool:
         """Return whether the store is there; refuse one of a newer format."""
@@ -215,6 +214,26 @@ class FsspecBlobStore:
             call()
         except OSError as error:
             raise Unavailable(f"the index of {self.url} could not be used: {error.strerror}") from error
+
+
+def open_medium(
+    url: str, new_name: Callable[[], str], options: Mapping[str, Any] | None = None
+) -> tuple[Objects, Catalog]:
+    """Return the objects of a store and the catalog of its packs. For the store itself and for gc.
+
+    Raises:
+        InvalidInput: no such kind of URL.
+    """
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url, **(options or {}))
+    except (ValueError, ImportError) as error:
+        raise InvalidInput(f"{url!r} cannot be a blob store: {error}") from error
+    protocols = filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,)
+    if "file" in protocols:
+        local = LocalObjects(Path(path))
+        return local, LocalCatalog(local, new_name)
+    remote = _RemoteObjects(filesystem, path.rstrip("/"))
+    return remote, ListedCatalog(remote, new_name)
 
 
 class _Cache:
@@ -293,6 +312,10 @@ class _RemoteObjects:
             self._attempt(name, lambda: self._filesystem.rm_file(self._path(name)))
         except NotFound:
             return
+
+    def stamp(self, name: str) -> object:
+        """Return the minute: a request for each put would cost as much as the put."""
+        return name, int(time.monotonic() // STAMP_S)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

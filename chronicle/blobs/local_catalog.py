@@ -26,7 +26,8 @@ from chronicle.blobs.segments import NAME_BYTES, Segment, build_segment
 from chronicle.errors import Corrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from chronicle.blobs.objects import LocalObjects
@@ -41,6 +42,8 @@ _TIER: Final = 4
 and there are few segments to search."""
 _RECORD: Final = struct.Struct(">4sI8s")
 _RECORD_MAGIC: Final = b"CHRL"
+_HEADER_MAGIC: Final = b"CHRLOG\x01"
+_HEADER_BYTES: Final = len(_HEADER_MAGIC) + NAME_BYTES
 
 
 class LocalCatalog:
@@ -57,23 +60,26 @@ class LocalCatalog:
         self._folder = objects.root / INDEX_FOLDER
         self._log = self._folder / "log"
         self._places = Places()
-        self._inode = 0
+        self._header = b""
+        """That of the log that is known; another one means another log."""
         self._read_to = 0
+        """How far into the log the records are known."""
+        self._stamp: tuple[int, int, int] | None = None
+        """Inode, size and time of change of the log when it was last read: equal, nothing is new."""
         self._logged: set[str] = set()
 
-    def find(self, raw_id: bytes) -> tuple[str, PackEntry] | None:
-        """Return the place of a blob, from what is known now."""
-        return self._places.find(raw_id)
+    def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
+        """Return a place of a blob, from what is known now."""
+        return self._places.find(raw_id, avoiding)
 
     def refresh(self) -> None:
         """Read what was appended to the log since the last time; all of the index if it was replaced."""
         try:
-            now = self._log.stat()
+            now = _stamp(self._log.stat())
         except FileNotFoundError:
-            if self._inode == 0:
-                self.scan()  # no store yet, or one whose index was lost
+            self.scan()  # no store yet, or one whose index was lost
             return
-        if now.st_ino == self._inode and now.st_size == self._read_to:
+        if now == self._stamp:
             return
         with self._locked(fcntl.LOCK_SH):
             sound = self._catch_up()
@@ -84,6 +90,10 @@ class LocalCatalog:
         """List the packs and log those that nothing covers, from their own indexes."""
         if self._log.exists():
             self.refresh()
+        else:
+            segments = self._segments()
+            self._forget_all()
+            self._places.segments = segments
         listed = {name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER)}
         covered = set(self._logged)
         for segment in self._places.segments:
@@ -103,6 +113,23 @@ class LocalCatalog:
         """Take a pack to be gone."""
         self._places.gone.add(name)
 
+    def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
+        """Make one segment of these places and of all others that are known, without those in dropped packs."""
+        if not self._log.exists():
+            return
+        with self._locked(fcntl.LOCK_EX):
+            self._load()
+            known = [*self._places.fresh.values()]
+            for segment in self._places.segments:
+                known.extend(segment.entries())
+            segments = self._places.segments
+            data = build_segment(place for place in (*places, *known) if place[0] not in dropped)
+            self._replace(self._folder / f"{self._new_name()}{SEGMENT_SUFFIX}", data)
+            self._replace(self._log, self._new_header())
+            for segment in segments:
+                (self._folder / segment.name).unlink(missing_ok=True)
+            self._load()
+
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
         """Yield what is known, each id once."""
         return self._places.entries()
@@ -119,15 +146,22 @@ class LocalCatalog:
         self._logged.add(name)
         with suppress(OSError):
             with self._locked(fcntl.LOCK_EX):
-                descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                descriptor = os.open(self._log, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 try:
                     before = os.fstat(descriptor)
-                    written = os.write(descriptor, record)
+                    if before.st_size == 0:
+                        record = self._new_header() + record
+                    os.write(descriptor, record)
+                    after = os.fstat(descriptor)
                 finally:
                     os.close(descriptor)
-            size = before.st_size + written
-            if before.st_ino == self._inode and before.st_size == self._read_to and written == len(record):
-                self._read_to = size  # nobody else's record is in between: no need to read one's own
+            size = after.st_size
+            if (
+                _stamp(before) == self._stamp
+                and before.st_size == self._read_to
+                and size == self._read_to + len(record)
+            ):
+                self._read_to, self._stamp = size, _stamp(after)  # nobody else's record: no need to read one's own
             if size > _LOG_BYTES:
                 self._fold()
 
@@ -147,7 +181,7 @@ class LocalCatalog:
                 size += segment.size_bytes
                 merged.append(segment)
             self._replace(self._folder / f"{self._new_name()}{SEGMENT_SUFFIX}", build_segment(found))
-            self._replace(self._log, b"")
+            self._replace(self._log, self._new_header())
             for segment in merged:
                 (self._folder / segment.name).unlink(missing_ok=True)
             self._load()
@@ -156,31 +190,40 @@ class LocalCatalog:
         """Begin the log anew with the records before a torn one; `scan` finds the packs of the others."""
         with self._locked(fcntl.LOCK_EX):
             if not self._load():
-                self._replace(self._log, self._log.read_bytes()[: self._read_to])
+                sound = self._log.read_bytes()[_HEADER_BYTES : self._read_to]
+                self._replace(self._log, self._new_header() + sound)
                 self._load()
+
+    def _forget_all(self) -> None:
+        """Begin anew: what is known may be of an index that is no more."""
+        self._header, self._read_to, self._stamp = b"", 0, None
+        self._places.segments = []
+        self._places.fresh = {}
+        self._logged = set()
 
     def _load(self) -> bool:
         """Read the index from the start, under the lock. Returns whether the log is sound."""
-        loaded = {segment.name: segment for segment in self._places.segments}
-        segments = []
-        for item in sorted(self._folder.glob(f"*{SEGMENT_SUFFIX}")):
-            segment = loaded.get(item.name) or _mapped(item)
-            if segment is not None:
-                segments.append(segment)
-        self._places.segments = segments
-        self._places.fresh = {}
-        self._logged = set()
-        self._inode, self._read_to = self._log.stat().st_ino, 0
+        self._header = b""
         return self._catch_up()
 
     def _catch_up(self) -> bool:
-        """Read the log from where reading stopped, under the lock. Returns whether all that is in it is records."""
+        """Read the log from where reading stopped, under the lock. Returns whether all that is in it is records.
+
+        All of the index is read anew if this is another log. An inode does not tell: its number is soon used again.
+        """
         descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            now = os.fstat(descriptor)
-            if now.st_ino != self._inode:
-                return self._load()
-            data = os.pread(descriptor, now.st_size - self._read_to, self._read_to)
+            self._stamp = _stamp(os.fstat(descriptor))
+            header = os.pread(descriptor, _HEADER_BYTES, 0)
+            if header != self._header or not header:
+                segments = self._segments()
+                self._forget_all()
+                self._stamp = _stamp(os.fstat(descriptor))
+                self._places.segments = segments
+                if len(header) < _HEADER_BYTES or not header.startswith(_HEADER_MAGIC):
+                    return False
+                self._header, self._read_to = header, _HEADER_BYTES
+            data = os.pread(descriptor, self._stamp[1] - self._read_to, self._read_to)
         finally:
             os.close(descriptor)
         at = 0
@@ -195,6 +238,19 @@ class LocalCatalog:
             at += _RECORD.size + length
         self._read_to += at
         return at == len(data)
+
+    def _segments(self) -> list[Segment]:
+        """Return the segments there are; those that are known already are not read again."""
+        loaded = {segment.name: segment for segment in self._places.segments}
+        found = []
+        for item in sorted(self._folder.glob(f"*{SEGMENT_SUFFIX}")):
+            segment = loaded.get(item.name) or _mapped(item)
+            if segment is not None:
+                found.append(segment)
+        return found
+
+    def _new_header(self) -> bytes:
+        return _HEADER_MAGIC + self._new_name().encode()
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
@@ -214,6 +270,10 @@ class LocalCatalog:
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         temporary.write_bytes(data)
         temporary.rename(path)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _mapped(path: Path) -> Segment | None:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["LocalObjects", "Objects"]
+__all__ = ["STAMP_S", "LocalObjects", "Objects"]
 
+STAMP_S: Final = 60
+"""For so long a remote object may have been replaced without `Objects.stamp` saying so."""
 _WRITE_BYTES: Final = 1024 * 1024
 """Parts are gathered into writes of about this size."""
 
@@ -64,6 +66,16 @@ class Objects(Protocol):
 
     def delete(self, name: str) -> None:
         """Remove an object; nothing there is fine.
+
+        Raises:
+            Unavailable: the medium could not be reached.
+        """
+        ...
+
+    def stamp(self, name: str) -> object:
+        """Return something that differs once an object has been made or replaced, cheaply.
+
+        A medium that cannot tell without a request may go on for `STAMP_S` seconds before it does.
 
         Raises:
             Unavailable: the medium could not be reached.
@@ -149,6 +161,17 @@ class LocalObjects:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise Unavailable(f"{path} could not be removed: {error.strerror}") from error
+
+    def stamp(self, name: str) -> object:
+        """Return an object's inode, size and time of change; ``None`` if it is not there."""
+        path = self.root / name
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unavailable(f"{path} could not be read: {error.strerror}") from error
+        return status.st_ino, status.st_size, status.st_ctime_ns
 
     def _make_durable(self, folder: Path) -> None:
         """See to it that a folder below the root, and those above it, are there and durable."""

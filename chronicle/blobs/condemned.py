@@ -1,0 +1,97 @@
+"""The mark by which gc tells writers which packs are about to go.
+
+``condemned`` is one object with the names of packs whose blobs count as missing when a writer asks whether it must put
+them. It is never removed: its generation tells a process that has slept through a collection to look at the packs
+again. docs/internals/gc.md has the protocol.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
+
+if TYPE_CHECKING:
+    from chronicle.blobs.objects import Objects
+
+__all__ = ["Mark", "MarkWatch", "read_mark", "write_mark"]
+
+_OBJECT: Final = "condemned"
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is condemned."""
+
+    generation: int = 0
+    """Grows with each mark and each collection."""
+    since_ms: int = 0
+    """When the mark was set, epoch milliseconds."""
+    packs: frozenset[str] = frozenset()
+    """Names of packs."""
+
+
+def read_mark(objects: Objects) -> Mark:
+    """Return the mark of a store; an empty one if there never was a collection.
+
+    Raises:
+        UnsupportedFormat: written by a newer version.
+        Corrupt: it cannot be read. Without it nothing may be put, for what is found present may be about to go.
+        Unavailable: the medium could not be reached.
+    """
+    try:
+        data = objects.read(_OBJECT)
+    except NotFound:
+        return Mark()
+    try:
+        found = json.loads(data)
+        if found["format"] != _FORMAT:
+            raise UnsupportedFormat(f"the mark of gc has format {found['format']}; this code reads {_FORMAT}")
+        return Mark(int(found["generation"]), int(found["since_ms"]), frozenset(found["packs"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"the mark of gc, {_OBJECT!r}, is damaged: {error}") from error
+
+
+def write_mark(objects: Objects, mark: Mark) -> None:
+    """Set a mark, durable on return."""
+    described = {
+        "format": _FORMAT,
+        "generation": mark.generation,
+        "since_ms": mark.since_ms,
+        "packs": sorted(mark.packs),
+    }
+    objects.write(_OBJECT, [json.dumps(described).encode()])
+
+
+class MarkWatch:
+    """Follows the mark of a store, from when it is made on; each look is cheap.
+
+    Args:
+        objects: the medium.
+
+    Raises:
+        UnsupportedFormat, Corrupt, Unavailable: the mark could not be read.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._stamp = objects.stamp(_OBJECT)
+        self._mark = read_mark(objects)
+
+    @property
+    def packs(self) -> frozenset[str]:
+        """The condemned packs as of the last `look`."""
+        return self._mark.packs
+
+    def look(self) -> bool:
+        """Read the mark if it may have changed; return whether packs may have gone since the last look."""
+        stamp = self._objects.stamp(_OBJECT)
+        if stamp == self._stamp:
+            return False
+        before = self._mark.generation
+        self._mark = read_mark(self._objects)
+        self._stamp = stamp
+        return self._mark.generation != before
