@@ -28,6 +28,11 @@ _START_DEADLINE_S: Final = 30.0
 _CALL_DEADLINE_S: Final = 10.0
 _END_DEADLINE_S: Final = 20.0
 """Longer than the supervisor waits for a server before it kills it."""
+_BOOTSTRAP: Final = (
+    "import sys; sys.path.append({package!r}); from chronicle.fuse.zygote import main; sys.exit(main(sys.argv[1:]))"
+)
+"""What ``-m chronicle.fuse.zygote`` does, but finds this very package, and no module of the caller's directory: there
+could be a ``logging.py`` in it."""
 
 
 def start(
@@ -50,8 +55,9 @@ def start(
         return running
     for directory in (socket_path.parent, mounts_dir, log_path.parent):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "chronicle.fuse.zygote", "--socket", os.fspath(socket_path.absolute())]
-    command += ["--mounts", os.fspath(mounts_dir.absolute())]
+    package = os.fspath(Path(__file__).absolute().parents[2])
+    command = [sys.executable, "-P", "-c", _BOOTSTRAP.format(package=package)]
+    command += ["--socket", os.fspath(socket_path.absolute()), "--mounts", os.fspath(mounts_dir.absolute())]
     if owner_pid is not None:
         command += ["--owner", str(owner_pid)]
     if until_idle:
@@ -65,6 +71,7 @@ def start(
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
+                cwd="/",  # it must not keep the caller's directory in use
                 start_new_session=True,
                 pass_fds=[told],
                 timeout=_START_DEADLINE_S,

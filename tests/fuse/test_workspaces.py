@@ -232,6 +232,18 @@ def test_starting_twice_finds_the_first_and_nothing_is_left_when_it_ends(home: H
     assert mounts.fuse_mounts_under(home.directory) == []
 
 
+def test_a_zygote_imports_nothing_from_where_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "logging.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    home = Home(tmp_path)
+    pid = zygote.is_running(home.socket)
+    assert pid is not None
+    assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+    home.end()
+    wait_for_end(pid)
+
+
 def test_a_zygote_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "zygote.sock.lock").mkdir()
