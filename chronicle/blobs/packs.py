@@ -155,6 +155,8 @@ def unpack_blob(name: str, entry: PackEntry, stored: bytes) -> bytes:
     data = stored
     if entry.codec == _ZSTD:
         try:
+            if zstandard.frame_content_size(stored) != entry.size:  # checked first: that much memory would be taken
+                raise Corrupt(f"blob {identifier} in pack {name} is damaged: its frame has another size")
             data = _decompressor().decompress(stored, max_output_size=entry.size)
         except zstandard.ZstdError as error:
             raise Corrupt(f"blob {identifier} in pack {name} is damaged: {error}") from error
