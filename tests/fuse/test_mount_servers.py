@@ -277,7 +277,7 @@ def test_a_copy_of_a_mount_in_another_namespace_holds_nothing_up(node: Node) -> 
         "sh",
         "-c",
         'echo; read _; cat "$0"',
-        workspace.root / "a",
+        str(workspace.root / "a"),
     ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as inside:
         assert inside.stdout is not None
