@@ -83,9 +83,12 @@ class HistoryView:
 
     def settle(self, path: bytes) -> list[Record]:
         """Return the versions of a path that are not stored: pending and derived ones, with their final numbers."""
+        return [replace(record, number=number) for number, record in self.numbered(path)]
+
+    def numbered(self, path: bytes) -> list[tuple[int, Record]]:
+        """Return what `settle` does, the numbers beside the records."""
         fresh = self._fresh(path, None)
-        number = self._given(path)
-        return [replace(record, number=number + position) for position, record in enumerate(fresh, 1)]
+        return list(enumerate(fresh, self._given(path) + 1)) if fresh else []
 
     def below(self, path: bytes) -> bool:
         """Say whether any path below this one has a history of its own."""

@@ -87,8 +87,12 @@ def put_seal(store: BlobStore, layer: SealInput) -> Sealed:
 
 def settle(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held) -> Content:
     """Put the content of a version that is on disk into a buffer and return its reference."""
-    with files.open_version(held) as file:
-        content = contents.store_file(buffer, file)
+    small = files.read_small(held)
+    if small is not None:
+        content = contents.store_bytes(buffer, small)
+    else:
+        with files.open_version(held) as file:
+            content = contents.store_file(buffer, file)
     held.content = content
     return content
 
@@ -224,7 +228,10 @@ class _Seal:
         changed: dict[bytes, history.PathHistory] = {}
         numbers: dict[bytes, int] = {}
         for path in layer.records:
-            settled = [self._resolved(record) for record in layer.view.settle(path)]
+            settled = [
+                record.settled(number, record.content if record.held is None else self._store(record.held))
+                for number, record in layer.view.numbered(path)
+            ]
             changed[path] = history.append(self._buffer, layer.view.stored(path), settled)
             numbers[path] = changed[path].last
             self._operations.extend(
@@ -246,8 +253,3 @@ class _Seal:
                 changed[path] = replace(known, last=max(known.last, floor))
                 numbers[path] = changed[path].last
         return history.update(self._buffer, layer.commit.histories, changed), numbers
-
-    def _resolved(self, record: Record) -> Record:
-        if record.held is None:
-            return record
-        return replace(record, content=self._store(record.held), held=None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.layer_log import read_frames, write_frames
@@ -27,8 +28,8 @@ __all__ = ["BLOCK_BYTES", "DataFile", "Held", "Undo", "VersionFile"]
 
 BLOCK_BYTES: Final = 4096
 """What is preserved at least; the page size, since that is what the kernel sends us."""
-_RUN_BLOCKS: Final = 256
-"""How many blocks are copied at once: 1 MiB."""
+_RUN_BYTES: Final = 1024 * 1024
+"""How much is copied at once."""
 _OFFSET: Final = struct.Struct("<Q")
 _FRAME_HEAD_BYTES: Final = 8
 
@@ -42,14 +43,15 @@ class Undo:
         size: the version's size, bytes.
     """
 
-    __slots__ = ("_end", "_have", "_runs", "fd", "number", "size")
+    __slots__ = ("_end", "_runs", "_starts", "fd", "number", "size")
 
     def __init__(self, number: int, fd: int, size: int) -> None:
         self.number = number
         self.fd = fd
         self.size = size
-        self._have = bytearray((size + BLOCK_BYTES - 1) // BLOCK_BYTES)
-        self._runs: list[tuple[int, int, int]] = []
+        self._starts: list[int] = []
+        self._runs: list[tuple[int, int]] = []
+        """Beside each start, in order: the end of a run of bytes that is kept, and where it is in the file."""
         self._end = 0
         self._recover()
 
@@ -61,16 +63,30 @@ class Undo:
         payloads, self._end = read_frames(os.pread(self.fd, length, 0))
         at = 0
         for payload in payloads:
-            (offset,) = _OFFSET.unpack_from(payload)
-            self._note(offset // BLOCK_BYTES, len(payload) - _OFFSET.size, at + _FRAME_HEAD_BYTES + _OFFSET.size)
-            at += _FRAME_HEAD_BYTES + len(payload)
+            (start,) = _OFFSET.unpack_from(payload)
+            at += _FRAME_HEAD_BYTES
+            self._note(start, len(payload) - _OFFSET.size, at + _OFFSET.size)
+            at += len(payload)
         if self._end < length:
             os.ftruncate(self.fd, self._end)
 
-    def _note(self, first: int, length: int, position: int) -> None:
-        count = (length + BLOCK_BYTES - 1) // BLOCK_BYTES
-        self._have[first : first + count] = b"\1" * count
-        self._runs.append((first, length, position))
+    def _note(self, start: int, length: int, position: int) -> None:
+        index = bisect_right(self._starts, start)
+        self._starts.insert(index, start)
+        self._runs.insert(index, (start + length, position))
+
+    def kept(self, offset: int) -> tuple[int, int | None]:
+        """Return what is known of a place.
+
+        Returns:
+            up to which offset it holds, and where the byte is in the file; None if it is not kept.
+        """
+        index = bisect_right(self._starts, offset)
+        if index:
+            stop, position = self._runs[index - 1]
+            if offset < stop:
+                return stop, position + offset - self._starts[index - 1]
+        return (self._starts[index] if index < len(self._starts) else self.size), None
 
     def preserve(self, data_fd: int, offset: int, length: int) -> None:
         """Keep what a range of the data file holds, as far as it is not kept yet; to be called before overwriting it.
@@ -78,31 +94,17 @@ class Undo:
         Raises:
             OSError: it could not be kept; nothing may be overwritten.
         """
-        end = min(offset + length, self.size)
-        if offset >= end:
-            return
-        have = self._have
-        block, last = offset // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
-        while True:
-            block = have.find(0, block, last + 1)
-            if block < 0:
-                return
-            stop = have.find(1, block, last + 1)
-            stop = min(last + 1 if stop < 0 else stop, block + _RUN_BLOCKS)
-            start = block * BLOCK_BYTES
-            held = os.pread(data_fd, min(stop * BLOCK_BYTES, self.size) - start, start)
-            if held:
-                write_frames(self.fd, [_OFFSET.pack(start) + held])
-                self._note(block, len(held), self._end + _FRAME_HEAD_BYTES + _OFFSET.size)
+        end = min(-(-(offset + length) // BLOCK_BYTES) * BLOCK_BYTES, self.size)
+        at = offset // BLOCK_BYTES * BLOCK_BYTES
+        while at < end:
+            stop, position = self.kept(at)
+            if position is None:
+                stop = min(stop, end, at + _RUN_BYTES)
+                held = os.pread(data_fd, stop - at, at).ljust(stop - at, b"\0")
+                write_frames(self.fd, [_OFFSET.pack(at) + held])
+                self._note(at, len(held), self._end + _FRAME_HEAD_BYTES + _OFFSET.size)
                 self._end += _FRAME_HEAD_BYTES + _OFFSET.size + len(held)
-            have[block:stop] = b"\1" * (stop - block)
-            block = stop
-
-    def index(self, into: dict[int, tuple[int, int, int]]) -> None:
-        """Put each kept block into a map: block → (fd, position, length)."""
-        for first, length, position in self._runs:
-            for start in range(0, length, BLOCK_BYTES):
-                into[first + start // BLOCK_BYTES] = (self.fd, position + start, min(BLOCK_BYTES, length - start))
+            at = stop
 
     def close(self) -> None:
         """Close the file."""
@@ -159,10 +161,8 @@ class VersionFile(io.RawIOBase):
         super().__init__()
         self._fd = fd
         self._size = size
+        self._undos = undos
         self._at = 0
-        self._blocks: dict[int, tuple[int, int, int]] = {}
-        for undo in reversed(undos):  # older ones win
-            undo.index(self._blocks)
 
     def readable(self) -> bool:
         """Return True."""
@@ -182,23 +182,22 @@ class VersionFile(io.RawIOBase):
         return self._at
 
     def readinto(self, into: WriteableBuffer) -> int:
-        """Read up to the end of a block, or of a run of blocks that were not overwritten."""
+        """Read on, up to where the bytes come from another file."""
         target = memoryview(into).cast("B")
-        left = min(len(target), self._size - self._at)
-        if left <= 0:
+        at = self._at
+        end = min(at + len(target), self._size)
+        if at >= end:
             return 0
-        block, inside = divmod(self._at, BLOCK_BYTES)
-        kept = self._blocks.get(block)
-        if kept is not None:
-            fd, position, length = kept
-            part = os.pread(fd, min(left, length - inside), position + inside)
-        else:
-            stop = block + 1
-            while stop * BLOCK_BYTES - self._at < left and stop not in self._blocks:
-                stop += 1
-            part = os.pread(self._fd, min(left, stop * BLOCK_BYTES - self._at), self._at)
-        # A hole at the end of the data file, which was shorter then than the version: cannot be, for truncating
-        # preserves; so nothing is made up here.
+        source, position = self._fd, at
+        for undo in self._undos:
+            if at >= undo.size:
+                continue  # that version ended before; what was behind it was not preserved for it
+            stop, kept = undo.kept(at)
+            end = min(end, stop)
+            if kept is not None:
+                source, position = undo.fd, kept
+                break
+        part = os.pread(source, end - at, position)
         target[: len(part)] = part
         self._at += len(part)
         return len(part)
