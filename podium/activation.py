@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.base import BaseAgent
     from podium.agent.models.delta_state import DeltaState
+    from podium.blocking import BlockingRunner
     from podium.events import Cause, ErrorInfo
     from podium.ledger import Committer
     from podium.stream import Frame
@@ -80,6 +81,8 @@ class Environment:
     clock: Clock
     ids: IdSource
     open_workspace: WorkspaceOpener
+    run_blocking: BlockingRunner = asyncio.to_thread
+    """Takes blocking calls off the event loop."""
 
 
 class Step(Enum):
@@ -135,9 +138,9 @@ class Activation:
             Evicted: the lease is lost already.
         """
         store = self._env.store
-        session = await asyncio.to_thread(store.session, str(self.address))
-        head = await asyncio.to_thread(store.head, session.main_branch_id)
-        self._ledger = Ledger(store, self._env.committer, session, self._lease, head)
+        session = await self._env.run_blocking(store.session, str(self.address))
+        head = await self._env.run_blocking(store.head, session.main_branch_id)
+        self._ledger = Ledger(store, self._env.committer, session, self._lease, head, self._env.run_blocking)
         record = await self._read_or_create()
         opened = await self._env.open_workspace(
             WorkspaceRequest(self.address, record.tree, self._lease.epoch, self._ledger.head.turn + 1)
@@ -203,7 +206,7 @@ class Activation:
         self.streams.fail_all(AgentAsleep(f"{self.address} is going to sleep"))
         workspace = getattr(self, "_workspace", None)
         if workspace is not None:
-            await asyncio.to_thread(workspace.close)
+            await self._env.run_blocking(workspace.close)
 
     async def follow(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
         """Yield the frames of a message in batches, from now on, up to its terminal frame.
@@ -326,6 +329,7 @@ class Activation:
             self._workspace,
             self._env.clock,
             self._env.ids,
+            self._env.run_blocking,
         )
         context = AgentContext(scope, self.address, self._state, self._workspace.root)
         try:
@@ -333,7 +337,7 @@ class Activation:
             drafts = await scope.finish()
             check(self._state)
             patch = [*self._schema_patch, *drain(self._state)]
-            tree = await asyncio.to_thread(self._workspace.seal)
+            tree = await self._env.run_blocking(self._workspace.seal)
         except TryFailed:
             scope.abandon()
             raise
@@ -352,7 +356,7 @@ class Activation:
         self._schema_patch = []
         self._snapshots.committed(len(commit.events[-1].payload or b""), snapshot)
         if tree != self._workspace.base:
-            await asyncio.to_thread(self._workspace.adopt, tree)
+            await self._env.run_blocking(self._workspace.adopt, tree)
         return answer, patch
 
     async def _after_failure(self, message: InboxMessage, failed: TryFailed) -> Step:
@@ -376,12 +380,12 @@ class Activation:
             ChronicleError: the workspace could not be rolled back; the activation cannot go on.
         """
         try:
-            tree: TreeRef | None = await asyncio.to_thread(self._workspace.seal)
+            tree: TreeRef | None = await self._env.run_blocking(self._workspace.seal)
         except ChronicleError as problem:
             _log.warning("failed_tree_not_kept", agent_id=str(self.address), error=str(problem))
             tree = None
         await self._append_failure(message, outcome or Outcome.CANCELLED, error, tree)
-        await asyncio.to_thread(self._workspace.rollback)
+        await self._env.run_blocking(self._workspace.rollback)
         self._load_state(await self._ledger.read(lambda: read_agent(self._env.store, self.address)))
         await self._next_turn()
         if message is not None and outcome is None:
@@ -447,7 +451,7 @@ class Activation:
         )
 
     async def _next_turn(self) -> None:
-        await asyncio.to_thread(self._workspace.begin_turn, self.turn + 1)
+        await self._env.run_blocking(self._workspace.begin_turn, self.turn + 1)
 
     def _snapshot_if_due(self, turn: int, tree: TreeRef) -> bytes | None:
         if not self._snapshots.due:

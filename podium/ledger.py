@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.journal.records import Commit, Head, InboxMessage, Lease, Session
     from chronicle.journal.store import JournalStore
+    from podium.blocking import BlockingRunner
 
     class Committer(Protocol):
         """Commits without blocking the event loop; several callers may share one sync to disk."""
@@ -48,11 +49,21 @@ class Ledger:
         session: the agent's.
         lease: under which all commits are made.
         head: the branch's head when the lease was taken.
+        run_blocking: takes the store's blocking calls off the event loop.
     """
 
-    def __init__(self, store: JournalStore, committer: Committer, session: Session, lease: Lease, head: Head) -> None:
+    def __init__(
+        self,
+        store: JournalStore,
+        committer: Committer,
+        session: Session,
+        lease: Lease,
+        head: Head,
+        run_blocking: BlockingRunner = asyncio.to_thread,
+    ) -> None:
         self._store = store
         self._committer = committer
+        self._run_blocking = run_blocking
         self.session = session
         self.lease = lease
         self.head = head
@@ -102,7 +113,7 @@ class Ledger:
         attempt = 0
         while True:
             try:
-                return await asyncio.to_thread(call)
+                return await self._run_blocking(call)
             except Unavailable as error:
                 delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
                 _log.warning("store_unavailable", session=self.session.name, error=str(error), retry_in_s=delay_s)

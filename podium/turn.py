@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Head, InboxMessage, Session
     from chronicle.workspace.port import Iteration, TreeRef, Workspace
     from podium.agent.context import Reply
+    from podium.blocking import BlockingRunner
     from podium.events import Cause, ErrorInfo
     from podium.stream import Frame
 
@@ -46,6 +47,7 @@ class TurnScope:
         message: what it handles; ``None`` in hooks other than ``on_message``.
         publish: passes a frame on to the client.
         workspace: for history; ``None`` without one.
+        run_blocking: takes the workspace's blocking calls off the event loop.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class TurnScope:
         workspace: Workspace | None,
         clock: Clock,
         ids: IdSource,
+        run_blocking: BlockingRunner = asyncio.to_thread,
     ) -> None:
         self.turn = turn
         self._message = message
@@ -63,6 +66,7 @@ class TurnScope:
         self._workspace = workspace
         self._clock = clock
         self._ids = ids
+        self._run_blocking = run_blocking
         self._replies: list[Reply] = []
         self._drafts: list[Draft] = []
         self._over = False
@@ -110,11 +114,11 @@ class TurnScope:
 
     async def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations."""
-        return await asyncio.to_thread(self._files().history, path)
+        return await self._run_blocking(self._files().history, path)
 
     async def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path at an iteration."""
-        return await asyncio.to_thread(self._files().at, path, iteration)
+        return await self._run_blocking(self._files().at, path, iteration)
 
     async def finish(self) -> Sequence[Draft]:
         """Finish the replies that are still open, close the scope and return its events."""
