@@ -9,6 +9,8 @@
     │   └── NotAnAgent          the class is not a usable BaseAgent; says what is missing
     ├── UnknownAgent            no agent of that address in this home
     ├── UnknownMoment           the agent never had that turn
+    ├── AgentExists             there is an agent of that address already
+    ├── AgentAwake              the agent is in memory; only its activation may write its branch
     ├── TurnFailed              ``on_message`` raised or ran out of time, as often as it may; the message is parked
     ├── TurnCancelled           its sender took the message back
     ├── AgentAsleep             the activation is ending; wake the agent and deliver again
@@ -26,7 +28,9 @@ from __future__ import annotations
 
 __all__ = [
     "AgentAsleep",
+    "AgentAwake",
     "AgentClassNotFound",
+    "AgentExists",
     "AgentFileBroken",
     "AgentFileNotFound",
     "AgentLoadError",
@@ -87,6 +91,14 @@ class UnknownAgent(PodiumError):
 
 class UnknownMoment(PodiumError):
     """The agent never had that turn."""
+
+
+class AgentExists(PodiumError):
+    """There is an agent of that address already; nothing of it was changed."""
+
+
+class AgentAwake(PodiumError):
+    """The agent is in memory, and only its activation may write its branch. Nothing was written."""
 
 
 class TurnFailed(PodiumError):

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGENT_CREATED",
+    "AGENT_FORKED",
+    "AGENT_REWOUND",
     "ASSISTANT_MESSAGE",
     "STATE_EVENTS",
     "TURN_CANCELLED",
@@ -20,9 +22,13 @@ __all__ = [
     "TURN_FAILED",
     "USER_MESSAGE",
     "AgentCreated",
+    "AgentForked",
+    "AgentRewound",
     "AssistantMessage",
     "Cause",
     "ErrorInfo",
+    "ForkPoint",
+    "Part",
     "StateDelta",
     "TurnCancelled",
     "TurnCommitted",
@@ -33,15 +39,20 @@ __all__ = [
 USER_MESSAGE: Final = "user_message"
 ASSISTANT_MESSAGE: Final = "assistant_message"
 AGENT_CREATED: Final = "agent.created"
+AGENT_FORKED: Final = "agent.forked"
+AGENT_REWOUND: Final = "agent.rewound"
 TURN_COMMITTED: Final = "turn.committed"
 TURN_FAILED: Final = "turn.failed"
 TURN_CANCELLED: Final = "turn.cancelled"
 
-STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED)
-"""The events that change an agent's state or tree: what replay needs."""
+STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED, AGENT_REWOUND)
+"""The events that change an agent's state or tree: what replay needs. Each ends a turn, and each turn has one."""
 
 Cause = Literal["message", "init", "idle", "shutdown"]
 """What a turn was for: a message, or a hook whose changes were committed as a turn of their own."""
+
+Part = Literal["state", "files"]
+"""A half of an agent that can go back without the other."""
 
 
 class AgentCreated(TypedDict):
@@ -55,6 +66,22 @@ class AgentCreated(TypedDict):
     """The whole initial state."""
     tree_id: str | None
     oplog_id: str | None
+
+
+class ForkPoint(TypedDict):
+    """The moment that a fork continues."""
+
+    agent: str
+    branch: str
+    """The branch that has the event among its own; an ancestor of the agent's if the agent is a fork itself."""
+    turn: int
+    seq: int
+    """Of the event that ended this turn."""
+
+
+# Written as a call: one of its keys is a keyword.
+AgentForked = TypedDict("AgentForked", {"agent": str, "from": ForkPoint})
+"""``agent.forked``: the first event of a fork's own. Its turn is the one that it continues; it changes nothing."""
 
 
 class UserMessage(TypedDict):
@@ -91,6 +118,19 @@ class TurnCommitted(TypedDict):
     oplog_id: str | None
     consumed: list[str]
     sent: list[str]
+    epoch: int
+
+
+class AgentRewound(TypedDict):
+    """``agent.rewound``: a turn that makes state, files or both what they were at the end of an earlier turn."""
+
+    to: int
+    """The turn gone back to."""
+    only: Part | None
+    """What went back; ``None`` for both."""
+    state: StateDelta
+    tree_id: str | None
+    oplog_id: str | None
     epoch: int
 
 

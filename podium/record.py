@@ -18,7 +18,7 @@ from podium.events import AGENT_CREATED, STATE_EVENTS
 from podium.state import apply_patch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, BranchId
@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from chronicle.journal.store import JournalStore
     from podium.address import Address
 
-__all__ = ["AgentRecord", "Replay", "list_agents", "read_agent", "snapshot_body"]
+__all__ = [
+    "AgentRecord",
+    "Replay",
+    "find_session",
+    "list_agents",
+    "read_agent",
+    "snapshot_body",
+    "tree_of",
+    "turn_end_seq",
+]
 
 _SNAPSHOT_FORMAT: Final = 1
 
@@ -92,7 +101,7 @@ class Replay:
             self.schema_version = cast("int", delta["version"])
             self.turns += 1
             self.bytes += len(event.payload)
-        self.tree = _tree_ref(payload)
+        self.tree = tree_of(payload)
         self.turn = event.turn
         self.seq = event.seq
 
@@ -114,7 +123,7 @@ class Replay:
             entity_type=cast("str", body["entity_type"]),
             schema_version=cast("int", body["version"]),
             state=cast("JsonObject", body["state"]),
-            tree=_tree_ref(body),
+            tree=tree_of(body),
         )
 
 
@@ -141,20 +150,16 @@ def read_agent(store: JournalStore, address: Address, turn: int | None = None) -
         UnknownMoment: it has not committed that turn.
         Corrupt: what is stored does not replay.
     """
-    try:
-        session = store.session(str(address))
-    except NotFound:
-        raise UnknownAgent(f"no agent {address} in this home") from None
+    session = find_session(store, address)
     head = store.head(session.main_branch_id)
-    if turn is not None and not 0 <= turn <= head.turn:
-        raise UnknownMoment(f"{address} has turns 0 to {head.turn}; there is no turn {turn}")
+    _check_turn(address, head, turn)
     replay = _start(store, session.main_branch_id, turn)
     for event in store.events(head.branch_id, after_seq=replay.seq, to_seq=head.seq, types=STATE_EVENTS):
         if turn is not None and event.turn > turn:
             break
         replay.apply(event)
     if replay.state is None:
-        raise UnknownAgent(f"agent {address} was addressed but never started in this home")
+        raise _never_started(address)
     return AgentRecord(
         address=address,
         session=session,
@@ -170,9 +175,60 @@ def read_agent(store: JournalStore, address: Address, turn: int | None = None) -
     )
 
 
+def find_session(store: JournalStore, address: Address) -> Session:
+    """Return an agent's session.
+
+    Raises:
+        UnknownAgent: there is none.
+    """
+    try:
+        return store.session(str(address))
+    except NotFound:
+        raise UnknownAgent(f"no agent {address} in this home") from None
+
+
+def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -> int:
+    """Return the ``seq`` of the event that ended a turn; reads a number of events logarithmic in the branch's length.
+
+    Args:
+        address: for messages.
+        head: of the agent's branch.
+        turn: from 0.
+
+    Raises:
+        UnknownAgent: the agent was addressed but never started.
+        UnknownMoment: it has not committed that turn.
+    """
+    if head.seq == 0:
+        raise _never_started(address)
+    _check_turn(address, head, turn)
+    low, high = 0, head.seq  # the turn's first event is after low, and not after high: turns never go down
+    while high - low > 1:
+        middle = (low + high) // 2
+        event = next(store.events(head.branch_id, after_seq=middle - 1, to_seq=middle), None)
+        if event is None or event.turn < turn:
+            low = middle
+        else:
+            high = middle
+    for event in store.events(head.branch_id, after_seq=high - 1, to_seq=head.seq, types=STATE_EVENTS):
+        if event.turn == turn:
+            return event.seq
+        break
+    raise Corrupt(f"{address} has no event that ended turn {turn}, although it is at turn {head.turn}")
+
+
 def list_agents(store: JournalStore) -> Sequence[Session]:
-    """Return the sessions that belong to agents, by address."""
+    """Return the sessions that belong to agents, forks included, by address."""
     return [session for session in store.sessions() if "/" in session.name]
+
+
+def _check_turn(address: Address, head: Head, turn: int | None) -> None:
+    if turn is not None and not 0 <= turn <= head.turn:
+        raise UnknownMoment(f"{address} has turns 0 to {head.turn}; there is no turn {turn}")
+
+
+def _never_started(address: Address) -> UnknownAgent:
+    return UnknownAgent(f"agent {address} was addressed but never started in this home")
 
 
 def _start(store: JournalStore, branch_id: BranchId, turn: int | None) -> Replay:
@@ -186,7 +242,8 @@ def _start(store: JournalStore, branch_id: BranchId, turn: int | None) -> Replay
     return Replay()
 
 
-def _tree_ref(payload: dict[str, Json]) -> TreeRef | None:
+def tree_of(payload: Mapping[str, Json]) -> TreeRef | None:
+    """Return the tree that an event's payload names; ``None`` if it names none."""
     tree_id, oplog_id = payload.get("tree_id"), payload.get("oplog_id")
     if tree_id is None or oplog_id is None:
         return None

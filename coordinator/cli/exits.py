@@ -36,6 +36,7 @@ class ExitCode(IntEnum):
     UNKNOWN_AGENT = 20
     UNKNOWN_MOMENT = 21
     NOT_FOUND = 22
+    AGENT_EXISTS = 23
     TURN_FAILED = 30
     TURN_CANCELLED = 31
     STATE_REFUSED = 32
@@ -64,6 +65,7 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.UNKNOWN_AGENT: "no such agent in this home",
     ExitCode.UNKNOWN_MOMENT: "the agent never had that turn",
     ExitCode.NOT_FOUND: "no such path, iteration, message or home",
+    ExitCode.AGENT_EXISTS: "there is an agent of that address already",
     ExitCode.TURN_FAILED: "a message could not be handled: on_message raised or ran out of time",
     ExitCode.TURN_CANCELLED: "the reply was cancelled",
     ExitCode.STATE_REFUSED: "the agent's state cannot be stored or read: a value JSON cannot hold, a newer version",
@@ -71,7 +73,7 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.HOME_NOT_WRITABLE: "the home directory cannot be written",
     ExitCode.HOME_TOO_NEW: "the home or its journal was written by a newer version",
     ExitCode.UNAVAILABLE: "the service or a store did not answer",
-    ExitCode.CONFLICT: "someone else was first, or the inbox is full; try again",
+    ExitCode.CONFLICT: "someone else was first, the agent is awake, or the inbox is full; try again",
     ExitCode.DAMAGED: "stored bytes are not what was written (verify found a bad event or blob)",
     ExitCode.BUG: "an unexpected exception: a bug in podium",
     ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",
@@ -90,6 +92,8 @@ ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
     podium.NotAnAgent: ExitCode.NOT_AN_AGENT,
     podium.UnknownAgent: ExitCode.UNKNOWN_AGENT,
     podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,
+    podium.AgentExists: ExitCode.AGENT_EXISTS,
+    podium.AgentAwake: ExitCode.CONFLICT,
     podium.TurnFailed: ExitCode.TURN_FAILED,
     podium.TurnCancelled: ExitCode.TURN_CANCELLED,
     podium.AgentAsleep: ExitCode.UNAVAILABLE,

@@ -1,0 +1,55 @@
+"""``podium fork``: a new agent that goes on from where another one was."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
+from coordinator.cli.record import opened_journal, split_moment
+from coordinator.cli.terminal import write_json, write_line
+
+__all__ = ["fork"]
+
+
+def fork(
+    moment: MomentArgument,
+    new_key: Annotated[str, typer.Argument(metavar="NEW_KEY", help="The new agent's key; its type stays.")],
+    *,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Make a new agent that goes on from where another one is, or was after a turn.
+
+    It has the state, the files and the history of that moment; from there the two are independent. Nothing is copied,
+    and the agent may be running.
+    """
+    from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
+    from chronicle.ids import IdSource  # noqa: PLC0415
+    from podium.address import Address  # noqa: PLC0415
+    from podium.branching import fork_agent  # noqa: PLC0415
+
+    with opened_journal(home) as store:
+        session, turn = split_moment(store, moment)
+        source = Address.parse(session.name)
+        target = Address(source.agent_type, new_key)
+        forked = fork_agent(store, source, turn, target, IdSource(), SystemClock().now_ms())
+    if json:
+        write_json(
+            {
+                "agent": str(target),
+                "branch": forked.head.branch_id,
+                "version": forked.head.seq,
+                "turn": forked.turn,
+                "from": {
+                    "agent": str(source),
+                    "branch": forked.parent_branch_id,
+                    "turn": forked.turn,
+                    "seq": forked.seq,
+                },
+            }
+        )
+        return
+    write_line(f"{target} goes on from {source} after turn {forked.turn}")

@@ -1,0 +1,89 @@
+"""The commands about branches of agents, on real SQLite journals and blob stores."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.main import main
+from tests.unit.cli_home import HomeMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[HomeMaker]:
+    """A home with ``counter/a``: three turns, the last one before a failure."""
+    maker = HomeMaker(tmp_path / "home")
+    agent = maker.agent("counter/a")
+    agent.turn("one", {"out.txt": b"first\n", "dir/deep": b"x"})
+    agent.turn("two", {"out.txt": b"second\n", "gone": b"y"})
+    agent.turn("three", {"out.txt": b"third\n", "gone": None})
+    agent.fail("bad")
+    agent.sleep()
+    yield maker
+    maker.close()
+
+
+class Podium:
+    """Runs commands on a home."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home = home
+        self._capsys = capsys
+        self.err = ""
+
+    def __call__(self, *arguments: str, code: int = ExitCode.OK, home: Path | None = None) -> str:
+        self._capsys.readouterr()
+        ended = main([*arguments, "--home", str(home or self.home)])
+        captured = self._capsys.readouterr()
+        self.err = captured.err
+        assert ended == code, captured.err
+        return captured.out
+
+    def json(self, *arguments: str, code: int = ExitCode.OK, home: Path | None = None) -> Any:
+        return json.loads(self(*arguments, "--json", code=code, home=home))
+
+
+@pytest.fixture
+def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
+    return Podium(made.path, capsys)
+
+
+# -- fork --------------------------------------------------------------------------------------------------------------
+
+
+def test_fork(podium: Podium) -> None:
+    forked = podium.json("fork", "counter/a@2", "b")
+    branch = podium.json("state", "counter/a")["branch"]
+    assert forked == {
+        "agent": "counter/b",
+        "branch": podium.json("state", "counter/b")["branch"],
+        "version": 8,
+        "turn": 2,
+        "from": {"agent": "counter/a", "branch": branch, "turn": 2, "seq": 7},
+    }
+    assert podium.json("state", "counter/b")["state"] == {"count": 2}
+    assert podium("cat", "counter/b", "out.txt") == "second\n"
+    assert podium("cat", "counter/b", "gone") == "y"
+    assert podium("cat", "counter/b", "out.txt@1") == "first\n"
+    assert [row["agent"] for row in podium.json("ps")["agents"]] == ["counter/a", "counter/b"]
+    assert "agent.forked" in podium("log", "counter/b")
+    podium("verify")
+
+
+def test_fork_says_what_it_did(podium: Podium) -> None:
+    assert podium("fork", "counter/a", "b") == "counter/b goes on from counter/a after turn 3\n"
+
+
+def test_fork_refuses(podium: Podium) -> None:
+    podium("fork", "counter/a", "a", code=ExitCode.AGENT_EXISTS)
+    assert podium.err == "podium: there is an agent counter/a already; take another key for the fork\n"
+    podium("fork", "counter/a@9", "b", code=ExitCode.UNKNOWN_MOMENT)
+    podium("fork", "counter/x", "b", code=ExitCode.UNKNOWN_AGENT)
+    podium("fork", "counter/a", "b/c", code=ExitCode.INVALID_ADDRESS)
