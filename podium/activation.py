@@ -30,7 +30,7 @@ from podium.errors import AgentAsleep
 from podium.ledger import Ledger
 from podium.record import AgentRecord, read_agent, snapshot_body
 from podium.settled import settled_frames
-from podium.snapshots import SnapshotPolicy
+from podium.snapshots import MOST_TURNS, SnapshotPolicy
 from podium.state import StateError, check, drain, from_json, migration_patch, to_json
 from podium.stream import StreamHub
 from podium.turn import TurnResult, TurnScope, created_commit, failure_commit, turn_commit
@@ -83,6 +83,8 @@ class Environment:
     open_workspace: WorkspaceOpener
     run_blocking: BlockingRunner = asyncio.to_thread
     """Takes blocking calls off the event loop."""
+    most_replayed_turns: int = MOST_TURNS
+    """Turns after which a snapshot is kept; few in a simulation, so that short ones have snapshots."""
 
 
 class Step(Enum):
@@ -117,7 +119,7 @@ class Activation:
         self._over = False
         self._busy = False
         self._usercode = UserCode(str(address), environment.clock)
-        self._snapshots = SnapshotPolicy()
+        self._snapshots = SnapshotPolicy(environment.most_replayed_turns)
         self._schema_patch: list[JsonObject] = []
         self._state: DeltaState
         self._workspace: Workspace
@@ -237,7 +239,9 @@ class Activation:
         message = await self._ledger.read(lambda: store.message(message_id))
         if message.status is MessageStatus.PENDING:
             return []
-        return await self._ledger.read(lambda: settled_frames(store, self._ledger.head, message))
+        # Not the ledger's head: a commit whose answer is still on its way has settled the message already.
+        branch_id = self._ledger.session.main_branch_id
+        return await self._ledger.read(lambda: settled_frames(store, store.head(branch_id), message))
 
     # -- from outside, while it runs ------------------------------------------------------------------------------
 
@@ -336,22 +340,33 @@ class Activation:
             answer = await self._usercode.call(lambda: hook(context), limit_s, heard.message_id if heard else None)
             drafts = await scope.finish()
             check(self._state)
+            # Atomic until the state is copied: a task the agent left running may change it while files are sealed, and
+            # what it changes belongs to the next patch, not to this turn's snapshot.
             patch = [*self._schema_patch, *drain(self._state)]
+            state = to_json(self._state) if self._snapshots.due else None
             tree = await self._env.run_blocking(self._workspace.seal)
+            if message is None and not patch and not drafts and tree == self._workspace.base:
+                return answer, patch
+            snapshot = None
+            if state is not None:
+                snapshot = snapshot_body(turn, self._entity_type, self._schema_version, state, tree)
+            result = TurnResult(
+                turn, cause, message, drafts, self._entity_type, self._schema_version, patch, tree, snapshot
+            )
+            commit = turn_commit(
+                self._ledger.session,
+                self._ledger.head,
+                result,
+                self._ledger.epoch,
+                self._env.ids,
+                self._env.clock.now_ms(),
+            )
         except TryFailed:
             scope.abandon()
             raise
         except (ChronicleError, StateError, OSError) as error:
             scope.abandon()
             raise TryFailed(describe(error)) from error
-        if message is None and not patch and not drafts and tree == self._workspace.base:
-            return answer, patch
-        snapshot = self._snapshot_if_due(turn, tree)
-        result = TurnResult(
-            turn, cause, message, drafts, self._entity_type, self._schema_version, patch, tree, snapshot
-        )
-        now_ms = self._env.clock.now_ms()
-        commit = turn_commit(self._ledger.session, self._ledger.head, result, self._ledger.epoch, self._env.ids, now_ms)
         await self._ledger.append(commit)
         self._schema_patch = []
         self._snapshots.committed(len(commit.events[-1].payload or b""), snapshot)
@@ -452,11 +467,6 @@ class Activation:
 
     async def _next_turn(self) -> None:
         await self._env.run_blocking(self._workspace.begin_turn, self.turn + 1)
-
-    def _snapshot_if_due(self, turn: int, tree: TreeRef) -> bytes | None:
-        if not self._snapshots.due:
-            return None
-        return snapshot_body(turn, self._entity_type, self._schema_version, to_json(self._state), tree)
 
     def _publish(self, message: InboxMessage, frame: Frame) -> None:
         self.streams.publish(message.message_id, frame)

@@ -16,9 +16,14 @@ MOST_BYTES: Final = 256 * 1024
 
 
 class SnapshotPolicy:
-    """Counts what opening would have to replay now."""
+    """Counts what opening would have to replay now.
 
-    def __init__(self) -> None:
+    Args:
+        most_turns: that opening may replay.
+    """
+
+    def __init__(self, most_turns: int = MOST_TURNS) -> None:
+        self._most_turns = most_turns
         self._turns = 0
         self._bytes = 0
         self._state_bytes = 0
@@ -31,7 +36,7 @@ class SnapshotPolicy:
     @property
     def due(self) -> bool:
         """Whether the next turn should carry a snapshot."""
-        return self._turns + 1 >= MOST_TURNS or self._bytes >= max(MOST_BYTES, self._state_bytes)
+        return self._turns + 1 >= self._most_turns or self._bytes >= max(MOST_BYTES, self._state_bytes)
 
     def committed(self, payload_bytes: int, snapshot: bytes | None) -> None:
         """Count a turn; with its snapshot, if it carried one."""

@@ -116,7 +116,8 @@ class UserCode:
 
 def describe(error: BaseException) -> ErrorInfo:
     """Return an exception as it is recorded and shown."""
-    text = str(error) or "no message"
+    # Names of files that are no UTF-8 come with lone surrogates, which no record can hold.
+    text = str(error).encode("utf-8", "backslashreplace").decode() or "no message"
     if len(text) > _MAX_ERROR_TEXT:
         text = text[:_MAX_ERROR_TEXT] + "…"
     return {"type": type(error).__name__, "message": text}
