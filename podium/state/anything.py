@@ -33,7 +33,7 @@ class AnyShape:
         return self.adopt(value, room)
 
     def adopt(self, value: object, room: int) -> object:
-        if type(value) in _FIXED:
+        if type(value) in _FIXED or (type(value) is str and value.isascii()):
             return value
         if isinstance(value, dict):
             return _ANY_DICT.adopt(value, room)

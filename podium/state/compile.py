@@ -10,7 +10,9 @@ what is not known here becomes `podium.state.scalars.Coded`, which tries each va
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from uuid import UUID
 
 from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, core_schema
 
@@ -43,7 +45,7 @@ _TRUSTED: Final = frozenset(
 """Kinds whose every value reads back from its JSON as the same value."""
 _WRAPPERS: Final = frozenset({"function-after", "function-before", "function-wrap"})
 _TRANSPARENT: Final = frozenset({"default", "custom-error"})
-_TRUSTED_KEYS: Final = frozenset({"int", "uuid", "date"})
+_EXACT_KEYS: Final[Mapping[str, type]] = {"int": int, "uuid": UUID, "date": date}
 _ANY: Final = core_schema.any_schema()
 _TEXT_ENCODINGS: Final = frozenset({"base64", "hex"})
 
@@ -295,8 +297,8 @@ class _Compiler:
         if schema["type"] == "str" and isinstance(self._scalar(schema), Scalar):
             return TextKeys(self._validator(schema))
         one = core_schema.dict_schema(schema, core_schema.any_schema())
-        trusted = schema["type"] in _TRUSTED_KEYS and _HARMLESS.issuperset(schema)
-        return CodedKeys(self._validator(one), self._serializer(one), trusted=trusted)
+        exact = _EXACT_KEYS.get(schema["type"]) if _HARMLESS.issuperset(schema) else None
+        return CodedKeys(self._validator(one), self._serializer(one), exact)
 
     def _bounds(self, schema: _Schema, *parts: str) -> SchemaValidator | None:
         """Return a validator of what a schema asks of a container as a whole; ``None`` if it asks nothing."""

@@ -45,6 +45,7 @@ class TrackedDict(Tracked, dict[K, V]):
 
     def __delitem__(self, key: K) -> None:
         old = self[key]
+        key = self._own(key)
         note_old(self, key, old)
         unlink(old)
         super().__delitem__(key)
@@ -109,9 +110,16 @@ class TrackedDict(Tracked, dict[K, V]):
     def _admit_key(self, key: object) -> K:
         shape = self._podium.shape
         try:
-            return cast("K", shape.keys.admit(key))
+            kept = cast("K", shape.keys.admit(key))
         except Refusal as refusal:
             raise refused(self, refusal) from refusal.__cause__
+        return self._own(kept) if kept in self else kept
+
+    def _own(self, key: K) -> K:
+        """Return the dict's own key that is equal to ``key``: 1 and True are, or two moments, and are named apart."""
+        if type(key) is self._podium.shape.keys.exact:
+            return key
+        return next(own for own in self if own == key)
 
     def _admit(self, key: K, value: object) -> V:
         shape = self._podium.shape
@@ -135,6 +143,11 @@ class TrackedDict(Tracked, dict[K, V]):
 class KeyShape(Protocol):
     """What keys a dict may have, and how they are written: different keys always differently."""
 
+    @property
+    def exact(self) -> type | None:
+        """The type of which equal keys are always named alike; ``None`` if there is none."""
+        ...
+
     def admit(self, key: object) -> object:
         """Return a key from outside as it is kept.
 
@@ -156,11 +169,14 @@ class TextKeys:
     """
 
     __slots__ = ("_validator",)
+    exact: Final = str
 
     def __init__(self, validator: SchemaValidator | None = None) -> None:
         self._validator = validator
 
     def admit(self, key: object) -> object:
+        if type(key) is str and key.isascii():
+            return key
         if type(key) is not str and self._validator is not None:
             try:
                 key = validated(self._validator, key)
@@ -189,21 +205,21 @@ class CodedKeys:
     Args:
         validator: pydantic's for a dict of such keys and values of any kind.
         serializer: pydantic's for the same.
-        trusted: it is known that what is written reads back as the same key; otherwise each key is tried, and so no two
-            keys are written alike.
+        exact: the type of all kept keys, if it is known that what is written reads back as the same key and that equal
+            keys are written alike; otherwise each key is tried, and so no two keys are written alike.
     """
 
-    __slots__ = ("_serializer", "_trusted", "_validator")
+    __slots__ = ("_serializer", "_validator", "exact")
 
-    def __init__(self, validator: SchemaValidator, serializer: SchemaSerializer, *, trusted: bool) -> None:
+    def __init__(self, validator: SchemaValidator, serializer: SchemaSerializer, exact: type | None) -> None:
         self._validator = validator
         self._serializer = serializer
-        self._trusted = trusted
+        self.exact = exact
 
     def admit(self, key: object) -> object:
         try:
             (kept,) = self._validator.validate_python({key: None})
-            if self._trusted:
+            if self.exact is not None:
                 return kept
             written = encode({self.name(kept): None})
             (again,) = self._validator.validate_json(written)
@@ -278,18 +294,19 @@ class DictShape:
         if room <= 0:
             raise Refusal("it is nested too deep; keep less than 128 levels")
         kept: TrackedDict[object, object] = TrackedDict()
-        for key, item in value.items():
-            name = self.keys.admit(key)
+        admit, put = self.keys.admit, dict.__setitem__
+        for key, given in value.items():
+            name = admit(key)
             try:
-                dict.__setitem__(kept, name, self.value(name).adopt(item, room - 1))
+                item = self.value(name).adopt(given, room - 1)
             except Refusal as refusal:
                 refusal.tail.append(self.keys.name(name))
                 raise
-        kept._podium = Node(self)
-        for key, item in kept.items():
+            put(kept, name, item)
             if isinstance(item, Tracked):
                 node = item._podium
-                node.parent, node.key = kept, key
+                node.parent, node.key = kept, name
+        kept._podium = Node(self)
         return kept
 
     def encode(self, value: object) -> Json:

@@ -73,7 +73,7 @@ class TrackedModel(Tracked):
             if old is MISSING or not same_leaf(old, kept):
                 note_old(self, name, old)
                 unlink(old)
-                _put(self, name, kept)
+                (self.__dict__ if name in node.shape.fields else self.__pydantic_extra__)[name] = kept
                 link(kept, self, name)
 
         def __delattr__(self, name: str) -> None:
@@ -156,6 +156,7 @@ class ModelShape:
         self._fields: dict[str, Shape] | None = None
         self._others: Shape | None = None
         self._field_validator = field_validator
+        self._declared = frozenset(cls.model_fields)
         self._frozen = bool(cls.model_config.get("frozen"))
         self._frozen_fields = frozenset(name for name, field in cls.model_fields.items() if field.frozen)
 
@@ -181,7 +182,7 @@ class ModelShape:
         return (
             self._others is not None
             and not name.startswith("_")
-            and name not in self.cls.model_fields
+            and name not in self._declared
             and not hasattr(self.cls, name)
         )
 
@@ -214,7 +215,7 @@ class ModelShape:
         """
         tracked = cast("Tracked", owner)
         try:
-            if name in self.cls.model_fields:
+            if name in self._declared:
                 checked = self.validate_field(owner, name, value)
                 return self._adopt_field(name, self.slot(name), checked, room_in(tracked, value) + 1)
             return self._admit_other(name, value, room_in(tracked, value))
@@ -246,7 +247,7 @@ class ModelShape:
         kept = cls.__new__(cls)
         extra = value.__pydantic_extra__
         private = value.__pydantic_private__
-        _set(kept, "__dict__", dict(value.__dict__))
+        _set(kept, "__dict__", value.__dict__)  # take_over() gives it one of its own
         _set(kept, "__pydantic_extra__", dict(extra) if extra is not None else None)
         _set(kept, "__pydantic_fields_set__", set(value.__pydantic_fields_set__))
         _set(kept, "__pydantic_private__", dict(private) if private is not None else None)
@@ -260,21 +261,21 @@ class ModelShape:
             Refusal: something in it does not fit, or JSON cannot hold it.
         """
         tracked = cast("Tracked", owner)
-        node = Node(self)
-        kept: dict[str, object] = {}
+        held = owner.__dict__
+        kept: dict[str, Any] = {}
         for name, shape in self.fields.items():
-            value = owner.__dict__.get(name, MISSING)
-            if value is MISSING:
-                value = self._default(name)
-            kept[name] = self._adopt_field(name, shape, value, room)
+            value = held[name] if name in held else self._default(name)
+            kept[name] = item = self._adopt_field(name, shape, value, room)
+            link(item, tracked, name)
+        for name in self._declared.difference(kept).intersection(held):
+            kept[name] = held[name]  # excluded from serialization: there, but not kept
         extra = owner.__pydantic_extra__
         if extra and self._others is not None:
             for name, value in extra.items():
-                kept[name] = self._adopt_field(name, self._others, value, room)
-        _set(owner, "_podium", node)
-        for name, item in kept.items():
-            _put(owner, name, item)
-            link(item, tracked, name)
+                extra[name] = item = self._adopt_field(name, self._others, value, room)
+                link(item, tracked, name)
+        _set(owner, "__dict__", kept)
+        _set(owner, "_podium", Node(self))
 
     def encode(self, value: object) -> Json:
         assert isinstance(value, BaseModel)
@@ -385,12 +386,3 @@ def _get(owner: BaseModel, name: str) -> object:
     if name in owner.__dict__:
         return owner.__dict__[name]
     return (owner.__pydantic_extra__ or {}).get(name, MISSING)
-
-
-def _put(owner: BaseModel, name: str, kept: object) -> None:
-    if name in model_class(owner).model_fields:
-        owner.__dict__[name] = kept
-    else:
-        extra = owner.__pydantic_extra__
-        assert extra is not None
-        extra[name] = kept

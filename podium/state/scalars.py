@@ -77,6 +77,8 @@ def json_scalar(value: object) -> Json:
     Raises:
         Refusal: JSON cannot hold it, or would give back something else.
     """
+    if type(value) is str and value.isascii():
+        return value
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
 from chronicle.canonical import Json, decode, encode
 from podium.state.node import Node, Refusal, Tracked, mark, refused
-from podium.state.scalars import Shape, validated
+from podium.state.scalars import Scalar, Shape, validated
 
 if TYPE_CHECKING:
     from typing import Self
@@ -140,9 +140,10 @@ class TrackedSet(Tracked, set[T]):
 
     def _own(self, item: T) -> T:
         """Return the set's own item that is equal to ``item``: 1, True and 1.0 are, and are written differently."""
-        if isinstance(item, int | float):
-            return next(own for own in self if own == item)
-        return item
+        shape = self._podium.shape.item
+        if type(item) is str or (isinstance(shape, Scalar) and shape.fits(item)):
+            return item
+        return next(own for own in self if own == item)
 
     def _put(self, item: T) -> None:
         if item not in self:

@@ -109,7 +109,8 @@ def migration_patch(data: Mapping[str, Json], state: DeltaState) -> Patch:
     It is empty unless the class has changed since: a migration ran, or a new field has a default. What is drained
     later applies to the document with this patch applied first.
     """
-    return diff(dict(data), to_json(state))
+    document, now = dict(data), to_json(state)
+    return [] if encode(document) == encode(now) else diff(document, now)
 
 
 def _mend(cls: type[DeltaState]) -> str:

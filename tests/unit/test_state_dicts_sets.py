@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -300,6 +301,37 @@ def test_items_that_are_equal_to_python_and_not_to_json() -> None:
     state.bare.add(True)
     follower.drain()
     assert to_json(state)["bare"] == [True]
+
+
+class Word(str, Enum):  # noqa: UP042  as users wrote it before StrEnum
+    YES = "yes"
+
+
+def test_keys_and_items_that_are_equal_and_written_apart() -> None:
+    class Odd(DeltaState):
+        by_price: dict[Decimal, int] = {}
+        by_moment: dict[datetime, int] = {}
+        prices: set[Decimal] = set()
+        numbers: dict[int, int] = {}
+        words: dict[str, int] = {}
+
+    noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    elsewhere = noon.astimezone(timezone(timedelta(hours=2)))
+    state = Odd(by_price={Decimal(1): 1}, by_moment={noon: 1}, prices={Decimal(1)}, numbers={1: 1}, words={"yes": 1})
+    follower = Follower(state)
+    state.by_price[Decimal("1.0")] = 2
+    state.by_moment[elsewhere] = 2
+    state.numbers[True] = 2
+    state.words[Word.YES] = 2
+    state.prices.add(Decimal("1.00"))
+    follower.drain()
+    del state.by_price[Decimal("1.0")]
+    assert state.by_moment.pop(elsewhere) == 2
+    assert state.numbers.pop(True) == 2
+    assert state.words.pop(Word.YES) == 2
+    state.prices.discard(Decimal("1.0"))
+    follower.drain()
+    assert to_json(state) == {"by_price": {}, "by_moment": {}, "prices": [], "numbers": {}, "words": {}}
 
 
 def test_operators_need_sets() -> None:
