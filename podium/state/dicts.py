@@ -37,6 +37,10 @@ class TrackedDict(Tracked, dict[K, V]):
 
     __slots__ = ("_podium",)
 
+    def __new__(cls, *given: Any, **more: Any) -> Any:
+        """Return a plain dict: ``type(items)(...)`` asks for another dict, which is in no state."""
+        return dict(*given, **more)
+
     def __setitem__(self, key: K, value: V) -> None:
         key = self._admit_key(key)
         if isinstance(value, Tracked) and self.get(key) is value:
@@ -293,7 +297,7 @@ class DictShape:
             raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a plain dict")
         if room <= 0:
             raise Refusal("it is nested too deep; keep less than 128 levels")
-        kept: TrackedDict[object, object] = TrackedDict()
+        kept: TrackedDict[object, object] = dict.__new__(TrackedDict)
         admit, put = self.keys.admit, dict.__setitem__
         for key, given in value.items():
             name = admit(key)

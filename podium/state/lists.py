@@ -59,6 +59,10 @@ class TrackedList(Tracked, list[T]):
 
     _podium: _ListNode
 
+    def __new__(cls, *given: Any) -> Any:
+        """Return a plain list: ``type(items)(...)`` asks for another list, which is in no state."""
+        return list(*given)
+
     def append(self, value: T) -> None:
         kept = self._admit(value, len(self))
         node = self._podium
@@ -278,7 +282,7 @@ class ListShape:
             raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a list")
         if room <= 0:
             raise Refusal("it is nested too deep; keep less than 128 levels")
-        kept: TrackedList[object] = TrackedList()
+        kept: TrackedList[object] = list.__new__(TrackedList)
         adopt = self.item.adopt
         try:
             for item in value:

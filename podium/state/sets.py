@@ -52,6 +52,10 @@ class TrackedSet(Tracked, set[T]):
 
     _podium: _SetNode
 
+    def __new__(cls, *given: Any) -> Any:
+        """Return a plain set: ``type(items)(...)`` asks for another set, which is in no state."""
+        return set(*given)
+
     def add(self, item: T) -> None:
         self._put(self._admit(item))
 
@@ -192,7 +196,7 @@ class SetShape:
             raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a set")
         if room <= 0:
             raise Refusal("it is nested too deep; keep less than 128 levels")
-        kept: TrackedSet[object] = TrackedSet()
+        kept: TrackedSet[object] = set.__new__(TrackedSet)
         set.update(kept, _frozen_items(self.item, value))
         kept._podium = _SetNode(self)
         return kept

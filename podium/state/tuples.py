@@ -27,6 +27,10 @@ class TrackedTuple(Tracked, tuple[T, ...]):  # noqa: SLOT001  a tuple of any len
 
     _podium: Node
 
+    def __new__(cls, *given: Any) -> Any:
+        """Return a plain tuple: ``type(items)(...)`` asks for another tuple, which is in no state."""
+        return tuple(*given)
+
     def __copy__(self) -> tuple[T, ...]:
         return tuple(plain(item) for item in self)
 
@@ -79,7 +83,7 @@ class TupleShape:
             raise
         if not any(isinstance(item, Tracked) for item in kept):
             return tuple(kept)
-        tracked = TrackedTuple(kept)
+        tracked: TrackedTuple[object] = tuple.__new__(TrackedTuple, kept)
         tracked._podium = Node(self)
         for index, item in enumerate(tracked):
             link(item, tracked, index)

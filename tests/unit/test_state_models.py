@@ -6,22 +6,24 @@ import copy
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
 from functools import cached_property
 from ipaddress import IPv4Address
 from pathlib import PurePosixPath
-from typing import Annotated, Any, ClassVar, Generic, Literal, NotRequired, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, NotRequired, TypeVar
 from uuid import UUID
 
 import pytest
 from pydantic import (
+    AfterValidator,
     Base64Bytes,
     BaseModel,
     ConfigDict,
     Field,
     HttpUrl,
+    JsonValue,
     PrivateAttr,
     RootModel,
     ValidationError,
@@ -30,6 +32,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.alias_generators import to_camel
 from typing_extensions import TypeAliasType, TypedDict
 
 from chronicle.canonical import encode
@@ -831,6 +834,168 @@ def test_generic_and_recursive_state_classes() -> None:
     node.tree["a"]["b"]["c"]["d"] = {}
     assert follower.drain() == [{"op": "add", "path": "/tree/a/b/c/d", "value": {}}]
     assert from_json(Node, to_json(node), 1) == node
+
+
+class Camel(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel)
+    the_name: str = ""
+
+
+class Mixin(BaseModel):
+    marks: list[int] = []
+
+    def bump(self) -> None:
+        self.marks.append(1)
+
+
+class Seat(NamedTuple):
+    row: int
+    letter: str = "a"
+
+
+class Strict(DeltaState):
+    model_config = ConfigDict(strict=True, frozen=False, extra="forbid")
+    row: tuple[int, ...] = ()
+    moment: datetime | None = None
+    by_day: dict[date, int] = {}
+    colour: Colour = Colour.RED
+    prices: set[Decimal] = set()
+
+
+class Values(DeltaState):
+    model_config = ConfigDict(use_enum_values=True)
+    colours: list[Colour] = []
+
+
+class Aliased(DeltaState):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+    sub_items: list[Camel] = []
+
+
+class Late(DeltaState):
+    model_config = ConfigDict(defer_build=True)
+    later: list[Later] = []
+
+
+class Later(BaseModel):
+    values: list[int] = []
+
+
+class MixedIn(Mixin, DeltaState):
+    pass
+
+
+class MixedOut(DeltaState, Mixin):
+    pass
+
+
+class Stripped(DeltaState):
+    model_config = ConfigDict(str_strip_whitespace=True, str_max_length=5)
+    words: list[str] = []
+    by_word: dict[str, str] = {}
+
+
+class Revalidating(DeltaState):
+    model_config = ConfigDict(validate_assignment=True, revalidate_instances="always")
+    mixins: list[Mixin] = []
+
+
+class Sundry(DeltaState):
+    class Inner(BaseModel):
+        class Deep(BaseModel):
+            values: list[int] = []
+
+        deep: Deep = Deep()
+
+    inner: Inner = Inner()
+    json_: JsonValue = None
+    seats: list[Seat] = []
+    trimmed: list[Annotated[str, AfterValidator(str.strip), Field(min_length=1)]] = []
+    ratio: float | int = 0
+
+
+def fill_strict(state: Strict) -> None:
+    state.row = (1, 2)
+    state.moment = datetime(2024, 1, 1, tzinfo=UTC)
+    state.by_day[date(2024, 1, 1)] = 1
+    state.prices.add(Decimal("1.5"))
+
+
+def fill_aliased(state: Aliased) -> None:
+    state.sub_items.append({"theName": "x"})  # type: ignore[arg-type]
+    state.sub_items[0].the_name += "y"
+
+
+def fill_late(state: Late) -> None:
+    state.later.append(Later())
+    state.later[0].values.append(1)
+
+
+def fill_stripped(state: Stripped) -> None:
+    state.words.append(" a ")
+    state.by_word[" k "] = " v "
+    assert (state.words, state.by_word) == (["a"], {"k": "v"})
+    with pytest.raises(InvalidValue, match="^/words/1: .*at most 5"):
+        state.words.append("123456")
+
+
+def fill_revalidating(state: Revalidating) -> None:
+    state.mixins.append(Mixin())
+    state.mixins[0].bump()
+    state.mixins = [*state.mixins, Mixin()]
+    state.mixins[0].bump()
+
+
+def fill_sundry(state: Sundry) -> None:
+    state.inner.deep.values.append(1)
+    state.json_ = {"a": [1]}
+    state.json_["a"].append({"b": None})  # type: ignore[union-attr]
+    state.seats.append(Seat(1, "b"))
+    state.trimmed.append(" a ")
+    state.ratio = 1.5
+    with pytest.raises(InvalidValue, match="^/trimmed/1: "):
+        state.trimmed.append("  ")
+
+
+CONFIGURED: list[tuple[Callable[[], DeltaState], Callable[[Any], object]]] = [
+    (Strict, fill_strict),
+    (Values, lambda state: state.colours.append(Colour.RED)),
+    (Aliased, fill_aliased),
+    (Late, fill_late),
+    (MixedIn, lambda state: state.bump()),
+    (MixedOut, lambda state: state.bump()),
+    (Stripped, fill_stripped),
+    (Revalidating, fill_revalidating),
+    (Sundry, fill_sundry),
+]
+
+
+@pytest.mark.parametrize(("make", "fill"), CONFIGURED, ids=range(len(CONFIGURED)))
+def test_pydantic_configurations(make: Callable[[], DeltaState], fill: Callable[[Any], object]) -> None:
+    state = make()
+    follower = Follower(state)
+    fill(state)
+    assert follower.drain()
+    again = from_json(type(state), to_json(state), 1)
+    assert again == state
+
+
+def test_validators_that_change_what_they_read_are_refused() -> None:
+    class Doubling(DeltaState):
+        values: list[Annotated[int, AfterValidator(lambda value: 2 * value)]] = []
+
+    with pytest.raises(InvalidValue, match="^/values/0: it would come back from its JSON as 4"):
+        Doubling().values.append(1)
+
+
+def test_another_container_of_the_same_type_is_plain() -> None:
+    state = Wide(couple=(Part(), []), colours={Colour.RED: set()}, numbers=Numbers([1]))
+    assert state.couple is not None
+    values: list[Any] = [state.couple, state.couple[1], state.colours, state.colours[Colour.RED], state.numbers.root]
+    for value in values:
+        again = type(value)(value)
+        assert again == value
+        assert not isinstance(again, Tracked)
 
 
 def test_hooks_of_user_classes_do_not_see_tracked_ones() -> None:
