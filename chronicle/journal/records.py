@@ -217,6 +217,8 @@ class OutboxMessage:
     body: bytes
     """Canonical JSON."""
     created_ms: int
+    sender: str | None = None
+    """The name of the sending session, as the receiver's inbox will have it."""
 
 
 @dataclass(frozen=True, slots=True)

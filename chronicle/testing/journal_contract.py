@@ -311,7 +311,7 @@ class JournalStoreContract:
     def test_a_commit_does_all_of_it(self, store: JournalStore) -> None:
         writer = Writer.on(store)
         message_id = writer.admit()
-        outgoing = OutboxMessage(_IDS.message(_NOW), "other/one", b'{"a":1}', _NOW)
+        outgoing = OutboxMessage(_IDS.message(_NOW), "other/one", b'{"a":1}', _NOW, "hello/alice")
         snapshot = Snapshot(writer.head.branch_id, 1, b"state")
         writer.write(settled=(Settlement(message_id, Outcome.CONSUMED),), outbox=(outgoing,), snapshot=snapshot)
         other = self.other_handle(store)

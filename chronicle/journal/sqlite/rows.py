@@ -65,7 +65,7 @@ INBOX_COLUMNS: Final = (
     "session.session_id, inbox.id & 4294967295, message_id, idempotency_key, sender, body, admitted_ms, attempts"
     ", status"
 )
-OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms"
+OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms, sender"
 
 _STATUSES: Final = (MessageStatus.PENDING, MessageStatus.CONSUMED, MessageStatus.CANCELLED, MessageStatus.PARKED)
 STATUS_CODES: Final = {status: code for code, status in enumerate(_STATUSES)}

@@ -95,7 +95,8 @@ CREATE TABLE outbox (
     message_id TEXT NOT NULL UNIQUE,
     target     TEXT NOT NULL,
     body       BLOB NOT NULL,
-    created_ms INTEGER NOT NULL
+    created_ms INTEGER NOT NULL,
+    sender     TEXT
 );
 CREATE TABLE snapshot (
     id       INTEGER PRIMARY KEY,                      -- branch key << 32 | seq

@@ -91,7 +91,7 @@ _ADVANCE: Final = (
     f"AND EXISTS ({_IN_FORCE})"
 )
 _INSERT_EVENT: Final = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT_OUTBOX: Final = "INSERT INTO outbox (message_id, target, body, created_ms) VALUES (?, ?, ?, ?)"
+_INSERT_OUTBOX: Final = "INSERT INTO outbox (message_id, target, body, created_ms, sender) VALUES (?, ?, ?, ?, ?)"
 _SELECT_BRANCH: Final = f"SELECT {BRANCH_COLUMNS} FROM branch JOIN session ON session.key = branch.session"
 _SELECT_INBOX: Final = f"SELECT {INBOX_COLUMNS} FROM inbox JOIN session ON session.key = inbox.session"
 
@@ -589,7 +589,7 @@ def _apply(db: sqlite3.Connection, ready: _Ready) -> None:
     for settlement in commit.settled:
         _settle(db, session_key, commit.session_id, settlement)
     for message in commit.outbox:
-        db.execute(_INSERT_OUTBOX, (message.message_id, message.target, message.body, message.created_ms))
+        db.execute(_INSERT_OUTBOX, (message.message_id, message.target, message.body, message.created_ms, message.sender))
     if ready.snapshot is not None:
         snapshots.keep(db, ready.branch_key, ready.snapshot)
 
