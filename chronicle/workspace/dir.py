@@ -16,6 +16,7 @@ directory is looked at anew: nothing that matters is only in it but the numbers 
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from dataclasses import dataclass, field
@@ -298,9 +299,11 @@ class DirWorkspace:
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
         record = self._view().find(encode_path(path), iteration)
-        if record is None or record.content is None or record.deleted:
-            raise NotFound(f"{path!r} has no content at iteration {iteration}")
-        return contents.open(self._reader, record.content)
+        if record is not None and record.content is not None:
+            return contents.open(self._reader, record.content)
+        if record is not None and record.target is not None and not record.deleted:
+            return io.BytesIO(record.target)
+        raise NotFound(f"{path!r} has no content at iteration {iteration}")
 
     def close(self) -> None:
         """Let go of the directory; it stays as it is."""

@@ -13,10 +13,9 @@ import errno
 import io
 import os
 import stat
-import tempfile
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.blobs.ident import blob_id
 from chronicle.clock import SystemClock
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["Handle", "Layer", "encode_path", "iteration_of"]
 
 NAME_MAX: Final = 255
-_SPOOLED_BYTES: Final = 1024 * 1024
 
 
 class Handle:
@@ -304,14 +302,14 @@ class Layer(LayerState):
         """Give a file one more name."""
         if isinstance(node, DirNode):
             raise OSError(errno.EPERM, "a directory has one name")
-        path = self.names.path_of(node)
-        if path is None:
+        source = self.names.path_of(node)
+        if source is None:
             raise FileNotFoundError(errno.ENOENT, "removed")
         self._check_new(parent, name)
         self._settle(node)
         ts_ns = self._now()
-        self._log.append(pack((records.LINK, ts_ns, path, self.names.join(parent, name))))
-        self.do_link(node, parent, name, ts_ns)
+        self._log.append(pack((records.LINK, ts_ns, source, self.names.join(parent, name))))
+        self.do_link(node, source, parent, name, ts_ns)
 
     def _check_new(self, parent: DirNode, name: bytes) -> None:
         if parent.nlink == 0:
@@ -330,9 +328,12 @@ class Layer(LayerState):
     # -- attributes -----------------------------------------------------------------------------------------------
 
     def set_mode(self, node: Node, mode: int, uid: int, gid: int) -> None:
-        """Set permission bits and owner."""
-        self._settle_written(node)
+        """Set permission bits and owner. Makes no version if they are what they were."""
         ts_ns = self._now()
+        if (stat.S_IMODE(node.mode), node.uid, node.gid) == (mode, uid, gid):
+            node.ctime_ns = ts_ns
+            return
+        self._settle_written(node)
         path = self.names.path_of(node)
         if path is not None:
             self._log.append(pack((records.MODE, ts_ns, path, mode, uid, gid)))
@@ -448,7 +449,7 @@ class Layer(LayerState):
             os.fdatasync(node.fd)
             if node.data is not None:
                 for undo in node.data.undos:
-                    os.fdatasync(undo.fd)
+                    undo.sync()
         self._files.sync_names()
         self._sync_log()
 
@@ -501,8 +502,7 @@ class Layer(LayerState):
             if path is not None:
                 self._log.append(pack_data(self._now(), path, data, 0, 0))
             self.do_data(node, data, None)
-        if data.undos:
-            data.undos[-1].preserve(fd, offset, length)
+        data.preserve(fd, offset, length)
 
     def _version(self, node: FileNode) -> None:
         ts_ns = self._now()
@@ -583,13 +583,7 @@ class Layer(LayerState):
             return io.BytesIO(record.target)
         if record.held is None:
             raise NotFound("a version of a directory has no content of its own")
-        # A copy: the data file may be written to, or go, while this is being read.
-        with self._files.open_version(record.held) as file:
-            copy = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, dir=str(self.directory))  # noqa: SIM115 - returned
-            while part := file.read(_SPOOLED_BYTES):
-                copy.write(part)
-        copy.seek(0)
-        return cast("BinaryIO", copy)
+        return self._files.open_version(record.held, self._reader)
 
     def content_id(self, record: Record) -> str:
         """Return the id in the tree of a version's content; empty for what has none."""
@@ -719,9 +713,10 @@ class Layer(LayerState):
         self._handles.clear()
         for node in self.modified.values():
             self._files.forget_clean(node.ino)
-            if node.data is not None:
-                self._files.drop_data(node.data)
-        for data in self._retired:
+        changed = [node.data for node in self.modified.values() if node.data is not None]
+        for data in (*self._retired, *changed):
+            for held in data.versions:
+                held.content = None  # its id may be known; the blob store does not have it
             self._files.drop_data(data)
 
     def _rotate(self, carried: list[bytes], next_seq: int, turn: int) -> None:

@@ -12,6 +12,7 @@ synced when they are fetched, so after a loss of power nothing of them is believ
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 from pathlib import Path
@@ -110,30 +111,43 @@ class LayerFiles:
     # -- old versions ---------------------------------------------------------------------------------------------
 
     def create_undo(self, size: int) -> Undo:
-        """Make an empty undo file for a version of so many bytes."""
+        """Return an empty undo file for a version of so many bytes."""
         number = self.next_number
         self.next_number = number + 1
-        self._fresh_names = True
-        return self.open_undo(number, size)
+        return self.undo(number, size)
 
-    def open_undo(self, number: int, size: int) -> Undo:
-        """Open an undo file of an earlier process, or a new one."""
+    def undo(self, number: int, size: int) -> Undo:
+        """Return an undo file, of an earlier process perhaps."""
+        return Undo(number, size, self._open_undo)
+
+    def undo_is_kept(self, number: int) -> bool:
+        """Say whether an earlier process kept anything in an undo file."""
+        try:
+            os.stat(b"%x" % number, dir_fd=self._undo_fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _open_undo(self, number: int) -> int:
+        self._fresh_names = True
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        return Undo(number, os.open(b"%x" % number, flags, 0o600, dir_fd=self._undo_fd), size)
+        return os.open(b"%x" % number, flags, 0o600, dir_fd=self._undo_fd)
 
     def drop_undos(self, data: DataFile) -> None:
         """Remove the undo files of a data file: its versions are in the blob store, or given up."""
+        for held in data.versions:
+            held.stored = True
         for undo in data.undos:
             undo.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(b"%x" % undo.number, dir_fd=self._undo_fd)
-        data.undos = []
-        data.pinned = None
-        data.versions = 0
+        data.versions, data.undos = [], []
+        data.pinned = data.undo = None
 
     def read_small(self, held: Held) -> bytes | None:
         """Return a version's bytes if they are few and nothing of them was overwritten; None if not."""
-        if held.size > contents.WHOLE_BYTES or len(held.data.undos) > held.level:
+        undos = held.data.undos
+        if held.size > contents.WHOLE_BYTES or held.stored or (undos and undos[-1].level >= held.level):
             return None
         if held.size == 0:
             return b""
@@ -143,10 +157,11 @@ class LayerFiles:
         finally:
             os.close(fd)
 
-    def open_version(self, held: Held) -> BinaryIO:
-        """Open a version for reading; it must be closed before its data file is written again, or let go."""
+    def open_version(self, held: Held, reader: BlobReader) -> BinaryIO:
+        """Open a version for reading. It may be read while its data file is written, sealed and let go."""
         fd = os.open(b"%x" % held.data.number, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._data_fd)
-        return cast("BinaryIO", VersionFile(fd, held.size, held.data.undos[held.level :]))
+        stored = lambda content: cast("io.BufferedIOBase", contents.open(reader, content))  # noqa: E731
+        return cast("BinaryIO", io.BufferedReader(VersionFile(fd, held, stored), _COPY_BYTES))
 
     # -- clean content --------------------------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ class _Replayer:
             case (records.RENAME, ts, old, new, flags):
                 state.do_rename(*self._place(old), *self._place(new), flags, ts)
             case (records.LINK, ts, old, new):
-                state.do_link(self._node(old), *self._place(new), ts)
+                state.do_link(self._node(old), old, *self._place(new), ts)
             case (records.MODE, ts, path, mode, uid, gid):
                 state.do_mode(self._node(path), mode, uid, gid, ts)
             case (records.TIMES, ts, path, atime, mtime):
@@ -116,12 +116,13 @@ class _Replayer:
         data = self._data_file(number)
         if undo:
             self._used.add(undo)
-        kept = self._files.open_undo(undo, size) if undo else None
+        kept = self._files.undo(undo, size) if undo else None
+        if kept is not None and self._files.undo_is_kept(undo):
+            kept.recover()
         if path is not None:
             self._state.do_data(self._file(path), data, kept)
         elif kept is not None:
-            data.pinned = None
-            data.undos.append(kept)
+            data.unpin(kept)
 
     def _data_file(self, number: int) -> DataFile:
         self._used.add(number)

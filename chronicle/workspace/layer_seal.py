@@ -91,7 +91,7 @@ def settle(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held) -> Content:
     if small is not None:
         content = contents.store_bytes(buffer, small)
     else:
-        with files.open_version(held) as file:
+        with files.open_version(held, buffer) as file:
             content = contents.store_file(buffer, file)
     held.content = content
     return content

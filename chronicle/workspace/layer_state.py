@@ -105,7 +105,7 @@ class LayerState:
     def _note_all(self, node: Node, op: str, ts_ns: int) -> None:
         """Give every path of a node a version."""
         if node.nlink > 1 and not isinstance(node, DirNode):
-            for path in self.names.all_paths(node):
+            for path in sorted(self.names.all_paths(node)):
                 self._note(path, node, op, ts_ns)
         elif node.parent is not None:
             self._note(self.names.join(node.parent, node.name), node, op, ts_ns)
@@ -252,9 +252,8 @@ class LayerState:
             old_dir.nlink -= 1
             new_dir.nlink += 1
 
-    def do_link(self, node: Node, parent: DirNode, name: bytes, ts_ns: int) -> None:
+    def do_link(self, node: Node, source: bytes, parent: DirNode, name: bytes, ts_ns: int) -> None:
         names = self.names
-        source = names.path_of(node)
         names.load_links(node)
         node.nlink += 1
         names.attach(parent, name, node)
@@ -296,11 +295,9 @@ class LayerState:
             else:
                 self._files.drop_data(old)
         node.data = data
-        data.pinned = None
-        if undo is not None:
-            data.undos.append(undo)
+        data.unpin(undo)
         node.dirty = True
-        node.guarded = bool(data.undos)
+        node.guarded = data.undo is not None
         node.unversioned = True
         self.modified[node.ino] = node
         self.names.mark_node(node)

@@ -6,20 +6,23 @@ first time since that version, what it held goes into the version's *undo file* 
 written, appending to a file preserves nothing, and 4 KiB written into 1 GiB preserve 4 KiB. When a file is truncated
 to nothing, it gets a new data file and its versions keep the old one as it is.
 
-Version k of a data file is read as: for each block, the first undo file from k on that has it, else the data file.
+Version k of a data file is read as: for each byte, the first undo file from k on that has it, else the data file.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.layer_log import read_frames, write_frames
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from _typeshed import WriteableBuffer
 
     from chronicle.workspace.content import Content
@@ -37,30 +40,40 @@ _FRAME_HEAD_BYTES: Final = 8
 class Undo:
     """What one version had where its data file was overwritten later. Survives the death of the process.
 
+    Its file is made when there is something to keep, and open only while more may come: a file that is appended to and
+    closed ten thousand times has ten thousand of these.
+
     Args:
         number: names its file.
-        fd: that file, open for reading and appending; the undo owns it.
         size: the version's size, bytes.
+        open_file: opens the file of a number for reading and appending, making it.
     """
 
-    __slots__ = ("_end", "_runs", "_starts", "fd", "number", "size")
+    __slots__ = ("_end", "_fd", "_open_file", "_runs", "_starts", "_unsynced", "level", "number", "size")
 
-    def __init__(self, number: int, fd: int, size: int) -> None:
+    def __init__(self, number: int, size: int, open_file: Callable[[int], int]) -> None:
         self.number = number
-        self.fd = fd
         self.size = size
+        self.level = 0
+        """How many others its data file had before it."""
+        self._open_file = open_file
+        self._fd = -1
         self._starts: list[int] = []
         self._runs: list[tuple[int, int]] = []
         """Beside each start, in order: the end of a run of bytes that is kept, and where it is in the file."""
         self._end = 0
-        self._recover()
+        self._unsynced = False
 
-    def _recover(self) -> None:
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was kept yet."""
+        return not self._starts
+
+    def recover(self) -> None:
         """Read what an earlier process preserved; a torn tail was never followed by its overwriting."""
-        length = os.fstat(self.fd).st_size
-        if length == 0:
-            return
-        payloads, self._end = read_frames(os.pread(self.fd, length, 0))
+        fd = self._open()
+        length = os.fstat(fd).st_size
+        payloads, self._end = read_frames(os.pread(fd, length, 0))
         at = 0
         for payload in payloads:
             (start,) = _OFFSET.unpack_from(payload)
@@ -68,12 +81,8 @@ class Undo:
             self._note(start, len(payload) - _OFFSET.size, at + _OFFSET.size)
             at += len(payload)
         if self._end < length:
-            os.ftruncate(self.fd, self._end)
-
-    def _note(self, start: int, length: int, position: int) -> None:
-        index = bisect_right(self._starts, start)
-        self._starts.insert(index, start)
-        self._runs.insert(index, (start + length, position))
+            os.ftruncate(fd, self._end)
+        self._unsynced = True
 
     def kept(self, offset: int) -> tuple[int, int | None]:
         """Return what is known of a place.
@@ -86,7 +95,7 @@ class Undo:
             stop, position = self._runs[index - 1]
             if offset < stop:
                 return stop, position + offset - self._starts[index - 1]
-        return (self._starts[index] if index < len(self._starts) else self.size), None
+        return (self._starts[index] if index < len(self._starts) else max(self.size, offset)), None
 
     def preserve(self, data_fd: int, offset: int, length: int) -> None:
         """Keep what a range of the data file holds, as far as it is not kept yet; to be called before overwriting it.
@@ -101,67 +110,119 @@ class Undo:
             if position is None:
                 stop = min(stop, end, at + _RUN_BYTES)
                 held = os.pread(data_fd, stop - at, at).ljust(stop - at, b"\0")
-                write_frames(self.fd, [_OFFSET.pack(at) + held])
+                write_frames(self._open(), [_OFFSET.pack(at) + held])
                 self._note(at, len(held), self._end + _FRAME_HEAD_BYTES + _OFFSET.size)
                 self._end += _FRAME_HEAD_BYTES + _OFFSET.size + len(held)
+                self._unsynced = True
             at = stop
 
+    def read(self, position: int, size: int) -> bytes:
+        """Return bytes of the file, from a position that `kept` gave."""
+        return os.pread(self._open(), size, position)
+
+    def sync(self) -> None:
+        """Make what is kept survive the loss of power."""
+        if self._unsynced:
+            os.fdatasync(self._open())
+            self._unsynced = False
+
     def close(self) -> None:
-        """Close the file."""
-        os.close(self.fd)
+        """Close the file; it is opened again if need be."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> int:
+        if self._fd < 0:
+            self._fd = self._open_file(self.number)
+        return self._fd
+
+    def _note(self, start: int, length: int, position: int) -> None:
+        index = bisect_right(self._starts, start)
+        self._starts.insert(index, start)
+        self._runs.insert(index, (start + length, position))
 
 
 class DataFile:
-    """The file on disk that holds a file's bytes, and the undo files of its versions, oldest first."""
+    """The file on disk that holds a file's bytes, and what its versions had that are not in it any more."""
 
-    __slots__ = ("number", "pinned", "undos", "versions")
+    __slots__ = ("levels", "number", "pinned", "undo", "undos", "versions")
 
     def __init__(self, number: int) -> None:
         self.number = number
         """Names it on disk."""
         self.pinned: Held | None = None
         """The version that is just what it holds now, if one is."""
-        self.versions = 0
-        """How many versions refer to it that are not in the blob store."""
+        self.versions: list[Held] = []
+        """Those that refer to it and are not in the blob store."""
+        self.undo: Undo | None = None
+        """Where what is overwritten goes now."""
         self.undos: list[Undo] = []
+        """Those that kept something, `undo` included, oldest first."""
+        self.levels = 0
+        """How many there ever were."""
 
     def pin(self, size: int) -> Held:
         """Return what it holds now, as a version of so many bytes."""
         held = self.pinned
         if held is None:
-            held = self.pinned = Held(self, len(self.undos), size)
-            self.versions += 1
+            held = self.pinned = Held(self, self.levels, size)
+            self.versions.append(held)
         return held
+
+    def unpin(self, undo: Undo | None) -> None:
+        """Let what it holds change; what the pinned version needs goes to ``undo``."""
+        self.pinned = None
+        if undo is not None:
+            if self.undo is not None:
+                self.undo.close()
+            undo.level = self.levels
+            self.undo = undo
+            self.levels += 1
+            if not undo.is_empty:
+                self.undos.append(undo)
+
+    def preserve(self, fd: int, offset: int, length: int) -> None:
+        """Keep what the last version had in a range that is about to be overwritten; see `Undo.preserve`."""
+        undo = self.undo
+        if undo is not None and offset < undo.size:
+            empty = undo.is_empty
+            undo.preserve(fd, offset, length)
+            if empty and not undo.is_empty:
+                self.undos.append(undo)
 
 
 class Held:
     """The content of a version that is in a data file and its undo files."""
 
-    __slots__ = ("content", "data", "level", "size")
+    __slots__ = ("content", "data", "level", "size", "stored")
 
     def __init__(self, data: DataFile, level: int, size: int) -> None:
         self.data = data
         self.level = level
-        """Where in `DataFile.undos` its own begin."""
+        """How many undo files the data file had before."""
         self.size = size
         self.content: Content | None = None
-        """Its id, once somebody asked; the blob store need not have it."""
+        """Its id, once somebody asked."""
+        self.stored = False
+        """Whether the blob store has it: the data file may have changed since, or be gone."""
 
 
 class VersionFile(io.RawIOBase):
-    """A version of a data file, read-only and seekable.
+    """A version of a data file, read-only and seekable. It may be read while the data file is written.
 
     Args:
         fd: the data file; closed with this.
-        size: the version's size, bytes.
-        undos: the undo files from the version on, oldest first; they must stay open meanwhile.
+        held: the version.
+        stored: opens it in the blob store; called if it has gone there meanwhile.
     """
 
-    def __init__(self, fd: int, size: int, undos: list[Undo]) -> None:
+    def __init__(self, fd: int, held: Held, stored: Callable[[Content], io.BufferedIOBase]) -> None:
         super().__init__()
         self._fd = fd
-        self._size = size
-        self._undos = undos
+        self._held = held
+        self._stored = stored
+        self._moved: io.BufferedIOBase | None = None
         self._at = 0
 
     def readable(self) -> bool:
@@ -178,32 +239,51 @@ class VersionFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position."""
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._held.size}[whence] + offset
         return self._at
 
     def readinto(self, into: WriteableBuffer) -> int:
-        """Read on, up to where the bytes come from another file."""
+        """Read on, up to where the bytes come from another file.
+
+        Raises:
+            OSError: ESTALE: the version was rolled back.
+        """
         target = memoryview(into).cast("B")
-        at = self._at
-        end = min(at + len(target), self._size)
-        if at >= end:
+        end = min(self._at + len(target), self._held.size)
+        if self._at >= end:
             return 0
-        source, position = self._fd, at
-        for undo in self._undos:
-            if at >= undo.size:
-                continue  # that version ended before; what was behind it was not preserved for it
-            stop, kept = undo.kept(at)
-            end = min(end, stop)
-            if kept is not None:
-                source, position = undo.fd, kept
-                break
-        part = os.pread(source, end - at, position)
+        part = self._read_stored(end) if self._held.stored else self._read_held(end)
         target[: len(part)] = part
         self._at += len(part)
         return len(part)
+
+    def _read_held(self, end: int) -> bytes:
+        undos = self._held.data.undos
+        for index in range(bisect_left(undos, self._held.level, key=_level), len(undos)):
+            stop, position = undos[index].kept(self._at)
+            if position is not None:
+                return undos[index].read(position, min(end, stop) - self._at)
+            if stop > self._at:  # else it is behind the end of that later, shorter version
+                end = min(end, stop)
+        return os.pread(self._fd, end - self._at, self._at)
+
+    def _read_stored(self, end: int) -> bytes:
+        if self._moved is None:
+            content = self._held.content
+            if content is None:
+                raise OSError(errno.ESTALE, "the version was rolled back")
+            self._moved = self._stored(content)
+        self._moved.seek(self._at)
+        return self._moved.read(end - self._at)
 
     def close(self) -> None:
         """Close the data file."""
         if not self.closed:
             os.close(self._fd)
+            if self._moved is not None:
+                self._moved.close()
         super().close()
+
+
+def _level(undo: Undo) -> int:
+    return undo.level

@@ -238,12 +238,13 @@ def again(directory: Path, life: Life, step: int) -> None:
 
 def abandon(layer: Layer) -> None:
     """Let go of a layer as the death of its process does."""
-    open_files = {handle.node.fd for handle in layer._handles}
+    for fd in {handle.node.fd for handle in layer._handles} - {-1}:
+        os.close(fd)
     data_files = [node.data for node in layer.modified.values() if node.data is not None]
-    open_files |= {undo.fd for data in (*layer._retired, *data_files) for undo in data.undos}
-    for fd in open_files - {-1}:
-        with suppress(OSError):  # it died just after closing it
-            os.close(fd)
+    for data in (*layer._retired, *data_files):
+        for undo in data.undos:
+            with suppress(OSError):  # it died just after closing it
+                undo.close()
     layer._log.close()
     layer._files.close()
     os.close(layer._lock_fd)
