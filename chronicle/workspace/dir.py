@@ -32,7 +32,7 @@ from chronicle.workspace.dir_restore import restore
 from chronicle.workspace.dir_scan import HIDDEN, Index, decode_index, encode_index, scan
 from chronicle.workspace.dir_seal import DirState, commit_scan, known_inos
 from chronicle.workspace.history_view import HistoryView
-from chronicle.workspace.layer import encode_path, iteration_of
+from chronicle.workspace.layer_history import encode_path, iteration_of
 from chronicle.workspace.layer_open import CachingReader, check_spec, lock_workspace
 from chronicle.workspace.layer_records import pack_ref, unpack_ref
 from chronicle.workspace.oplog import OplogRoot, first_root, read_root, stored_operations

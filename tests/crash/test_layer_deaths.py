@@ -13,7 +13,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer as layer_module
-from chronicle.workspace import layer_files, layer_log, layer_open, versions
+from chronicle.workspace import layer_content, layer_files, layer_log, layer_open, versions
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer import Handle, Layer
 
 CHANGING = {"write", "pwrite", "open", "unlink", "ftruncate", "truncate", "mkdir", "rename"}
-MODULES = (layer_module, layer_files, layer_log, layer_open, versions)
+MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions)
 
 
 class Death(BaseException):
@@ -143,6 +143,16 @@ STORY: list[Callable[[Life], None]] = [
     lambda life: life.layer.rmdir(*life.place("e")),
     lambda life: life.seal(),
     lambda life: life.layer.rollback(),
+    lambda life: life.open("e/b"),
+    lambda life: life.write("e/b", 2, b"given up"),
+    lambda life: life.close("e/b"),
+    lambda life: life.layer.unlink(*life.place("l")),
+    lambda life: life.create("new"),
+    lambda life: life.write("new", 0, b"given up"),
+    lambda life: life.close("new"),
+    lambda life: life.open("new", truncate=True),
+    lambda life: life.close("new"),
+    lambda life: life.layer.rollback(),
     lambda life: life.rename("l", "e/b", 2),
     lambda life: life.seal(),
     lambda life: life.adopt(),
@@ -167,7 +177,7 @@ def look(layer: Layer) -> State:
                 files[path] = (layer.read(handle, 0, 1 << 20), node.mode, node.xattrs, node.nlink, node.ino)
                 layer.release(handle)
     histories: dict[str, list[bytes | None]] = {}
-    for path in ("a", "d", "d/b", "e", "e/b", "l", "between"):
+    for path in ("a", "d", "d/b", "e", "e/b", "l", "between", "new"):
         found = layer._view().records(path.encode())
         histories[path] = []
         for record in found:

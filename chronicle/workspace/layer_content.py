@@ -1,0 +1,247 @@
+"""The bytes of a layer's files: opening, reading, writing, and the versions that closing makes.
+
+Bytes are written in place into data files; what versions need of what is overwritten is kept first
+(`chronicle.workspace.versions`). That a file changes is logged before it does, once until its next version.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import TYPE_CHECKING
+
+from chronicle.clock import SystemClock
+from chronicle.workspace import layer_records as records
+from chronicle.workspace.layer_log import sync_directory
+from chronicle.workspace.layer_node import FileNode, Node
+from chronicle.workspace.layer_records import pack, pack_data
+from chronicle.workspace.layer_state import MILLION, LayerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.clock import Clock
+    from chronicle.workspace.layer_files import LayerFiles
+    from chronicle.workspace.layer_log import LayerLog
+    from chronicle.workspace.layer_records import Header
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["ContentLayer", "Handle"]
+
+
+class Handle:
+    """An open file."""
+
+    __slots__ = ("fresh", "node", "stale", "wrote")
+
+    def __init__(self, node: FileNode, *, fresh: bool) -> None:
+        self.node = node
+        self.fresh = fresh
+        """Whether opening it made or emptied the file. That alone is a version only if nothing is written until the
+        release: a shell's ``echo x > file`` closes a copy of the descriptor before it writes."""
+        self.wrote = False
+        """Whether it wrote since its last flush."""
+        self.stale = False
+        """Whether the layer it was opened in was rolled back: it answers ESTALE from then on."""
+
+
+class ContentLayer(LayerState):
+    """A layer's state with its log, and what is done to the bytes of files.
+
+    Args:
+        directory: the layer's directory on disk.
+        reader: reads from the blob store, caching.
+        files: the layer's files.
+        log: its log.
+        header: the log's first record.
+        start: the state to start from, before the log is read back.
+        clock: gives the time.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        reader: BlobReader,
+        files: LayerFiles,
+        log: LayerLog,
+        header: Header,
+        start: TreeRef | None,
+        clock: Clock,
+    ) -> None:
+        super().__init__(reader, files, start, header.owner, header.turn)
+        self.directory = directory
+        self._log = log
+        self._handles: set[Handle] = set()
+        self._placed = False
+        """Whether the directories that the layer is in are known to survive the loss of power."""
+        self._now: Callable[[], int] = (
+            time.time_ns if isinstance(clock, SystemClock) else lambda: clock.now_ms() * MILLION
+        )
+
+    def open(self, node: FileNode, *, truncate: bool = False) -> Handle:
+        """Open a file; its content is fetched if it is not on this node."""
+        if truncate and node.length:
+            self._empty(node)
+        if node.fd < 0:
+            node.fd = self._open_data(node)
+        node.opens += 1
+        handle = Handle(node, fresh=truncate)
+        self._handles.add(handle)
+        return handle
+
+    def read(self, handle: Handle, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes."""
+        if handle.stale:
+            raise OSError(errno.ESTALE, "the workspace was rolled back")
+        return os.pread(handle.node.fd, size, offset)
+
+    def write(self, handle: Handle, offset: int, data: bytes) -> int:
+        """Write; return how many bytes. Survives the death of the process from now on."""
+        if handle.stale:
+            raise OSError(errno.ESTALE, "the workspace was rolled back")
+        node = handle.node
+        if node.guarded:
+            self._guard(node, node.fd, offset, len(data))
+        written = os.pwrite(node.fd, data, offset)
+        node.length = max(node.length, offset + written)
+        node.mtime_ns = node.ctime_ns = self._now()
+        node.unversioned = True
+        handle.wrote = True
+        return written
+
+    def truncate(self, node: FileNode, size: int, handle: Handle | None = None) -> None:
+        """Set a file's size. Without a handle it is a version of its own."""
+        if handle is not None and handle.stale:
+            raise OSError(errno.ESTALE, "the workspace was rolled back")
+        if size == node.length:
+            now = self._now()
+            self.set_times(node, node.atime_ns, now)
+            return
+        if size == 0:
+            self._empty(node)
+        else:
+            fd = node.fd if node.fd >= 0 else self._open_data(node)
+            try:
+                if node.guarded:
+                    self._guard(node, fd, size, max(0, node.length - size))
+                os.ftruncate(fd, size)
+            finally:
+                if node.fd < 0:
+                    os.close(fd)
+            node.length = size
+        node.mtime_ns = node.ctime_ns = self._now()
+        node.unversioned = True
+        if handle is not None:
+            handle.wrote = True
+        else:
+            self._settle(node)
+
+    def set_times(self, node: Node, atime_ns: int, mtime_ns: int) -> None:
+        """Set the times, epoch nanoseconds. Makes no version."""
+        ts_ns = self._now()
+        path = self.names.path_of(node)
+        if path is not None:
+            self._log.append(pack((records.TIMES, ts_ns, path, atime_ns, mtime_ns)))
+        self.do_times(node, atime_ns, mtime_ns, ts_ns)
+
+    def flush(self, handle: Handle) -> None:
+        """Make the version that a close makes, if something was written by this handle."""
+        if handle.wrote:
+            handle.wrote = handle.fresh = False
+            if not handle.stale:
+                self._settle(handle.node)
+
+    def release(self, handle: Handle) -> None:
+        """Close; what a mapping wrote after the last flush becomes a version."""
+        self._handles.discard(handle)
+        if handle.wrote or handle.fresh:
+            handle.wrote = True
+            self.flush(handle)
+        node = handle.node
+        node.opens -= 1
+        if node.opens == 0:
+            os.close(node.fd)
+            node.fd = -1
+            if node.nlink == 0 and not handle.stale:
+                self._let_go(node)
+
+    def fsync(self, node: FileNode | None) -> None:
+        """Make everything that was logged, and a file's bytes if one is given, survive the loss of power."""
+        if node is not None and node.fd >= 0:
+            os.fdatasync(node.fd)
+            if node.data is not None:
+                for undo in node.data.undos:
+                    undo.sync()
+        self._files.sync_names()
+        self._sync_log()
+
+    def _sync_log(self) -> None:
+        """Make what was logged survive the loss of power, the layer's own name the first time."""
+        self._log.sync()
+        if not self._placed:
+            home = self.directory.parent
+            sync_directory(home)
+            sync_directory(home.parent)
+            self._placed = True
+
+    def _open_data(self, node: FileNode) -> int:
+        if node.data is None:
+            content = node.content
+            assert content is not None
+            node.data = self._files.cached(node.ino, content) or self._files.fetch(self._reader, node.ino, content)
+        return self._files.open_data(node.data)
+
+    def _empty(self, node: FileNode) -> None:
+        """Give a file a new, empty data file; versions keep the old one."""
+        data, fd = self._files.create_data()
+        try:
+            path = self.names.path_of(node)
+            if path is not None:
+                self._log.append(pack_data(self._now(), path, data, 0, 0))
+        except OSError:
+            os.close(fd)
+            self._files.drop_data(data)
+            raise
+        self.do_data(node, data, None)
+        node.length = 0
+        if node.opens:
+            os.close(node.fd)
+            node.fd = fd
+        else:
+            os.close(fd)
+
+    def _guard(self, node: FileNode, fd: int, offset: int, length: int) -> None:
+        """Before a write: log that the file changes, and keep what a version needs of the range."""
+        data = node.data
+        assert data is not None
+        held = data.pinned
+        if held is not None:
+            undo = self._files.create_undo(held.size)
+            self._log.append(pack_data(self._now(), self.names.path_of(node), data, undo.number, held.size))
+            self.do_data(node, data, undo)
+        elif not node.dirty:
+            path = self.names.path_of(node)
+            if path is not None:
+                self._log.append(pack_data(self._now(), path, data, 0, 0))
+            self.do_data(node, data, None)
+        data.preserve(fd, offset, length)
+
+    def _version(self, node: FileNode) -> None:
+        ts_ns = self._now()
+        op = "write" if node.unversioned else "create"
+        path = self.names.path_of(node)
+        self._log.append(pack((records.VERSION, ts_ns, path, op, node.length, node.mtime_ns)))
+        self.do_version(node, op, node.length, node.mtime_ns, ts_ns)
+
+    def _settle(self, node: Node) -> None:
+        """Make a version of a file that has none of what it is now."""
+        if isinstance(node, FileNode) and node.parent is not None and (node.unversioned or not node.versioned):
+            self._version(node)
+
+    def _settle_written(self, node: Node) -> None:
+        """Make a version of a file that has some, but none of what it is now."""
+        if node.versioned:
+            self._settle(node)

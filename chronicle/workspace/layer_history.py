@@ -1,0 +1,153 @@
+"""Reading a layer's history: versions of paths, whether sealed or not, and their contents."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, BinaryIO
+
+from chronicle.blobs.ident import blob_id
+from chronicle.errors import InvalidInput, NotFound
+from chronicle.workspace import content as contents
+from chronicle.workspace.layer_entries import EntryLayer
+from chronicle.workspace.layer_seal import settle
+from chronicle.workspace.oplog import Operation
+from chronicle.workspace.oplog import operations as stored_operations
+from chronicle.workspace.port import Iteration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+    from chronicle.workspace.history import Record
+
+__all__ = ["HistoryLayer", "encode_path", "iteration_of"]
+
+
+class HistoryLayer(EntryLayer):
+    """A layer whose history can be read."""
+
+    @property
+    def reader(self) -> BlobReader:
+        """Where trees, attributes and histories are read."""
+        return self._reader
+
+    def history(self, path: str) -> Sequence[Iteration]:
+        """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`."""
+        raw = encode_path(path)
+        found = self._view().records(raw)
+        if not found:
+            raise NotFound(f"{path!r} never existed")
+        return [iteration_of(record, self.content_id(record)) for record in found]
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
+        record = self.version(encode_path(path), iteration)
+        if record is None or record.deleted:
+            raise NotFound(f"{path!r} has no content at iteration {iteration}")
+        return self.open_version(record)
+
+    def version(self, path: bytes, number: int) -> Record | None:
+        """Return one version of a path."""
+        return self._view().find(path, number)
+
+    def last_version(self, path: bytes) -> Record | None:
+        """Return the newest version of a path, a deletion perhaps; None if it never existed."""
+        return self._view().last(path)
+
+    def has_history_below(self, path: bytes) -> bool:
+        """Say whether anything below a path has versions."""
+        return self._view().below(path)
+
+    def names_with_history(self, path: bytes) -> list[bytes]:
+        """Return the names in a directory that have versions, or below which something has."""
+        return self._view().names(path)
+
+    def operations(self) -> Iterator[Operation]:
+        """Yield every operation there ever was, oldest first, those not yet sealed included."""
+        yield from stored_operations(self._reader, self._sealed.oplog_id if self._sealed is not None else None)
+        view = self._view()
+        fresh = [(path, record) for path in self._records for record in view.settle(path)]
+        for path, record in sorted(fresh, key=lambda item: item[1].seq):
+            yield Operation(
+                record.seq,
+                record.timestamp_ms,
+                record.op,
+                record.turn,
+                path,
+                record.number,
+                record.size,
+                record.source,
+            )
+
+    def open_version(self, record: Record) -> BinaryIO:
+        """Open the content of a version.
+
+        Raises:
+            NotFound: it is a directory, or something else without content.
+        """
+        if record.content is not None:
+            return contents.open(self._reader, record.content)
+        if record.target is not None:
+            return io.BytesIO(record.target)
+        if record.held is None:
+            raise NotFound("a version of a directory has no content of its own")
+        return self._files.open_version(record.held, self._reader)
+
+    def content_id(self, record: Record) -> str:
+        """Return the id in the tree of a version's content; empty for what has none."""
+        if record.held is None or record.deleted:
+            return iteration_of(record).hash
+        if record.held.content is None:
+            settle(_Discard(self._reader), self._files, record.held)
+        assert record.held.content is not None
+        return record.held.content.id
+
+
+class _Discard:
+    """A buffer that keeps nothing, to learn an id."""
+
+    def __init__(self, reader: BlobReader) -> None:
+        self._reader = reader
+
+    def get(self, identifier: BlobId) -> bytes:
+        return self._reader.get(identifier)
+
+    def add(self, data: bytes) -> BlobId:
+        return blob_id(data)
+
+
+def iteration_of(record: Record, content_id: str | None = None) -> Iteration:
+    """Return a version as the port has it.
+
+    Args:
+        record: the version.
+        content_id: its content's id, if the record itself does not have it.
+    """
+    if content_id is None:
+        if record.content is not None:
+            content_id = record.content.id
+        else:
+            content_id = blob_id(record.target) if record.target is not None else ""
+    return Iteration(
+        iteration=record.number,
+        timestamp=record.timestamp_ms,
+        size=record.size,
+        hash="" if record.deleted else content_id,
+        op=record.op,
+        turn=record.turn,
+        source=os.fsdecode(record.source) if record.source is not None else None,
+    )
+
+
+def encode_path(path: str) -> bytes:
+    """Return a path of the port as bytes.
+
+    Raises:
+        InvalidInput: absolute, or with ``.`` or ``..`` in it.
+    """
+    raw = os.fsencode(path)
+    if any(part in (b"", b".", b"..") for part in raw.split(b"/")) and raw:
+        raise InvalidInput(f"{path!r} is not a path in a workspace: no leading slash, no '.' and no '..'")
+    return raw
