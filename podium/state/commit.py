@@ -64,8 +64,9 @@ def _changed_children(owner: Tracked, *, new: bool) -> Iterator[tuple[Any, Track
                 for at in range(change.start, change.start + change.inserted):
                     if isinstance(owner[at], Tracked):
                         yield at, owner[at], True
-        for child in (node.marked or {}).values():
-            at = index_of(owner, child)
+        marked = list((node.marked or {}).values())
+        for child in marked:
+            at = index_of(owner, child, len(marked))
             if pieces is None or not pieces.is_new(at):
                 yield at, child, False
         return
@@ -74,10 +75,10 @@ def _changed_children(owner: Tracked, *, new: bool) -> Iterator[tuple[Any, Track
         return
     olds = node.olds or {}
     if not isinstance(owner, TrackedSet):
-        members = dict(_items(owner)) if olds else {}
         for key in olds:
-            if isinstance(members.get(key), Tracked):
-                yield key, members[key], True
+            member = _member(owner, key)
+            if isinstance(member, Tracked):
+                yield key, member, True
     for child in (node.marked or {}).values():
         if child._podium.key not in olds:
             yield child._podium.key, child, False
@@ -92,6 +93,13 @@ def _items(owner: Tracked) -> Iterator[tuple[Any, Any]]:
         shape: ModelShape = owner._podium.shape
         yield from ((name, owner.__dict__[name]) for name in shape.fields)
         yield from (owner.__pydantic_extra__ or {}).items()
+
+
+def _member(owner: Tracked, key: Any) -> object:
+    if isinstance(owner, TrackedDict):
+        return owner.get(key)
+    model = cast("BaseModel", owner)
+    return model.__dict__.get(key, (model.__pydantic_extra__ or {}).get(key))
 
 
 def _slot(owner: Tracked, key: Any) -> Shape:

@@ -15,7 +15,7 @@ from podium.state.diff import diff
 from podium.state.lists import TrackedList, index_of
 from podium.state.node import MISSING, Node, Tracked
 from podium.state.pointer import escape
-from podium.state.sets import TrackedSet, set_changes
+from podium.state.sets import TrackedSet, set_changes, settle_order
 from podium.state.tuples import TrackedTuple
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def settle(owner: Tracked) -> None:
     node = owner._podium
     marked = node.marked
     if node.olds and isinstance(owner, TrackedSet):
-        owner._podium.order = set_changes(owner)[1]
+        settle_order(owner)
     node.olds = node.pieces = node.marked = None
     for child in (marked or {}).values():
         settle(child)
@@ -134,15 +134,16 @@ def _emit_list(owner: TrackedList[Any], path: str, patch: Patch) -> None:
                 patch.append({"op": "replace", "path": path, "value": whole})
                 return
     patch.extend(steps)
-    for child in (node.marked or {}).values():
-        at = index_of(owner, child)
+    marked = list((node.marked or {}).values())
+    for child in marked:
+        at = index_of(owner, child, len(marked))
         if pieces is None or not pieces.is_new(at):
             _emit(child, f"{path}/{at}", patch)
 
 
 def _emit_set(owner: TrackedSet[Any], path: str, patch: Patch) -> None:
-    changes, order = set_changes(owner)
-    if len(changes) > len(order) + 1:
+    changes = set_changes(owner)
+    if len(changes) > len(owner) + 1:
         patch.append({"op": "replace", "path": path, "value": owner._podium.shape.encode(owner)})
         return
     for verb, at, value in changes:

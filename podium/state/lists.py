@@ -8,7 +8,6 @@ become as many as a quarter of the list, all children are brought up to date at 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
@@ -102,12 +101,12 @@ class TrackedList(Tracked, list[T]):
         self._replace(0, len(self), [])
 
     def reverse(self) -> None:
-        self._permute(range(len(self) - 1, -1, -1))
+        self._rearrange(range(len(self) - 1, -1, -1))
 
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
         # The order is found first, on the side: it is what the patch needs, and a key that raises changes nothing.
         keys = list(self) if key is None else [key(value) for value in self]
-        self._permute(sorted(range(len(keys)), key=cast("Any", keys.__getitem__), reverse=reverse))
+        self._rearrange(sorted(range(len(keys)), key=cast("Any", keys.__getitem__), reverse=reverse))
 
     def __setitem__(self, index: SupportsIndex | slice, value: Any) -> None:
         if isinstance(index, slice):
@@ -134,8 +133,10 @@ class TrackedList(Tracked, list[T]):
         if abs(places.step) == 1 and places:
             self._replace(min(places), max(places) + 1, [])
             return
-        for at in sorted(places, reverse=True):
-            self._replace(at, at + 1, [])
+        if not places:
+            return
+        gone = set(places)
+        self._rearrange([at for at in range(len(self)) if at not in gone])
 
     def __iadd__(self, values: Iterable[T]) -> Self:  # type: ignore[override, misc]
         self.extend(values)
@@ -206,50 +207,50 @@ class TrackedList(Tracked, list[T]):
     def _rewrite(self, start: int, stop: int, given: list[T]) -> None:
         """Assign a slice; items of it that are given again, each once, stay what they are instead of being copied."""
         olds = self[start:stop]
-        places = {id(value): place for place, value in enumerate(olds) if isinstance(value, Tracked)}
+        own = {id(value): place for place, value in enumerate(olds) if isinstance(value, Tracked)}
         kept: list[T] = []
         stays: list[tuple[int, int]] = []
         for offset, value in enumerate(given):
-            place = places.pop(id(value), None)
-            if place is not None:
-                stays.append((place, offset))
-                kept.append(value)
-            else:
+            place = own.pop(id(value), None) if isinstance(value, Tracked) else None
+            if place is None:
                 kept.append(self._admit(value, start + offset))
-        edges = _edges(olds, kept)
-        rising = set(longest_rising([place for place, _ in stays]))
-        anchors = [(place, offset) for place, offset in stays if place in rising]
-        anchors = sorted({*anchors, *edges} if _rise_together(anchors, edges) else edges)
-        self._swap_items(start, olds, kept, anchors)
-
-    def _swap_items(self, start: int, olds: list[T], kept: list[T], anchors: list[tuple[int, int]]) -> None:
-        """Put ``kept`` in the place of ``olds``; ``anchors`` are (old, new) offsets of what counts as unchanged."""
-        if anchors == [(place, place) for place in range(len(olds))] and len(olds) == len(kept):
+            else:
+                kept.append(value)
+                stays.append((place, offset))
+        head, tail = _common_ends(olds, kept)
+        if head == len(olds) == len(kept):
             return
+        old_end, new_end = len(olds) - tail, len(kept) - tail
+        inner = [(place, offset) for place, offset in stays if head <= place < old_end and head <= offset < new_end]
+        rising = set(longest_rising([place for place, _ in inner]))
+        anchors = [(head - 1, head - 1), *(stay for stay in inner if stay[0] in rising)]
         node = self._podium
         if node.pieces is None:
             node.pieces = Pieces(len(self))
-        after_old, after_new = len(olds), len(kept)
-        for place, offset in reversed([(-1, -1), *anchors]):
-            node.pieces.splice(start + place + 1, after_old - place - 1, after_new - offset - 1)
-            after_old, after_new = place, offset
-        for value in olds:
-            unlink(value)
-        super().__setitem__(slice(start, start + len(olds)), kept)
+        for place, offset in reversed(anchors):  # from the right, so that what is left of it stands where it stood
+            node.pieces.splice(start + place + 1, old_end - place - 1, new_end - offset - 1)
+            old_end, new_end = place, offset
+        for place in own.values():
+            unlink(olds[place])
+        super().__setitem__(slice(start, stop), kept)
         _bring_up_to_date(self)
         mark(self)
-        for value in kept:
-            if isinstance(value, Tracked) and value._podium.changed:
-                mark(value)
 
-    def _permute(self, order: Sequence[int]) -> None:
-        if all(place == old for place, old in enumerate(order)):
+    def _rearrange(self, order: Sequence[int]) -> None:
+        """Put the items in another order, those left out of it not at all."""
+        olds = list(self)
+        if len(order) == len(olds) and all(place == old for place, old in enumerate(order)):
             return
         node = self._podium
         if node.pieces is None:
-            node.pieces = Pieces(len(self))
-        node.pieces.permute(order)
-        super().__setitem__(slice(None), [self[old] for old in order])
+            node.pieces = Pieces(len(olds))
+        node.pieces.rearrange(order)
+        if len(order) < len(olds):
+            stay = set(order)
+            for old, value in enumerate(olds):
+                if old not in stay:
+                    unlink(value)
+        super().__setitem__(slice(None), [olds[old] for old in order])
         _bring_up_to_date(self)
         mark(self)
 
@@ -308,9 +309,17 @@ class ListShape:
         return (index_of(owner, child),)
 
 
-def index_of(owner: TrackedList[Any], child: Tracked) -> int:
-    """Return where a child of a list stands now."""
+def index_of(owner: TrackedList[Any], child: Tracked, lookups: int = 1) -> int:
+    """Return where a child of a list stands now.
+
+    Args:
+        owner: the list.
+        child: a container in it.
+        lookups: about how many children will be looked up now; many are brought up to date at once.
+    """
     above, node = owner._podium, child._podium
+    if lookups * len(above.moves) > len(owner):
+        _bring_up_to_date(owner)
     index: int = node.key
     for at, removed, inserted in above.moves[node.stamp - above.dropped :] if above.moves else ():
         if index >= at + removed:
@@ -329,8 +338,8 @@ def _bring_up_to_date(owner: TrackedList[Any]) -> None:
         link(item, owner, index, now)
 
 
-def _edges(olds: Sequence[object], news: Sequence[object]) -> set[tuple[int, int]]:
-    """Return (old, new) offsets of the common head and tail of two sequences."""
+def _common_ends(olds: Sequence[object], news: Sequence[object]) -> tuple[int, int]:
+    """Return the lengths of the common head and of the common tail behind it."""
     shorter = min(len(olds), len(news))
     head = 0
     while head < shorter and _same(olds[head], news[head]):
@@ -338,16 +347,8 @@ def _edges(olds: Sequence[object], news: Sequence[object]) -> set[tuple[int, int
     tail = 0
     while tail < shorter - head and _same(olds[-1 - tail], news[-1 - tail]):
         tail += 1
-    return {
-        *((at, at) for at in range(head)),
-        *((len(olds) - tail + at, len(news) - tail + at) for at in range(tail)),
-    }
+    return head, tail
 
 
 def _same(old: object, new: object) -> bool:
     return old is new or same_leaf(old, new)
-
-
-def _rise_together(anchors: list[tuple[int, int]], edges: set[tuple[int, int]]) -> bool:
-    together = sorted({*anchors, *edges})
-    return all(left[1] < right[1] and left[0] < right[0] for left, right in itertools.pairwise(together))

@@ -98,8 +98,8 @@ class Pieces:
         if len(self._ends) > _MAX_PIECES:
             self._coarsen()
 
-    def permute(self, order: Sequence[int]) -> None:
-        """The items were put in another order: item ``i`` is now what was item ``order[i]``.
+    def rearrange(self, order: Sequence[int]) -> None:
+        """The items were put in another order, or some taken out: item ``i`` is now what was item ``order[i]``.
 
         Items that kept their order among themselves, as many as possible, count as kept; the others as new.
         """

@@ -243,34 +243,49 @@ class FrozenSetShape:
         return _sorted_array(self._item, cast("frozenset[object]", value))
 
 
-def set_changes(owner: TrackedSet[Any]) -> tuple[list[tuple[str, int, Json]], list[bytes]]:
-    """Return what changed in a set since the last drain.
+def set_changes(owner: TrackedSet[Any]) -> list[tuple[str, int, Json]]:
+    """Return what changed in a set since the last drain: changes to its array, in order.
 
     Returns:
-        the changes to its array, in order: ``add`` or ``remove``, the index, the item; and the order that results.
+        ``add`` or ``remove``, the index, and the item or ``None``.
     """
-    node = owner._podium
-    touched = (node.olds or {}).items()
-    gone = sorted((text for text, (was, now) in touched if was and not now), reverse=True)
-    come = sorted(text for text, (was, now) in touched if now and not was)
-    if node.order is None:
-        order = sorted(encode(node.shape.item.encode(item)) for item in owner)
-        for text in come:
-            del order[bisect_left(order, text)]
-        for text in gone:
-            insort(order, text)
-    else:
-        order = node.order.copy()
-    changes: list[tuple[str, int, Json]] = []
+    gone, come = _net_changes(owner)
+    order = _order(owner, gone, come)
+    # From the end, what goes stands where it stood; what comes, from the start, among what stayed and came before it.
+    removals = [("remove", bisect_left(order, text), None) for text in reversed(gone)]
+    additions = [
+        ("add", bisect_left(order, text) - bisect_left(gone, text) + rank, decode(text))
+        for rank, text in enumerate(come)
+    ]
+    return [*removals, *additions]
+
+
+def settle_order(owner: TrackedSet[Any]) -> None:
+    """Bring the order of a set up to date: what changed was drained."""
+    gone, come = _net_changes(owner)
+    order = _order(owner, gone, come)
     for text in gone:
-        at = bisect_left(order, text)
-        del order[at]
-        changes.append(("remove", at, None))
+        del order[bisect_left(order, text)]
     for text in come:
-        at = bisect_left(order, text)
-        order.insert(at, text)
-        changes.append(("add", at, decode(text)))
-    return changes, order
+        insort(order, text)
+
+
+def _net_changes(owner: TrackedSet[Any]) -> tuple[list[bytes], list[bytes]]:
+    """Return the canonical JSON of the items that went and of those that came, each sorted."""
+    touched = (owner._podium.olds or {}).items()
+    gone = sorted(text for text, (was, now) in touched if was and not now)
+    come = sorted(text for text, (was, now) in touched if now and not was)
+    return gone, come
+
+
+def _order(owner: TrackedSet[Any], gone: list[bytes], come: list[bytes]) -> list[bytes]:
+    """Return the order at the last drain; found once, and kept up to date from then on."""
+    node = owner._podium
+    if node.order is None:
+        came = set(come)
+        texts = (encode(node.shape.item.encode(item)) for item in owner)
+        node.order = sorted([*(text for text in texts if text not in came), *gone])
+    return node.order
 
 
 def _frozen_items(shape: Shape, items: Iterable[object]) -> list[object]:

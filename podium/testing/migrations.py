@@ -5,9 +5,9 @@
     def test_migrations():
         check_migrations(MyAgent.State, Path("tests/golden/my_agent"))
 
-The folder holds ``v1.json``, ``v2.json``, ... up to the class's ``_version``: real documents, as `podium state` prints
-them. Write the file of a version when you raise ``_version``, and never change it afterwards: it stands for what is
-stored in the field.
+The folder holds ``v1.json``, ``v2.json``, ... up to the class's ``_version``: real documents, the ``state`` that
+`podium state --json` prints. Write the file of a version when you raise ``_version``, and never change it afterwards:
+it stands for what is stored in the field.
 """
 
 from __future__ import annotations
