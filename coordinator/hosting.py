@@ -32,7 +32,7 @@ from podium.agent.loader import load_agent_class
 from podium.loop import ActivationLoop, Ending
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from chronicle.journal.records import Lease
     from coordinator.model import Code
@@ -74,13 +74,16 @@ class AgentHost:
 
     Args:
         config: of this host.
+        on_sent: told when the agent has committed messages to others: they wait in the outbox.
     """
 
-    def __init__(self, config: HostConfig) -> None:
+    def __init__(self, config: HostConfig, on_sent: Callable[[], None]) -> None:
         self._config = config
+        self._on_sent = on_sent
         os.environ["AGENT_WORKSPACE"] = config.mountpoint
         log_to(Path(config.logs) / "hosts.log")
         self._clock = SystemClock()
+        self._ids = IdSource()
         self._store = SqliteJournalStore(Path(config.journal))
         self._class: type[BaseAgent] | None = None
         self._activation: Activation | None = None
@@ -110,7 +113,7 @@ class AgentHost:
             raise RuntimeError("a host activates only after it loaded code")
         log_to(Path(self._config.logs) / f"{address.workspace_id}.log")
         environment = Environment(
-            self._store, GroupCommitter(self._store), self._clock, IdSource(), self._open_workspace
+            self._store, GroupCommitter(self._store), self._clock, self._ids, self._open_workspace, self._on_sent
         )
         activation = Activation(self._class, address, lease, environment)
         try:
@@ -161,6 +164,11 @@ class AgentHost:
         if self._ended is None:
             raise RuntimeError("a host that runs no agent does not end")
         return await asyncio.shield(self._ended)
+
+    def poke(self) -> None:
+        """Say that a message has come in."""
+        if self._loop is not None:
+            self._loop.poke()
 
     # -- inside ---------------------------------------------------------------------------------------------------
 

@@ -81,6 +81,8 @@ class Environment:
     clock: Clock
     ids: IdSource
     open_workspace: WorkspaceOpener
+    on_sent: Callable[[], None] = lambda: None
+    """Told after a commit that sent messages to other agents: they are in the outbox, to be delivered."""
     run_blocking: BlockingRunner = asyncio.to_thread
     """Takes blocking calls off the event loop."""
     most_replayed_turns: int = MOST_TURNS
@@ -345,13 +347,22 @@ class Activation:
             patch = [*self._schema_patch, *drain(self._state)]
             state = to_json(self._state) if self._snapshots.due else None
             tree = await self._env.run_blocking(self._workspace.seal)
-            if message is None and not patch and not drafts and tree == self._workspace.base:
+            if not (message or patch or drafts or scope.outbox) and tree == self._workspace.base:
                 return answer, patch
             snapshot = None
             if state is not None:
                 snapshot = snapshot_body(turn, self._entity_type, self._schema_version, state, tree)
             result = TurnResult(
-                turn, cause, message, drafts, self._entity_type, self._schema_version, patch, tree, snapshot
+                turn,
+                cause,
+                message,
+                drafts,
+                self._entity_type,
+                self._schema_version,
+                patch,
+                tree,
+                scope.outbox,
+                snapshot,
             )
             commit = turn_commit(
                 self._ledger.session,
@@ -368,6 +379,8 @@ class Activation:
             scope.abandon()
             raise TryFailed(describe(error)) from error
         await self._ledger.append(commit)
+        if scope.outbox:
+            self._env.on_sent()
         self._schema_patch = []
         self._snapshots.committed(len(commit.events[-1].payload or b""), snapshot)
         if tree != self._workspace.base:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from chronicle.canonical import decode, encode
 from chronicle.journal.chain import seal
-from chronicle.journal.records import Commit, Draft, Outcome, Settlement, Snapshot
+from chronicle.journal.records import Commit, Draft, OutboxMessage, Outcome, Settlement, Snapshot
 from podium.errors import PodiumError
 from podium.events import (
     AGENT_CREATED,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from chronicle.ids import EventId, IdSource
     from chronicle.journal.records import Head, InboxMessage, Session
     from chronicle.workspace.port import Iteration, TreeRef, Workspace
+    from podium.address import Address
     from podium.agent.context import Reply
     from podium.blocking import BlockingRunner
     from podium.events import Cause, ErrorInfo
@@ -69,6 +70,7 @@ class TurnScope:
         self._run_blocking = run_blocking
         self._replies: list[Reply] = []
         self._drafts: list[Draft] = []
+        self._outbox: list[OutboxMessage] = []
         self._over = False
 
     @property
@@ -96,6 +98,24 @@ class TurnScope:
         self._drafts.append(
             Draft(self._ids.event(now_ms), event_type, payload, self.turn, now_ms, self.message_id, self.message_id)
         )
+
+    def tell(self, sender: Address, receiver: Address, message: JsonObject) -> str:
+        """Add a message to another agent to the turn, and return its id.
+
+        Raises:
+            InvalidInput: the message is not JSON.
+            PodiumError: the turn is over.
+        """
+        self._check_open()
+        now_ms = self._clock.now_ms()
+        message_id = self._ids.message(now_ms)
+        self._outbox.append(OutboxMessage(message_id, str(receiver), encode(message), now_ms, str(sender)))
+        return message_id
+
+    @property
+    def outbox(self) -> Sequence[OutboxMessage]:
+        """What the turn sends to others."""
+        return self._outbox
 
     async def publish(self, frame: Frame) -> None:
         """Pass a frame on to the client, and let the event loop send it.
@@ -157,6 +177,8 @@ class TurnResult:
     schema_version: int
     patch: Sequence[JsonObject]
     tree: TreeRef | None
+    outbox: Sequence[OutboxMessage]
+    """What it sends to other agents once it is committed."""
     snapshot: bytes | None
     """The body of a snapshot to be kept with the commit."""
 
@@ -205,7 +227,7 @@ def turn_commit(session: Session, expected: Head, result: TurnResult, epoch: int
                 },
                 **_tree_keys(result.tree),
                 "consumed": [message.message_id] if message else [],
-                "sent": [],
+                "sent": [sent.message_id for sent in result.outbox],
                 "epoch": epoch,
             },
             result.turn,
@@ -221,6 +243,7 @@ def turn_commit(session: Session, expected: Head, result: TurnResult, epoch: int
         events,
         epoch,
         settled=(Settlement(message.message_id, Outcome.CONSUMED),) if message else (),
+        outbox=tuple(result.outbox),
         snapshot=Snapshot(expected.branch_id, events[-1].seq, result.snapshot) if result.snapshot else None,
     )
 

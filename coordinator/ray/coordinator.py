@@ -16,6 +16,7 @@ import ray
 import structlog
 
 from chronicle.clock import SystemClock
+from chronicle.errors import ChronicleError
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.code_stamp import code_stamp
@@ -24,6 +25,7 @@ from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, StartHost
 from coordinator.plan import plan
 from coordinator.ray.cluster import cause_of, find_actor
 from podium.address import Address
+from podium.courier import deliver_outbox
 from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
@@ -127,6 +129,11 @@ class CoordinatorActor:
         async with asyncio.timeout(self._config.wake_timeout_s):
             return await asyncio.shield(waiting.route)
 
+    async def outbox_filled(self) -> None:
+        """Deliver soon what an agent has sent to others."""
+        await self._begin()
+        self._changed.set()
+
     async def running(self) -> list[dict[str, Any]]:
         """Return the hosts there are, as plain values."""
         await self._begin()
@@ -169,11 +176,31 @@ class CoordinatorActor:
     async def _loop(self) -> None:
         while not self._stopping:
             self._changed.clear()
+            await self._deliver_outbox()
             for action in plan(self._observe(), self._config.warm_hosts):
                 self._act(action)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
                     await self._changed.wait()
+
+    async def _deliver_outbox(self) -> None:
+        """Deliver what agents sent to others, and see to it that the receivers look into their inboxes.
+
+        A receiver whose code is not known keeps what it got until its code is registered.
+        """
+        try:
+            receivers = await asyncio.to_thread(deliver_outbox, self._store, self._ids, self._clock.now_ms())
+        except ChronicleError as error:
+            _log.warning("outbox_not_delivered", error=str(error))
+            return
+        for address in receivers:
+            route = self._routes.get(address)
+            host = find_actor(route.host_id) if route else None
+            code = self._codes.get(address.agent_type)
+            if host is not None:
+                host.poke.remote()
+            elif code is not None:
+                self._want(address, code)
 
     def _observe(self) -> Fleet:
         codes = set(self._codes.values())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import ray
 
 from coordinator.hosting import AgentHost
+from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,12 +23,19 @@ if TYPE_CHECKING:
 __all__ = ["HostActor"]
 
 
+def _announce() -> None:
+    """Tell the coordinator that the outbox has something; it looks by itself too, if this is lost."""
+    coordinator = find_actor(COORDINATOR_NAME)
+    if coordinator is not None:
+        coordinator.outbox_filled.remote()
+
+
 @ray.remote(max_restarts=0)
 class HostActor:
     """One process for one agent. Its methods are `AgentHost`'s; arguments and answers are pickled."""
 
     def __init__(self, config: HostConfig) -> None:
-        self._host = AgentHost(config)
+        self._host = AgentHost(config, _announce)
 
     async def load(self, code: Code) -> None:
         """Import an agent's class."""
@@ -45,6 +53,10 @@ class HostActor:
     async def cancel(self, message_id: MessageId) -> None:
         """Take a message back."""
         self._host.cancel(message_id)
+
+    async def poke(self) -> None:
+        """Say that a message has come in."""
+        self._host.poke()
 
     async def stop(self) -> None:
         """End in order after the turn that runs."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic
 import structlog
 from typing_extensions import TypeVar
 
+from chronicle.errors import InvalidInput
+from podium.address import Address
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import PodiumError
 from podium.events import ASSISTANT_MESSAGE
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from chronicle.workspace.port import Iteration
-    from podium.address import Address
     from podium.turn import TurnScope
 
 __all__ = ["AgentContext", "Reply"]
@@ -146,6 +147,28 @@ class AgentContext(Generic[S]):
             PodiumError: the turn is over.
         """
         await self._scope.emit(name, data or {})
+
+    async def tell(self, agent: str, message: JsonObject) -> str:
+        """Send a message to another agent, as part of this turn.
+
+        It is delivered after the turn is committed, and not at all if the turn fails; at least once, and the receiver
+        drops repeats. The receiver need not exist yet. It sees this agent's address as the sender.
+
+        Args:
+            agent: the receiver's address, ``type/key``.
+            message: a JSON object, what its ``on_message`` is given.
+
+        Returns:
+            the message's id.
+
+        Raises:
+            InvalidAddress: ``agent`` is no address.
+            InvalidInput: ``message`` is not a JSON object.
+            PodiumError: the turn is over.
+        """
+        if not isinstance(message, dict):
+            raise InvalidInput(f"tell takes a dict, not {type(message).__name__}")
+        return self._scope.tell(self._address, Address.parse(agent), message)
 
     def idempotency_key(self, name: str) -> str:
         """Return a key for a call to the outside that stays the same when this message is handled again.

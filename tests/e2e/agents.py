@@ -32,6 +32,8 @@ class Worker(BaseAgent):
         (WORKSPACE / "out.txt").write_text(f"{ctx.state.count} {text}\n")
         reply = await ctx.send_message("")
         await reply.stream_token(f"{os.getpid()}")
+        if text.startswith("tell "):
+            await ctx.tell(text.split()[1], {"text": f"from {ctx.agent_id}"})
         if text == "hang":
             await asyncio.Event().wait()
         while text.startswith("wait for ") and not Path(text.removeprefix("wait for ")).exists():

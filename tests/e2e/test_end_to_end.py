@@ -144,6 +144,16 @@ def test_clients_share_a_service_and_the_last_one_ends_it(podium: Podium) -> Non
     assert not mounts_under(podium.home)
 
 
+def test_agents_talk_to_each_other(podium: Podium) -> None:
+    chat = podium.chat(PATIENT, "a")
+    chat.say("tell patient/b")
+    wait_until(lambda: known(podium, "patient/b") and podium.json("state", "patient/b")["turn"] == 1)
+    chat.say("tell patient/b")  # which is awake now
+    wait_until(lambda: podium.json("state", "patient/b")["turn"] == 2)
+    assert podium.json("state", "patient/b")["state"]["said"] == ["from patient/a"] * 2
+    chat.close()
+
+
 def test_edited_code_runs_at_the_next_wake(podium: Podium, tmp_path: Path) -> None:
     file = tmp_path / "edited.py"
     source = AGENTS.read_text()
@@ -178,6 +188,11 @@ def test_without_fuse_it_runs_on_plain_directories(podium: Podium) -> None:
     chat.close()
     assert podium("cat", "worker/d", "out.txt@1").stdout == "1 one\n"
     assert podium("verify").returncode == 0
+
+
+def known(podium: Podium, agent: str) -> bool:
+    """Whether a home has started an agent, as ``podium ps`` says."""
+    return any(row["agent"] == agent and row["version"] for row in podium.json("ps")["agents"])
 
 
 def awake(podium: Podium, agent: str) -> bool:

@@ -1,0 +1,104 @@
+"""Messages from agent to agent: sent with the turn, delivered after it, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chronicle.errors import InvalidInput
+from chronicle.ids import IdSource
+from chronicle.journal.memory import MemoryJournalStore
+from podium.address import Address
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+from podium.courier import deliver_outbox
+from podium.errors import InvalidAddress
+from podium.testing import AgentHarness
+
+_IDS = IdSource()
+_NOW = 1_700_000_000_000
+
+
+class Echo(BaseAgent):
+    """Passes on what it is told to, and notes who told it what."""
+
+    class State(DeltaState):
+        heard: list[str] = []
+
+    max_attempts = 1
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.heard.append(message["text"])
+        for target in message.get("to", []):
+            await ctx.tell(target, {"text": f"from {ctx.key}"})
+        if message.get("fail"):
+            raise ValueError("as told")
+
+
+async def test_what_a_turn_sends_is_delivered_once() -> None:
+    store = MemoryJournalStore()
+    async with AgentHarness(Echo, "a", store=store) as first, AgentHarness(Echo, "b", store=store) as second:
+        await first.send({"text": "go", "to": ["echo/b"]})
+        _, committed = first.events("turn.committed")[-1]
+        (outgoing,) = store.outbox()
+        assert committed["sent"] == [outgoing.message_id]
+        assert deliver_outbox(store, _IDS, _NOW) == [Address("echo", "b")]
+        assert deliver_outbox(store, _IDS, _NOW) == []
+        await second.send({"text": "mine"})
+        assert second.state["heard"] == ["from a", "mine"]
+        _, heard = second.events("user_message")[0]
+        assert heard["sender"] == "echo/a"
+
+
+async def test_a_failed_turn_sends_nothing() -> None:
+    async with AgentHarness(Echo, "a") as agent:
+        await agent.send({"text": "go", "to": ["echo/b"], "fail": True})
+        assert not agent.store.outbox()
+
+
+async def test_a_courier_that_dies_halfway_is_made_good() -> None:
+    class Forgetful(MemoryJournalStore):
+        """Loses the note that a message was delivered, once."""
+
+        lost = False
+
+        def outbox_delivered(self, message_id: Any) -> None:
+            if not self.lost:
+                self.lost = True
+                raise ConnectionResetError
+            super().outbox_delivered(message_id)
+
+    store = Forgetful()
+    async with AgentHarness(Echo, "a", store=store) as first, AgentHarness(Echo, "b", store=store) as second:
+        await first.send({"text": "go", "to": ["echo/b"]})
+        with pytest.raises(ConnectionResetError):
+            deliver_outbox(store, _IDS, _NOW)
+        deliver_outbox(store, _IDS, _NOW)
+        await second.send({"text": "mine"})
+        assert second.state["heard"] == ["from a", "mine"]
+
+
+async def test_a_full_inbox_keeps_its_mail_and_holds_up_nobody() -> None:
+    async with AgentHarness(Echo, "a") as agent:
+        await agent.send({"text": "go", "to": ["echo/full", "echo/full", "echo/b"]})
+        assert deliver_outbox(agent.store, _IDS, _NOW, inbox_limit=1) == [Address("echo", "full"), Address("echo", "b")]
+        (left,) = agent.store.outbox()
+        assert left.target == "echo/full"
+
+
+async def test_unusable_receivers_and_messages_are_refused() -> None:
+    caught: list[Exception] = []
+
+    class Clumsy(Echo):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            for target, body in (("nobody", {}), ("echo/b", "text"), ("echo/b", {"x": float("nan")})):
+                try:
+                    await ctx.tell(target, body)  # type: ignore[arg-type]
+                except (InvalidAddress, InvalidInput) as error:
+                    caught.append(error)
+
+    async with AgentHarness(Clumsy, "a") as agent:
+        await agent.send({"text": "go"})
+        assert [type(error) for error in caught] == [InvalidAddress, InvalidInput, InvalidInput]
+        assert not agent.store.outbox()
