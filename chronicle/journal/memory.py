@@ -37,6 +37,7 @@ from chronicle.journal.records import (
     Receipt,
     Session,
     Snapshot,
+    Tombstone,
 )
 from chronicle.journal.snapshots import kept_seqs
 
@@ -65,11 +66,19 @@ class _Session:
 @dataclass(slots=True)
 class _Branch:
     record: Branch
+    base_hash: str
+    """The hash before its first own event."""
     events: list[Event] = field(default_factory=list)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
 
-    def event(self, seq: int) -> Event:
-        return self.events[seq - self.record.parent_seq - 1]
+    @property
+    def base_seq(self) -> int:
+        """The seq before its first own event."""
+        return max(self.record.parent_seq, self.record.folded_seq)
+
+    def parent_id(self) -> BranchId | None:
+        """The branch that it reads from, if any."""
+        return self.record.parent_branch_id if not self.record.folded_seq else None
 
 
 class MemoryJournalStore:
@@ -84,6 +93,7 @@ class MemoryJournalStore:
         self._events: dict[EventId, Event] = {}
         self._messages: dict[MessageId, tuple[SessionId, int]] = {}
         self._outbox: dict[MessageId, OutboxMessage] = {}
+        self._tombstones: list[Tombstone] = []
 
     # -- sessions and branches ------------------------------------------------------------------------------------
 
@@ -151,14 +161,62 @@ class MemoryJournalStore:
             session = self._sessions[branch.record.session_id]
             if session.record.main_branch_id == branch_id:
                 raise InvalidInput(f"branch {branch_id} is the main branch of session {session.record.name!r}")
-            forks = [other for other in self._branches.values() if other.record.parent_branch_id == branch_id]
-            if forks:
-                raise BranchInUse(branch_id, tuple(fork.record.branch_id for fork in forks))
+            self._refuse_if_read(branch_id)
             head = branch.record.head
             self._catalogue(session, BranchChange.DELETED, branch_id, branch.record.parent_branch_id, head, now_ms)
             for event in branch.events:
                 del self._events[event.event_id]
             del self._branches[branch_id]
+
+    def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
+        """Drop what came before an event of the branch's own."""
+        with self._open():
+            branch = self._branch(branch_id)
+            if not branch.base_seq < before_seq <= branch.record.head.seq:
+                raise InvalidInput(f"event {before_seq} is not one of branch {branch_id}'s own")
+            first = branch.events[before_seq - branch.base_seq - 1]
+            folded_seq = before_seq - 1
+            if folded_seq > branch.record.folded_seq:
+                self._refuse_if_read(branch_id)
+                head = replace(branch.record.head, seq=folded_seq, hash=first.prev_hash)
+                session = self._sessions[branch.record.session_id]
+                self._catalogue(session, BranchChange.FOLDED, branch_id, branch.record.parent_branch_id, head, now_ms)
+                dropped = folded_seq - branch.base_seq
+                for event in branch.events[:dropped]:
+                    del self._events[event.event_id]
+                branch.events = branch.events[dropped:]
+                branch.snapshots = {seq: body for seq, body in branch.snapshots.items() if seq >= before_seq}
+                branch.base_hash = first.prev_hash
+                branch.record = replace(branch.record, folded_seq=folded_seq)
+            return branch.record
+
+    def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
+        """Delete a session and all that belongs to it."""
+        with self._open():
+            session = self._session(session_id)
+            lease = session.lease
+            if lease is not None and lease.expires_ms > now_ms:
+                raise LeaseHeld(lease.holder, lease.epoch, lease.expires_ms)
+            mine = [branch for branch in self._branches.values() if branch.record.session_id == session_id]
+            for branch in mine:
+                self._refuse_if_read(branch.record.branch_id, but=session_id)
+            for branch in mine:
+                for event in branch.events:
+                    del self._events[event.event_id]
+                del self._branches[branch.record.branch_id]
+            for message in session.inbox.values():
+                del self._messages[message.message_id]
+            del self._sessions[session_id]
+            del self._names[session.record.name]
+            events = sum(len(branch.events) for branch in mine)
+            tombstone = Tombstone(session_id, session.record.name, now_ms, events, session.catalogue[-1].hash)
+            self._tombstones.append(tombstone)
+            return tombstone
+
+    def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
+        """Return what is left of deleted sessions, in order of deletion."""
+        with self._open():
+            return [tombstone for tombstone in self._tombstones if tombstone.name.startswith(prefix)]
 
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
         """Return the chained list of a session's branches made and deleted."""
@@ -172,7 +230,7 @@ class MemoryJournalStore:
             session = self._session(session_id)
             audit = _MemoryAudit(session.record, list(session.catalogue))
             for branch_id, branch in self._branches.items():
-                audit.all_branches[branch_id] = (branch.record, list(branch.events))
+                audit.all_branches[branch_id] = (branch.record, branch.base_hash, list(branch.events))
         yield audit
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -188,7 +246,7 @@ class MemoryJournalStore:
         with self._open():
             found: list[Event] = []
             for branch, last_seq in self._lineage(branch_id, to_seq):
-                own = branch.record.parent_seq
+                own = branch.base_seq
                 found[:0] = branch.events[max(after_seq - own, 0) : max(last_seq - own, 0)]
         return iter([event for event in found if types is None or event.type in types])
 
@@ -246,6 +304,18 @@ class MemoryJournalStore:
             except ChronicleError as error:
                 outcomes.append(error)
         return outcomes
+
+    def erase(self, event_ids: Sequence[EventId]) -> None:
+        """Erase the payloads of events."""
+        with self._open():
+            for event_id in event_ids:
+                if event_id not in self._events:
+                    raise NotFound(f"no event {event_id}")
+            for event_id in event_ids:
+                event = self._events[event_id]
+                branch = self._branch(event.branch_id)
+                erased = replace(event, payload=None, erased=True)
+                branch.events[event.seq - branch.base_seq - 1] = self._events[event_id] = erased
 
     # -- inbox ----------------------------------------------------------------------------------------------------
 
@@ -415,11 +485,21 @@ class MemoryJournalStore:
         branch = self._branch(branch_id)
         last_seq = branch.record.head.seq if to_seq is None else min(to_seq, branch.record.head.seq)
         lineage = [(branch, last_seq)]
-        while branch.record.parent_branch_id is not None:
+        while (parent_id := branch.parent_id()) is not None:
             last_seq = min(last_seq, branch.record.parent_seq)
-            branch = self._branches[branch.record.parent_branch_id]
+            branch = self._branches[parent_id]
             lineage.append((branch, last_seq))
         return lineage
+
+    def _refuse_if_read(self, branch_id: BranchId, *, but: SessionId | None = None) -> None:
+        """Refuse when forks read from the branch, but for those of one session."""
+        forks = [
+            fork.record.branch_id
+            for fork in self._branches.values()
+            if fork.parent_id() == branch_id and fork.record.session_id != but
+        ]
+        if forks:
+            raise BranchInUse(branch_id, tuple(forks))
 
     def _fork_head(self, parent: Branch, parent_seq: int, branch_id: BranchId) -> Head:
         if not 0 <= parent_seq <= parent.head.seq:
@@ -428,7 +508,9 @@ class MemoryJournalStore:
             )
         if parent_seq == 0:
             return empty_head(branch_id)
-        event = next(self.events(parent.branch_id, parent_seq - 1, parent_seq))
+        event = next(self.events(parent.branch_id, parent_seq - 1, parent_seq), None)
+        if event is None:
+            raise InvalidInput(f"event {parent_seq} of branch {parent.branch_id} was folded; fork at a later one")
         return Head(branch_id, parent_seq, event.event_id, event.hash, event.turn)
 
     def _make_session(
@@ -447,9 +529,8 @@ class MemoryJournalStore:
     ) -> None:
         if branch_id in self._branches:
             raise Conflict(f"there is a branch {branch_id} already")
-        self._branches[branch_id] = _Branch(
-            Branch(branch_id, session.record.session_id, parent, head.seq, head, now_ms)
-        )
+        record = Branch(branch_id, session.record.session_id, parent, head.seq, head, now_ms)
+        self._branches[branch_id] = _Branch(record, head.hash)
         self._catalogue(session, BranchChange.CREATED, branch_id, parent, head, now_ms)
 
     def _catalogue(
@@ -484,7 +565,7 @@ class _MemoryAudit:
 
     session: Session
     catalogue: Sequence[CatalogueEntry]
-    all_branches: dict[BranchId, tuple[Branch, list[Event]]] = field(default_factory=dict)
+    all_branches: dict[BranchId, tuple[Branch, str, list[Event]]] = field(default_factory=dict)
 
     @property
     def catalogue_head(self) -> tuple[int, str]:
@@ -494,16 +575,20 @@ class _MemoryAudit:
     @property
     def branches(self) -> Sequence[Branch]:
         """The branches that are there."""
-        return [branch for branch, _ in self.all_branches.values() if branch.session_id == self.session.session_id]
+        return [branch for branch, _, _ in self.all_branches.values() if branch.session_id == self.session.session_id]
 
     def branch(self, branch_id: BranchId) -> Branch | None:
         """Return a branch of any session."""
         found = self.all_branches.get(branch_id)
         return found[0] if found else None
 
+    def base_hash(self, branch_id: BranchId) -> str:
+        """Return the hash before a branch's first own event."""
+        return self.all_branches[branch_id][1]
+
     def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
         """Yield a branch's own events by seq."""
-        for event in self.all_branches[branch_id][1]:
+        for event in self.all_branches[branch_id][2]:
             yield (
                 event.seq,
                 event.event_id,

@@ -31,6 +31,7 @@ __all__ = [
     "Session",
     "Settlement",
     "Snapshot",
+    "Tombstone",
 ]
 
 
@@ -69,18 +70,22 @@ class Branch:
     """Events 1 to ``parent_seq`` are read from the parent; 0 without a parent."""
     head: Head
     created_ms: int
+    folded_seq: int = 0
+    """Events up to this one were folded and are not there any more; nothing is read from the parent then. 0: none."""
 
 
 class BranchChange(StrEnum):
     """What a catalogue entry says of a branch."""
 
     CREATED = "created"
+    FOLDED = "folded"
+    """Its older events were dropped; it begins with an event that holds all that came before."""
     DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """One entry of a session's catalogue: the chained list of branches that were made and deleted.
+    """One entry of a session's catalogue: the chained list of branches that were made, folded and deleted.
 
     ``hash`` covers every other field, so a branch that vanished without an entry is noticed.
     """
@@ -92,9 +97,9 @@ class CatalogueEntry:
     branch_id: BranchId
     parent_branch_id: BranchId | None
     seq: int
-    """The seq that the branch began on top of, or ended with."""
+    """The seq that the branch began on top of, was folded up to, or ended with."""
     branch_hash: str
-    """The hash that the branch began on top of (its genesis hash without a parent), or ended with."""
+    """The hash of the event there; for a branch that began without a parent its genesis hash."""
     ts: int
     prev_hash: str
     hash: str
@@ -117,7 +122,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One entry of a branch. ``hash`` covers every other field, the payload as its SHA-256."""
+    """One entry of a branch. ``hash`` covers every other field but ``erased``, the payload as its SHA-256."""
 
     branch_id: BranchId
     seq: int
@@ -134,6 +139,8 @@ class Event:
     causation_id: str | None
     prev_hash: str
     hash: str
+    erased: bool = False
+    """The payload was erased, out of line too. Not covered by the hash: erasing leaves the chain as it is."""
 
 
 class MessageStatus(StrEnum):
@@ -261,3 +268,17 @@ class Lease:
     epoch: int
     """From 1; it only grows."""
     expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What is left of a session that was deleted."""
+
+    session_id: SessionId
+    name: str
+    """Free to be used again."""
+    deleted_ms: int
+    events: int
+    """How many events were deleted with it."""
+    catalogue_hash: str
+    """The hash of its catalogue's last entry: a copy that was kept elsewhere can be told to be this session's."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Receipt,
         Session,
         Snapshot,
+        Tombstone,
     )
 
 __all__ = ["EventRow", "JournalStore", "SessionAudit"]
@@ -74,6 +75,10 @@ class SessionAudit(Protocol):
 
     def branch(self, branch_id: BranchId) -> Branch | None:
         """Return a branch, of this session or another one, that a fork may continue."""
+        ...
+
+    def base_hash(self, branch_id: BranchId) -> str:
+        """Return the hash before a branch's first own event, as its record has it."""
         ...
 
     def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
@@ -161,8 +166,37 @@ class JournalStore(Protocol):
         """
         ...
 
+    def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
+        """Drop what came before an event of the branch's own: its older events and snapshots, and a parent's.
+
+        The chain verifies from there on, as the session's catalogue keeps the hash before it. The event should hold all
+        that is needed of what came before; the store does not look. Folding to where it was folded is harmless.
+
+        Raises:
+            NotFound: no such branch.
+            InvalidInput: the event is not one of the branch's own.
+            BranchInUse: forks read what would be dropped.
+        """
+        ...
+
+    def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
+        """Delete a session, its branches, events, snapshots and inbox, so that their bytes are gone from the store.
+
+        What it has sent stays in the outbox. Its name is free afterwards.
+
+        Raises:
+            NotFound: no such session.
+            LeaseHeld: someone holds its lease.
+            BranchInUse: forks in other sessions read from it.
+        """
+        ...
+
+    def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
+        """Return what is left of deleted sessions whose name starts with ``prefix``, in order of deletion."""
+        ...
+
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
-        """Return the chained list of a session's branches made and deleted, by number.
+        """Return the chained list of a session's branches made, folded and deleted, by number.
 
         Raises:
             NotFound: no such session.
@@ -187,6 +221,8 @@ class JournalStore(Protocol):
         types: Sequence[str] | None = None,
     ) -> Iterator[Event]:
         """Yield events ``after_seq + 1 … to_seq`` in order, crossing into parents; to the head without ``to_seq``.
+
+        Events that were folded are left out.
 
         Args:
             types: only these types, when given.
@@ -220,6 +256,16 @@ class JournalStore(Protocol):
 
         Raises:
             Unavailable: not known whether any of them was written.
+        """
+        ...
+
+    def erase(self, event_ids: Sequence[EventId]) -> None:
+        """Erase the payloads of events, so that their bytes are gone from the store; the chain verifies as before.
+
+        Payloads that are out of line are marked as erased: their blobs are not referred to any more.
+
+        Raises:
+            NotFound: there is no event of one of the ids; nothing was erased.
         """
         ...
 

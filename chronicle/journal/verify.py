@@ -6,6 +6,8 @@ changed byte in any column of an event, branch or session record, events that we
 elsewhere or cut off, and branches that vanished or appeared. A store that was rewritten consistently, hashes and all,
 is found only against a head that was kept elsewhere (`Anchor`).
 
+Payloads that were erased, and events that were folded, are no damage: the chain goes on over them.
+
 What is not chained is not checked: inboxes, outboxes, leases, and snapshots, which are derived.
 """
 
@@ -130,59 +132,62 @@ class _Check:
     def session(self, audit: SessionAudit) -> None:
         alive = _catalogue(audit)
         branches = {branch.branch_id: branch for branch in audit.branches}
-        for branch_id, entry in alive.items():
+        for branch_id, line in alive.items():
             if branch_id not in branches:
                 raise _Damaged(branch_id, None, "it was made, as the catalogue says, but it is not there")
-            _branch_record(branches[branch_id], entry)
+            line.check(branches[branch_id])
         for branch_id in branches:
             if branch_id not in alive:
                 raise _Damaged(branch_id, None, "it is there, but the catalogue does not have it")
         if audit.session.main_branch_id not in branches:
             raise _Damaged(audit.session.main_branch_id, None, "the session's main branch is not there")
         wanted = self._wanted(audit, branches)
-        for branch_id, entry in alive.items():
-            base = self._branch(audit, branch_id, branches, wanted)
-            if base != entry.branch_hash:
-                raise _Damaged(branch_id, None, "it does not stand on the event on which it was made")
+        for branch_id, line in alive.items():
+            if self._branch(audit, branches[branch_id], branches, wanted) != line.base_hash:
+                raise _Damaged(branch_id, None, "it does not stand on the event that the catalogue says")
         self._anchors(audit, branches)
 
     def _wanted(self, audit: SessionAudit, branches: dict[BranchId, Branch]) -> dict[BranchId, set[int]]:
         """Return the seqs of each branch whose hashes are needed; branches of other sessions are added."""
         wanted: dict[BranchId, set[int]] = {}
         for branch in list(branches.values()):
-            while branch.parent_branch_id is not None and branch.parent_seq:
+            while _reads_parent(branch):
                 owner = _owner(audit, branches, branch, branch.parent_seq)
                 wanted.setdefault(owner.branch_id, set()).add(branch.parent_seq)
                 branch = owner  # noqa: PLW2901 - on to the ancestors
         for anchor in self.against:
             if anchor.branch_id in branches and anchor.seq:
-                branch = branches[anchor.branch_id]
-                if anchor.seq <= branch.parent_seq:
-                    branch = _owner(audit, branches, branch, anchor.seq)
-                wanted.setdefault(branch.branch_id, set()).add(anchor.seq)
+                owner = _owner(audit, branches, branches[anchor.branch_id], anchor.seq)
+                if anchor.seq > _base_seq(owner):
+                    wanted.setdefault(owner.branch_id, set()).add(anchor.seq)
         return wanted
 
     def _branch(
         self,
         audit: SessionAudit,
-        branch_id: BranchId,
+        branch: Branch,
         branches: dict[BranchId, Branch],
         wanted: dict[BranchId, set[int]],
     ) -> str:
         """Check a branch, after its ancestors, and return the hash it stands on."""
         lineage: list[tuple[Branch, Branch | None]] = []
-        following: Branch | None = branches[branch_id]
+        following: Branch | None = branch
         while following is not None:
-            branch, following = following, None
-            if branch.parent_branch_id is not None and branch.parent_seq:
-                following = _owner(audit, branches, branch, branch.parent_seq)
-            lineage.append((branch, following))
+            owner = _owner(audit, branches, following, following.parent_seq) if _reads_parent(following) else None
+            lineage.append((following, owner))
+            following = owner
         base = ""
-        for branch, owner in reversed(lineage):
-            base = self.marks[owner.branch_id][branch.parent_seq] if owner else genesis_hash(branch.branch_id)
-            if branch.branch_id not in self.marks:
-                foreign = branch.session_id != audit.session.session_id
-                self._events(audit, branch, base, wanted.get(branch.branch_id, set()), foreign=foreign)
+        for each, owner in reversed(lineage):
+            stored = audit.base_hash(each.branch_id)
+            if owner is not None:
+                base = self.marks[owner.branch_id][each.parent_seq]
+            else:
+                base = stored if each.folded_seq else genesis_hash(each.branch_id)
+            if stored != base:
+                raise _Damaged(each.branch_id, None, "its record has another hash before its first event")
+            if each.branch_id not in self.marks:
+                foreign = each.session_id != audit.session.session_id
+                self._events(audit, each, base, wanted.get(each.branch_id, set()), foreign=foreign)
         return base
 
     def _events(self, audit: SessionAudit, branch: Branch, base: str, wanted: set[int], *, foreign: bool) -> None:
@@ -190,7 +195,8 @@ class _Check:
         branch_id, head = branch.branch_id, branch.head
         marks = self.marks[branch_id] = {}
         last_seq = max(wanted) if foreign else None
-        seq, at, prev = branch.parent_seq, branch.parent_seq, base
+        seq = at = first = _base_seq(branch)
+        prev = base
         event_id, turn = "", 0
         self.at = (branch_id, None)
         try:
@@ -220,7 +226,7 @@ class _Check:
             self.at = (branch_id, seq + 1)
             raise
         finally:
-            self.events += seq - branch.parent_seq
+            self.events += seq - first
         for missing in wanted - marks.keys():
             raise _Damaged(branch_id, missing, "missing, and a fork or a kept head stands on it")
         if foreign:
@@ -231,7 +237,7 @@ class _Check:
             raise _Damaged(branch_id, head.seq + 1, "it lies behind the branch's head")
         if prev != head.hash:
             raise _Damaged(branch_id, seq, "it is not the branch's head")
-        if seq > branch.parent_seq and (event_id, turn) != (head.event_id, head.turn):
+        if seq > first and (event_id, turn) != (head.event_id, head.turn):
             raise _Damaged(branch_id, seq, "the branch's head names another event or turn")
 
     def _anchors(self, audit: SessionAudit, branches: dict[BranchId, Branch]) -> None:
@@ -242,16 +248,39 @@ class _Check:
             if anchor.seq == 0:
                 found = genesis_hash(branch.branch_id)
             else:
-                owner = branch if anchor.seq > branch.parent_seq else _owner(audit, branches, branch, anchor.seq)
-                found = self.marks[owner.branch_id][anchor.seq]
+                owner = _owner(audit, branches, branch, anchor.seq)
+                if anchor.seq < _base_seq(owner):
+                    raise _Damaged(anchor.branch_id, anchor.seq, "a head was kept of it, and it was folded")
+                at_base = anchor.seq == _base_seq(owner)
+                found = audit.base_hash(owner.branch_id) if at_base else self.marks[owner.branch_id][anchor.seq]
             if found != anchor.hash:
                 raise _Damaged(anchor.branch_id, anchor.seq, "it is not the event of the head that was kept")
 
 
-def _catalogue(audit: SessionAudit) -> dict[BranchId, CatalogueEntry]:
-    """Check the catalogue's chain and return the entries of the branches that must be there."""
+@dataclass(slots=True)
+class _Line:
+    """What the catalogue says of a branch that is alive."""
+
+    made: CatalogueEntry
+    folded: CatalogueEntry | None = None
+
+    @property
+    def base_hash(self) -> str:
+        """The hash before its first own event."""
+        return self.folded.branch_hash if self.folded is not None else self.made.branch_hash
+
+    def check(self, branch: Branch) -> None:
+        """Compare with the branch's record."""
+        made, folded_seq = self.made, self.folded.seq if self.folded is not None else 0
+        said = (made.parent_branch_id, made.seq, made.ts, folded_seq)
+        if said != (branch.parent_branch_id, branch.parent_seq, branch.created_ms, branch.folded_seq):
+            raise _Damaged(branch.branch_id, None, "its record is not what the catalogue says of it")
+
+
+def _catalogue(audit: SessionAudit) -> dict[BranchId, _Line]:
+    """Check the catalogue's chain and return what it says of the branches that must be there."""
     prev_hash = catalogue_genesis(audit.session)
-    alive: dict[BranchId, CatalogueEntry] = {}
+    alive: dict[BranchId, _Line] = {}
     number = 0
     for entry in audit.catalogue:
         number += 1
@@ -262,23 +291,32 @@ def _catalogue(audit: SessionAudit) -> dict[BranchId, CatalogueEntry]:
             raise _Damaged(None, None, f"{what} of its catalogue of branches was changed")
         prev_hash = entry.hash
         if entry.change is BranchChange.CREATED:
-            alive[entry.branch_id] = entry
-        elif alive.pop(entry.branch_id, None) is None:
-            raise _Damaged(entry.branch_id, None, "the catalogue has its end, but not its beginning")
+            alive[entry.branch_id] = _Line(entry)
+            continue
+        line = alive.get(entry.branch_id)
+        if line is None:
+            raise _Damaged(entry.branch_id, None, f"the catalogue has it {entry.change}, but not made")
+        if entry.change is BranchChange.FOLDED:
+            line.folded = entry
+        else:
+            del alive[entry.branch_id]
     if (number, prev_hash) != audit.catalogue_head:
         raise _Damaged(None, None, f"its catalogue of branches was cut off after entry {number}")
     return alive
 
 
-def _branch_record(branch: Branch, entry: CatalogueEntry) -> None:
-    recorded = (branch.parent_branch_id, branch.parent_seq, branch.created_ms)
-    if recorded != (entry.parent_branch_id, entry.seq, entry.ts):
-        raise _Damaged(branch.branch_id, None, "its record is not what the catalogue says of its beginning")
+def _base_seq(branch: Branch) -> int:
+    """Return the seq before a branch's first own event."""
+    return max(branch.parent_seq, branch.folded_seq)
+
+
+def _reads_parent(branch: Branch) -> bool:
+    return branch.parent_branch_id is not None and branch.parent_seq > 0 and not branch.folded_seq
 
 
 def _owner(audit: SessionAudit, branches: dict[BranchId, Branch], branch: Branch, seq: int) -> Branch:
-    """Return the ancestor that has the event at a seq among its own, reading branches of other sessions as needed."""
-    while seq <= branch.parent_seq and branch.parent_branch_id is not None:
+    """Return the branch, or the ancestor of it, that has the event at a seq among its own, if any has."""
+    while seq <= branch.parent_seq and branch.parent_branch_id is not None and not branch.folded_seq:
         parent = branches.get(branch.parent_branch_id) or audit.branch(branch.parent_branch_id)
         if parent is None:
             raise _Damaged(branch.branch_id, None, f"the branch {branch.parent_branch_id} that it continues is missing")

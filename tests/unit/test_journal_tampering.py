@@ -157,7 +157,7 @@ def test_events_put_in_another_order(journal: Journal) -> None:
 
 
 def test_an_event_of_another_branch_put_in(journal: Journal) -> None:
-    columns = "type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, hash, payload"
+    columns = "type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, erased, hash, payload"
     journal.run(
         "DELETE FROM event WHERE id = {main} + 9",
         f"INSERT INTO event SELECT {{main}} + 9, 'evt_copy', {columns} FROM event WHERE id = {{fork}} + 9",
@@ -166,7 +166,7 @@ def test_an_event_of_another_branch_put_in(journal: Journal) -> None:
 
 
 def test_an_event_added_at_the_end(journal: Journal) -> None:
-    columns = "type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, hash, payload"
+    columns = "type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, erased, hash, payload"
     journal.run(f"INSERT INTO event SELECT {{main}} + 21, 'evt_more', {columns} FROM event WHERE id = {{main}} + 20")
     assert journal.found() == (journal.main, 21)
 
@@ -203,6 +203,9 @@ def test_all_events_of_a_branch_removed(journal: Journal) -> None:
         ("created_ms = 1", None),
         ("parent_seq = 1", None),
         ("parent_branch_id = 'br_other'", None),
+        ("folded_seq = 1", None),
+        ("base_hash = zeroblob(32)", None),
+        ("base_hash = 'text'", None),
     ],
 )
 def test_a_changed_branch_record(journal: Journal, change: str, seq: int | None) -> None:
@@ -232,8 +235,8 @@ def test_a_deleted_parent(journal: Journal) -> None:
 
 def test_a_branch_put_in(journal: Journal) -> None:
     journal.run(
-        "INSERT INTO branch SELECT 99, 'br_new', session, parent_branch_id, parent_seq, created_ms, seq, turn, "
-        "event_id, hash FROM branch WHERE key << 32 = {fork}"
+        "INSERT INTO branch SELECT 99, 'br_new', session, parent_branch_id, parent_seq, created_ms, folded_seq, base_hash, "
+        "seq, turn, event_id, hash FROM branch WHERE key << 32 = {fork}"
     )
     assert journal.found() == ("br_new", None)
 
@@ -283,7 +286,7 @@ def test_a_changed_catalogue(journal: Journal, change: str) -> None:
 def test_a_whole_branch_replaced_by_a_copy_of_another(journal: Journal) -> None:
     """A consistent chain of its own, but of another branch."""
     other = journal.key[journal.other.head.branch_id] << 32
-    columns = "type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, hash, payload"
+    columns = "type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, erased, hash, payload"
     journal.run(
         "DELETE FROM event WHERE id BETWEEN {main} AND {main} + 100",
         f"INSERT INTO event SELECT id - {other} + {{main}}, 'x' || event_id, {columns} FROM event "

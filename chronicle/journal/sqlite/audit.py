@@ -71,6 +71,14 @@ class SqliteAudit:
         ).fetchone()
         return branch_from(row) if row is not None else None
 
+    def base_hash(self, branch_id: BranchId) -> str:
+        """Return the hash before a branch's first own event."""
+        (digest,) = self._db.execute("SELECT base_hash FROM branch WHERE branch_id = ?", (branch_id,)).fetchone()
+        try:
+            return hash_text(digest)
+        except (AttributeError, TypeError) as error:
+            raise Corrupt(f"the record of branch {branch_id} holds a value of a wrong type: {error}") from error
+
     def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
         """Yield a branch's own events by seq, those after its head included."""
         (key,) = self._db.execute("SELECT key FROM branch WHERE branch_id = ?", (branch_id,)).fetchone()

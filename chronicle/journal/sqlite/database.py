@@ -150,6 +150,22 @@ class Database:
         log.sync()
 
     @contextmanager
+    def erasing(self) -> Iterator[sqlite3.Connection]:
+        """As `writing`, and what is deleted is overwritten: in the file at once, in the log when no reader holds it."""
+        self._check_open()
+        with self._lock, self.translated():
+            self._check_open()
+            self._writer.execute("PRAGMA secure_delete = ON")
+        try:
+            with self.writing() as db:
+                yield db
+        finally:
+            with self._lock, self.translated():
+                self._writer.execute("PRAGMA secure_delete = OFF")
+        with self._lock, self.translated():
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextmanager
     def translated(self) -> Iterator[None]:
         """Turn SQLite's errors into ours."""
         try:

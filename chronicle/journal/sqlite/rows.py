@@ -17,6 +17,7 @@ from chronicle.journal.records import (
     MessageStatus,
     OutboxMessage,
     Session,
+    Tombstone,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ __all__ = [
     "OUTBOX_COLUMNS",
     "SESSION_COLUMNS",
     "STATUS_CODES",
+    "TOMBSTONE_COLUMNS",
+    "Row",
     "branch_from",
     "catalogue_entry_from",
     "event_from",
@@ -44,6 +47,7 @@ __all__ = [
     "outbox_message_from",
     "row_id",
     "session_from",
+    "tombstone_from",
 ]
 
 Row = tuple[Any, ...]
@@ -54,18 +58,20 @@ _SHIFT: Final = 32
 SESSION_COLUMNS: Final = "session_id, name, main_branch_id, created_ms"
 BRANCH_COLUMNS: Final = (
     "branch.branch_id, session.session_id, branch.parent_branch_id, branch.parent_seq, branch.created_ms, "
-    "branch.seq, branch.event_id, branch.hash, branch.turn"
+    "branch.seq, branch.event_id, branch.hash, branch.turn, branch.folded_seq"
 )
 EVENT_COLUMNS: Final = (
     "id & 4294967295, event_id, type, turn, ts, correlation_id, iif(causation_id = '', correlation_id, causation_id), "
     "payload_ref, iif(payload_sha256 IS NULL, NULL, lower(hex(payload_sha256))), payload, hash"
 )
+"""As :data:`chronicle.journal.store.EventRow`."""
 CATALOGUE_COLUMNS: Final = "id & 4294967295, change, branch_id, parent_branch_id, seq, branch_hash, ts, hash"
 INBOX_COLUMNS: Final = (
     "session.session_id, inbox.id & 4294967295, message_id, idempotency_key, sender, body, admitted_ms, attempts"
     ", status"
 )
 OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms, sender"
+TOMBSTONE_COLUMNS: Final = "session_id, name, deleted_ms, events, catalogue_hash"
 
 _STATUSES: Final = (MessageStatus.PENDING, MessageStatus.CONSUMED, MessageStatus.CANCELLED, MessageStatus.PARKED)
 STATUS_CODES: Final = {status: code for code, status in enumerate(_STATUSES)}
@@ -109,16 +115,28 @@ def event_row(key: int, event: Event) -> Row:
         "" if causation_id is not None and causation_id == event.correlation_id else causation_id,
         event.payload_ref,
         None if event.payload is not None else bytes.fromhex(event.payload_sha256),
+        1 if event.erased else None,
         hash_bytes(event.hash),
         event.payload,
     )
 
 
 def event_from(branch_id: BranchId, row: Row, prev_hash: str) -> Event:
-    """Return the event of a row of `EVENT_COLUMNS`."""
-    seq, event_id, event_type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, payload, digest = (
-        row
-    )
+    """Return the event of a row of ``erased`` and `EVENT_COLUMNS`."""
+    (
+        erased,
+        seq,
+        event_id,
+        event_type,
+        turn,
+        ts,
+        correlation_id,
+        causation_id,
+        payload_ref,
+        payload_sha256,
+        payload,
+        digest,
+    ) = row
     return Event(
         branch_id,
         seq,
@@ -133,6 +151,7 @@ def event_from(branch_id: BranchId, row: Row, prev_hash: str) -> Event:
         causation_id,
         prev_hash,
         HASH_PREFIX + digest.hex(),
+        erased=bool(erased),
     )
 
 
@@ -143,9 +162,9 @@ def session_from(row: Row) -> Session:
 
 def branch_from(row: Row) -> Branch:
     """Return the branch of a row of `BRANCH_COLUMNS`."""
-    branch_id, session_id, parent_branch_id, parent_seq, created_ms, seq, event_id, digest, turn = row
+    branch_id, session_id, parent_branch_id, parent_seq, created_ms, seq, event_id, digest, turn, folded_seq = row
     head = Head(branch_id, seq, event_id, hash_text(digest), turn)
-    return Branch(branch_id, session_id, parent_branch_id, parent_seq, head, created_ms)
+    return Branch(branch_id, session_id, parent_branch_id, parent_seq, head, created_ms, folded_seq)
 
 
 def catalogue_entry_from(session_id: SessionId, row: Row, prev_hash: str) -> CatalogueEntry:
@@ -174,6 +193,12 @@ def inbox_message_from(row: Row) -> InboxMessage:
 def outbox_message_from(row: Row) -> OutboxMessage:
     """Return the message of a row of `OUTBOX_COLUMNS`."""
     return OutboxMessage(*row)
+
+
+def tombstone_from(row: Row) -> Tombstone:
+    """Return the tombstone of a row of `TOMBSTONE_COLUMNS`."""
+    session_id, name, deleted_ms, events, digest = row
+    return Tombstone(session_id, name, deleted_ms, events, hash_text(digest))
 
 
 def lease_from(session_id: SessionId, row: Row) -> Lease | None:

@@ -47,6 +47,8 @@ CREATE TABLE branch (
     parent_branch_id TEXT,
     parent_seq       INTEGER NOT NULL,
     created_ms       INTEGER NOT NULL,
+    folded_seq       INTEGER NOT NULL DEFAULT 0,
+    base_hash        BLOB NOT NULL,                    -- of the event before the first one here
     seq              INTEGER NOT NULL,
     turn             INTEGER NOT NULL,
     event_id         TEXT,
@@ -63,6 +65,7 @@ CREATE TABLE event (
     causation_id   TEXT,                               -- '' when equal to correlation_id
     payload_ref    TEXT,
     payload_sha256 BLOB,                               -- NULL while the payload is here
+    erased         INTEGER,                            -- 1 or NULL
     hash           BLOB NOT NULL,                      -- prev_hash is the row's before; the chain covers it
     payload        BLOB
 );
@@ -107,6 +110,14 @@ CREATE TABLE snapshot_pack (
     id   INTEGER PRIMARY KEY,                          -- branch key << 32 | number
     size INTEGER NOT NULL,
     data BLOB NOT NULL
+);
+CREATE TABLE tombstone (
+    id             INTEGER PRIMARY KEY,
+    session_id     TEXT NOT NULL,
+    name           TEXT NOT NULL,
+    deleted_ms     INTEGER NOT NULL,
+    events         INTEGER NOT NULL,
+    catalogue_hash BLOB NOT NULL
 );
 CREATE VIEW events AS                                  -- for people with a SQLite shell
     SELECT branch.branch_id, event.id & 4294967295 AS seq, event.event_id, event.type, event.turn, event.ts,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BranchId
 
-__all__ = ["Draft", "draft", "keep", "newest"]
+__all__ = ["Draft", "draft", "keep", "newest", "prune"]
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def keep(db: sqlite3.Connection, key: int, ready: Draft) -> None:
             ready.plan.manifest.to_bytes(),
         ),
     )
-    _prune(db, key)
+    prune(db, key)
 
 
 def newest(db: sqlite3.Connection, key: int, branch_id: BranchId, last_seq: int) -> Snapshot | None:
@@ -100,13 +100,12 @@ def _load(db: sqlite3.Connection, key: int, row: int) -> Kept:
     return Kept(body, manifest, sizes)
 
 
-def _prune(db: sqlite3.Connection, key: int) -> None:
+def prune(db: sqlite3.Connection, key: int) -> None:
+    """Drop a branch's superfluous snapshots, and the packs that no snapshot needs."""
     bounds = (row_id(key, 0), row_id(key, MAX_NUMBER))
     manifests = dict(db.execute("SELECT id, manifest FROM snapshot WHERE id BETWEEN ? AND ?", bounds))
     kept = kept_seqs(number_of(row) for row in manifests)
     dropped = [row for row in manifests if number_of(row) not in kept]
-    if not dropped:
-        return
     db.executemany("DELETE FROM snapshot WHERE id = ?", [(row,) for row in dropped])
     needed: set[int] = set()
     for row, data in manifests.items():

@@ -1,0 +1,134 @@
+"""A commit: rows made ready before the writer lock is taken, and a handful of statements inside the transaction.
+
+The update of the branch's row checks head and epoch at once; why a commit was refused is looked for only after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import BranchVersionConflict, InvalidInput, NotFound, StaleEpoch
+from chronicle.journal.chain import MAX_SEQ, head_after
+from chronicle.journal.records import MessageStatus, Outcome
+from chronicle.journal.sqlite import snapshots
+from chronicle.journal.sqlite.rows import STATUS_CODES, Row, event_row, hash_bytes
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from chronicle.errors import ChronicleError
+    from chronicle.journal.records import Commit, Head, Snapshot
+
+__all__ = ["Ready", "apply", "check_snapshot", "prepare"]
+
+_PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
+_CONSUMED: Final = STATUS_CODES[MessageStatus.CONSUMED]
+_CANCELLED: Final = STATUS_CODES[MessageStatus.CANCELLED]
+_PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
+
+_OF: Final = "WHERE message_id = ? AND session = ? AND status"
+_SETTLE: Final = {
+    Outcome.CONSUMED: f"UPDATE inbox SET status = {_CONSUMED}, body = NULL {_OF} = {_PENDING}",
+    Outcome.CANCELLED: f"UPDATE inbox SET status = {_CANCELLED}, body = NULL {_OF} IN ({_PENDING}, {_PARKED})",
+    Outcome.FAILED: f"UPDATE inbox SET attempts = attempts + 1 {_OF} = {_PENDING}",
+    Outcome.PARKED: f"UPDATE inbox SET status = {_PARKED}, attempts = attempts + 1 {_OF} = {_PENDING}",
+}
+_IN_FORCE: Final = "SELECT 1 FROM session WHERE key = ? AND epoch = ? AND (holder IS NOT NULL OR epoch = 0)"
+_ADVANCE: Final = (
+    "UPDATE branch SET seq = ?, turn = ?, event_id = ?, hash = ? WHERE key = ? AND seq = ? AND hash = ? "
+    f"AND EXISTS ({_IN_FORCE})"
+)
+_INSERT_EVENT: Final = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_OUTBOX: Final = "INSERT INTO outbox (message_id, target, body, created_ms, sender) VALUES (?, ?, ?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A commit as rows."""
+
+    commit: Commit
+    head: Head
+    """The head after it."""
+    branch_key: int
+    session_key: int
+    advance: Row
+    events: list[Row]
+    snapshot: snapshots.Draft | None
+
+
+def prepare(commit: Commit, branch_key: int, session_key: int, snapshot: snapshots.Draft | None) -> Ready:
+    """Turn a commit into rows.
+
+    Raises:
+        InvalidInput: its events were not sealed on top of the head that it expects, or its epoch is none.
+    """
+    head = head_after(commit.expected, commit.events)
+    if commit.epoch is not None and commit.epoch < 1:
+        raise InvalidInput(f"epoch {commit.epoch}: epochs begin at 1")
+    if head.seq > MAX_SEQ:
+        raise InvalidInput(f"branch {head.branch_id} would grow over {MAX_SEQ} events")
+    expected = commit.expected
+    advance = (
+        head.seq,
+        head.turn,
+        head.event_id,
+        hash_bytes(head.hash),
+        branch_key,
+        expected.seq,
+        hash_bytes(expected.hash),
+        session_key,
+        commit.epoch or 0,
+    )
+    events = [event_row(branch_key, event) for event in commit.events]
+    return Ready(commit, head, branch_key, session_key, advance, events, snapshot)
+
+
+def check_snapshot(snapshot: Snapshot, head: Head) -> None:
+    """Check that a snapshot lies on a branch.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    if snapshot.branch_id != head.branch_id or not 0 <= snapshot.seq <= head.seq:
+        raise InvalidInput(
+            f"a snapshot of branch {snapshot.branch_id} at {snapshot.seq} does not fit branch {head.branch_id}, "
+            f"which ends at {head.seq}"
+        )
+
+
+def apply(db: sqlite3.Connection, ready: Ready) -> None:
+    """Do a commit in the open transaction.
+
+    Raises:
+        NotFound, StaleEpoch, BranchVersionConflict: it is refused, and the transaction is to be rolled back.
+    """
+    if not db.execute(_ADVANCE, ready.advance).rowcount:
+        raise _refusal(db, ready)
+    for row in ready.events:
+        db.execute(_INSERT_EVENT, row)
+    commit = ready.commit
+    for settlement in commit.settled:
+        if not db.execute(_SETTLE[settlement.outcome], (settlement.message_id, ready.session_key)).rowcount:
+            raise NotFound(f"message {settlement.message_id} does not wait in the inbox of session {commit.session_id}")
+    for message in commit.outbox:
+        db.execute(
+            _INSERT_OUTBOX,
+            (message.message_id, message.target, message.body, message.created_ms, message.sender),
+        )
+    if ready.snapshot is not None:
+        snapshots.keep(db, ready.branch_key, ready.snapshot)
+
+
+def _refusal(db: sqlite3.Connection, ready: Ready) -> ChronicleError:
+    """Say why a commit did not advance its branch. An old epoch comes first: its holder must stop, not retry."""
+    head, epoch = ready.head, ready.commit.epoch or 0
+    row = db.execute(
+        "SELECT seq, event_id FROM branch WHERE key = ? AND branch_id = ?", (ready.branch_key, head.branch_id)
+    ).fetchone()
+    if row is None:
+        return NotFound(f"no branch {head.branch_id}")
+    if not db.execute(_IN_FORCE, (ready.session_key, epoch)).fetchone():
+        (current,) = db.execute("SELECT epoch FROM session WHERE key = ?", (ready.session_key,)).fetchone()
+        return StaleEpoch(epoch, current)
+    return BranchVersionConflict(head.branch_id, row[0], row[1])

@@ -1,0 +1,163 @@
+"""Inboxes: what is done inside a transaction that the store has begun.
+
+``session.pending_from`` is a position below which nothing waits. Admissions move it on, and retrying a parked message
+moves it back, so a commit need not keep an index of what waits.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import IdempotencyConflict, InboxFull, NotFound
+from chronicle.journal.records import MessageStatus, Receipt
+from chronicle.journal.sqlite.rows import (
+    INBOX_COLUMNS,
+    MAX_NUMBER,
+    STATUS_CODES,
+    inbox_message_from,
+    key_of,
+    number_of,
+    row_id,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from chronicle.ids import MessageId, SessionId
+    from chronicle.journal.records import InboxMessage, NewMessage
+
+__all__ = ["admit", "find_message", "messages", "pending", "retry", "sessions_with_pending"]
+
+_PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
+_PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
+_SELECT: Final = f"SELECT {INBOX_COLUMNS} FROM inbox JOIN session ON session.key = inbox.session"
+
+
+def admit(db: sqlite3.Connection, session_id: SessionId, message: NewMessage, limit: int) -> Receipt:
+    """Give a message its place, or find the place that it has.
+
+    Raises:
+        IdempotencyConflict: the key was used with another body.
+        InboxFull: ``limit`` messages are pending.
+        NotFound: no such session.
+    """
+    found = db.execute(
+        "SELECT key, last_position, pending_from FROM session WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    if found is None:
+        raise NotFound(f"no session {session_id}")
+    session, last_position, pending_from = found
+    key, digest = message.idempotency_key, None
+    if key is not None:
+        digest = sha256(message.body).digest()
+        first = db.execute(
+            "SELECT id & 4294967295, message_id, body_sha256 FROM inbox WHERE session = ? AND idempotency_key = ?",
+            (session, key),
+        ).fetchone()
+        if first is not None:
+            if first[2] != digest:
+                raise IdempotencyConflict(key)
+            return Receipt(session_id, first[1], first[0], repeated=True)
+    pending_from = _first_pending(db, session, pending_from, last_position)
+    if last_position - pending_from + 1 >= limit and _count_pending(db, session, pending_from) >= limit:
+        raise InboxFull(limit)
+    position = last_position + 1
+    db.execute(
+        "UPDATE session SET last_position = ?, pending_from = ? WHERE key = ?", (position, pending_from, session)
+    )
+    db.execute(
+        f"INSERT INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, 0, {_PENDING}, ?)",
+        (
+            row_id(session, position),
+            session,
+            message.message_id,
+            key,
+            message.sender,
+            digest,
+            message.admitted_ms,
+            message.body,
+        ),
+    )
+    return Receipt(session_id, message.message_id, position, repeated=False)
+
+
+def pending(db: sqlite3.Connection, session_id: SessionId, limit: int) -> Sequence[InboxMessage]:
+    """Return the messages that wait, in order."""
+    found = db.execute("SELECT key, pending_from FROM session WHERE session_id = ?", (session_id,)).fetchone()
+    if found is None:
+        return []
+    rows = db.execute(
+        f"{_SELECT} WHERE inbox.id BETWEEN ? AND ? AND status = {_PENDING} ORDER BY inbox.id LIMIT ?",
+        (row_id(*found), row_id(found[0], MAX_NUMBER), limit),
+    )
+    return [inbox_message_from(row) for row in rows]
+
+
+def messages(db: sqlite3.Connection, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
+    """Return a session's messages of one status, in order."""
+    rows = db.execute(
+        f"{_SELECT} WHERE inbox.session = (SELECT key FROM session WHERE session_id = ?) "
+        "AND inbox.id BETWEEN session.key << 32 AND session.key << 32 | 4294967295 AND status = ? "
+        "ORDER BY inbox.id",
+        (session_id, STATUS_CODES[status]),
+    )
+    return [inbox_message_from(row) for row in rows]
+
+
+def find_message(db: sqlite3.Connection, message_id: MessageId) -> InboxMessage:
+    """Return one message.
+
+    Raises:
+        NotFound: there is none.
+    """
+    row = db.execute(f"{_SELECT} WHERE message_id = ?", (message_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no message {message_id}")
+    return inbox_message_from(row)
+
+
+def retry(db: sqlite3.Connection, session_id: SessionId, message_id: MessageId) -> InboxMessage:
+    """Put a parked message back into its place.
+
+    Raises:
+        NotFound: it is not parked in that session.
+    """
+    row = db.execute(
+        f"UPDATE inbox SET status = {_PENDING}, attempts = 0 WHERE message_id = ? AND status = {_PARKED} "
+        "AND session = (SELECT key FROM session WHERE session_id = ?) RETURNING id",
+        (message_id, session_id),
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"no parked message {message_id} in session {session_id}")
+    db.execute(
+        "UPDATE session SET pending_from = min(pending_from, ?) WHERE key = ?", (number_of(row[0]), key_of(row[0]))
+    )
+    return find_message(db, message_id)
+
+
+def sessions_with_pending(db: sqlite3.Connection) -> Sequence[SessionId]:
+    """Return the sessions in which messages wait."""
+    rows = db.execute(
+        f"SELECT session_id FROM session WHERE EXISTS (SELECT 1 FROM inbox WHERE status = {_PENDING} "
+        "AND inbox.id BETWEEN (key << 32) + pending_from AND (key << 32) + last_position) ORDER BY key"
+    )
+    return [session_id for (session_id,) in rows]
+
+
+def _first_pending(db: sqlite3.Connection, session: int, pending_from: int, last_position: int) -> int:
+    """Return the position of the first message that waits, or the one that the next message will get."""
+    row = db.execute(
+        f"SELECT id FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING} ORDER BY id LIMIT 1",
+        (row_id(session, pending_from), row_id(session, last_position)),
+    ).fetchone()
+    return number_of(row[0]) if row is not None else last_position + 1
+
+
+def _count_pending(db: sqlite3.Connection, session: int, pending_from: int) -> int:
+    (count,) = db.execute(
+        f"SELECT count(*) FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING}",
+        (row_id(session, pending_from), row_id(session, MAX_NUMBER)),
+    ).fetchone()
+    return int(count)
