@@ -124,6 +124,9 @@ class TrackedModel(Tracked):
 class ModelShape:
     """A pydantic model class.
 
+    Attributes:
+        declared: the names of its declared fields, those excluded from serialization as well.
+
     Args:
         cls: the class, as the user wrote it.
         fields: gives the shapes of its declared fields, without those excluded from serialization; called once, when
@@ -156,7 +159,7 @@ class ModelShape:
         self._fields: dict[str, Shape] | None = None
         self._others: Shape | None = None
         self._field_validator = field_validator
-        self._declared = frozenset(cls.model_fields)
+        self.declared = frozenset(cls.model_fields)
         self._frozen = bool(cls.model_config.get("frozen"))
         self._frozen_fields = frozenset(name for name, field in cls.model_fields.items() if field.frozen)
 
@@ -182,7 +185,7 @@ class ModelShape:
         return (
             self._others is not None
             and not name.startswith("_")
-            and name not in self._declared
+            and name not in self.declared
             and not hasattr(self.cls, name)
         )
 
@@ -215,7 +218,7 @@ class ModelShape:
         """
         tracked = cast("Tracked", owner)
         try:
-            if name in self._declared:
+            if name in self.declared:
                 checked = self.validate_field(owner, name, value)
                 return self._adopt_field(name, self.slot(name), checked, room_in(tracked, value) + 1)
             return self._admit_other(name, value, room_in(tracked, value))
@@ -267,7 +270,7 @@ class ModelShape:
             value = held[name] if name in held else self._default(name)
             kept[name] = item = self._adopt_field(name, shape, value, room)
             link(item, tracked, name)
-        for name in self._declared.difference(kept).intersection(held):
+        for name in self.declared.difference(kept).intersection(held):
             kept[name] = held[name]  # excluded from serialization: there, but not kept
         extra = owner.__pydantic_extra__
         if extra and self._others is not None:

@@ -10,19 +10,18 @@ from pydantic import ValidationError
 from chronicle.canonical import Json, JsonObject, encode
 from chronicle.errors import InvalidInput
 from podium.state.commit import check_tree
-from podium.state.compile import shape_of
 from podium.state.diff import diff
 from podium.state.drain import collect, settle
 from podium.state.errors import StateError, StateLoadError, UnstorableState
+from podium.state.lost import lost_field
 from podium.state.migrations import migrate, migrations_of
 from podium.state.node import Tracked
-from podium.state.pointer import escape, join
+from podium.state.pointer import join
 from podium.state.scalars import of_validation
 
 if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState
     from podium.state.apply import Patch
-    from podium.state.models import ModelShape
 
 __all__ = ["check", "drain", "from_json", "is_dirty", "migration_patch", "to_json"]
 
@@ -99,7 +98,12 @@ def from_json(cls: type[S], data: Mapping[str, Json], version: int) -> S:
         ) from error
     except (InvalidInput, UnstorableState) as error:
         raise StateLoadError(f"the stored state does not fit {name}: {error}; {_mend(cls)}") from error
-    _refuse_lost_fields(cls, document)
+    lost = lost_field(cast("Tracked", state), document)
+    if lost is not None:
+        raise StateLoadError(
+            f"the stored state has {join(lost)}, which {name} does not declare; declare the field again, or drop it in "
+            f"a migration: {_mend(cls)}"
+        )
     return state
 
 
@@ -118,19 +122,6 @@ def _mend(cls: type[DeltaState]) -> str:
         f"if the class changed, set its _version to {cls._version + 1} and declare "
         f"@migration(from_version={cls._version})"
     )
-
-
-def _refuse_lost_fields(cls: type[DeltaState], document: JsonObject) -> None:
-    """Refuse to drop a stored field in silence, as pydantic does with what a class does not declare."""
-    shape: ModelShape = shape_of(cls)
-    if shape.reads_through_validators or shape.takes_others:
-        return
-    lost = [name for name in document if name not in cls.model_fields]
-    if lost:
-        raise StateLoadError(
-            f"the stored state has /{escape(lost[0])}, which {cls.__qualname__} does not declare; declare the field "
-            f"again, or drop it in a migration: {_mend(cls)}"
-        )
 
 
 def _root(state: Any) -> Tracked:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, RootModel, model_validator
+from typing_extensions import TypedDict
 
 from chronicle.canonical import JsonObject, encode
 from podium.agent.models.delta_state import DeltaState
@@ -31,6 +32,10 @@ GOLDEN = Path(__file__).parent / "golden" / "state_versions"
 
 class Visit(BaseModel):
     count: int = 0
+
+
+class Movie(TypedDict):
+    title: str
 
 
 class Person(DeltaState):
@@ -213,6 +218,21 @@ def test_a_field_that_is_gone_is_not_dropped_in_silence() -> None:
 
     with pytest.raises(StateLoadError, match="has /secret~1plan, which .*After does not declare"):
         from_json(After, {"x": 1, "secret/plan": 2}, 1)
+
+    class Holder(DeltaState):
+        visits: dict[str, list[Visit]] = {}
+        pair: tuple[int, Visit] | None = None
+        root: RootModel[list[Visit]] = RootModel[list[Visit]]([])
+        movie: Movie = {"title": ""}
+
+    for document, path in (
+        ({"visits": {"a": [{"count": 1}, {"count": 1, "old": 2}]}}, "/visits/a/1/old"),
+        ({"pair": [1, {"old": 2}]}, "/pair/1/old"),
+        ({"root": [{"old": 2}]}, "/root/0/old"),
+        ({"movie": {"title": "x", "old": 2}}, "/movie/old"),
+    ):
+        with pytest.raises(StateLoadError, match=f"has {path}, which .*Holder does not declare"):
+            from_json(Holder, cast("JsonObject", document), 1)
 
     class Loose(DeltaState):
         model_config = ConfigDict(extra="allow")
