@@ -30,6 +30,7 @@ from chronicle.fuse.inodes import MAGIC, Inodes
 from chronicle.fuse.magic import NAME, Magic, MagicEntry
 from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node
 from chronicle.workspace.oplog import ROOT_INO
+from chronicle.workspace.tree import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -134,6 +135,8 @@ class ChronicleOperations(pyfuse3.Operations):
             return _magic_attributes(found)
         node = self._layer.lookup(self._directory(parent_inode), name)
         if node is None:
+            if len(name) > MAX_NAME_BYTES:
+                raise FUSEError(errno.ENAMETOOLONG)
             return self._absent
         return self._counted(node)
 
@@ -296,7 +299,7 @@ class ChronicleOperations(pyfuse3.Operations):
         reply = pyfuse3.StatvfsData()
         for name in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail"):
             setattr(reply, name, getattr(figures, name))
-        reply.f_namemax = 255
+        reply.f_namemax = MAX_NAME_BYTES
         return reply
 
     @_operation

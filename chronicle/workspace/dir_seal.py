@@ -123,16 +123,20 @@ def _inos(state: DirState, found: Index, renamed: Mapping[bytes, bytes]) -> tupl
     """Give every path its inode number: the one it had, that of where it came from, or a new one."""
     inos: dict[bytes, int] = {}
     by_link: dict[bytes, int] = {}
+    moved = {state.inos[source] for source in renamed.values()}
+    used: set[int] = set()
     next_ino = state.commit.next_ino
     for path, seen in found.items():
         link = seen.entry.link
         ino = by_link.get(link) if link is not None else None
         if ino is None:
             ino = state.inos.get(renamed.get(path, path))
-        if ino is None:
-            ino = next_ino
-            next_ino += 1
+            # Two files may lay claim to one number: what took the place of a renamed file, what was a link of it.
+            if ino is None or ino in used or (ino in moved and path not in renamed):
+                ino = next_ino
+                next_ino += 1
         inos[path] = ino
+        used.add(ino)
         if link is not None:
             by_link[link] = ino
     return inos, next_ino

@@ -160,10 +160,10 @@ class Names:
             self.next_ino += 1
         node = self.by_ino.get(attr.ino)
         if node is not None:
-            if entry.link is None or isinstance(node, DirNode):
-                raise Corrupt(f"inode {attr.ino} is both {self.path_of(node)!r} and {self.join(directory, name)!r}")
-            self.attach(directory, name, node)
-            return node
+            if entry.link is not None and not isinstance(node, DirNode):
+                self.attach(directory, name, node)
+                return node
+            raise Corrupt(f"inode {attr.ino} is both {self.path_of(node)!r} and {self.join(directory, name)!r}")
         uid, gid = self._owner_of(entry)
         mode = _KIND_BITS[entry.kind] | entry.mode
         if entry.content is not None:
