@@ -21,18 +21,20 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from chronicle.blobs.ident import blob_id
 from chronicle.canonical import encode
 from chronicle.errors import Corrupt, InvalidInput
 from chronicle.journal.records import Event, Head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, MutableMapping, Sequence
 
-    from chronicle.ids import BranchId
+    from chronicle.ids import BlobId, BranchId
     from chronicle.journal.records import CatalogueEntry, Draft, Session
 
 __all__ = [
     "HASH_PREFIX",
+    "MAX_INLINE",
     "MAX_SEQ",
     "catalogue_genesis",
     "catalogue_hash",
@@ -51,6 +53,9 @@ HASH_PREFIX: Final = "v1:"
 """Says how the hash was made; part of the text that the next event's hash covers."""
 MAX_SEQ: Final = 2**31 - 1
 """Most events in one branch: stores put branch and seq into one 64-bit key."""
+
+MAX_INLINE: Final = 64 * 1024
+"""Largest payload, in bytes, that is kept in the event when there is a place for larger ones."""
 
 _EVENT: Final = "chronicle.event.v1"
 _BRANCH: Final = "chronicle.branch.v1"
@@ -130,8 +135,14 @@ def event_hash(event: Event) -> str:
     )
 
 
-def seal(expected: Head, drafts: Sequence[Draft]) -> tuple[Event, ...]:
+def seal(
+    expected: Head, drafts: Sequence[Draft], out_of_line: MutableMapping[BlobId, bytes] | None = None
+) -> tuple[Event, ...]:
     """Give drafts their places on top of a head, and their hashes.
+
+    Args:
+        out_of_line: payloads over `MAX_INLINE` are put here, and their events name them. They must be in the blob
+            store, durably, before the events are committed. Without it all payloads stay in their events.
 
     Raises:
         InvalidInput: a payload is not JSON, an id or type is empty or not text, or a turn is lower than the one
@@ -153,6 +164,10 @@ def seal(expected: Head, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         except InvalidInput as error:
             raise InvalidInput(f"payload of {draft.type} {draft.event_id}: {error}") from None
         payload_sha256 = sha256(payload).hexdigest()
+        payload_ref = None
+        if out_of_line is not None and len(payload) > MAX_INLINE:
+            payload_ref = blob_id(payload)
+            out_of_line[payload_ref] = payload
         try:
             digest = event_digest(
                 branch_id,
@@ -162,7 +177,7 @@ def seal(expected: Head, drafts: Sequence[Draft]) -> tuple[Event, ...]:
                 turn,
                 draft.ts,
                 payload_sha256,
-                None,
+                payload_ref,
                 draft.correlation_id,
                 draft.causation_id,
                 prev_hash,
@@ -176,8 +191,8 @@ def seal(expected: Head, drafts: Sequence[Draft]) -> tuple[Event, ...]:
             draft.type,
             turn,
             draft.ts,
-            payload,
-            None,
+            payload if payload_ref is None else None,
+            payload_ref,
             payload_sha256,
             draft.correlation_id,
             draft.causation_id,

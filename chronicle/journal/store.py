@@ -262,7 +262,8 @@ class JournalStore(Protocol):
     def erase(self, event_ids: Sequence[EventId]) -> None:
         """Erase the payloads of events, so that their bytes are gone from the store; the chain verifies as before.
 
-        Payloads that are out of line are marked as erased: their blobs are not referred to any more.
+        Payloads that are out of line are marked as erased: their blobs are not referred to any more. Snapshots are left
+        as they are; `fold` drops those that lie before an event.
 
         Raises:
             NotFound: there is no event of one of the ids; nothing was erased.

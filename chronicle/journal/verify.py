@@ -178,6 +178,7 @@ class _Check:
             following = owner
         base = ""
         for each, owner in reversed(lineage):
+            self.at = (each.branch_id, None)
             stored = audit.base_hash(each.branch_id)
             if owner is not None:
                 base = self.marks[owner.branch_id][each.parent_seq]

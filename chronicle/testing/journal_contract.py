@@ -52,6 +52,7 @@ from chronicle.journal.verify import Anchor, verify_session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.ids import BlobId
     from chronicle.journal.records import Event, Session
     from chronicle.journal.store import JournalStore
 
@@ -172,6 +173,8 @@ class JournalStoreContract:
             lambda: store.acquire_lease(SessionId("ses_no"), "h", 0, 1),
             lambda: store.fork_branch(BranchId("br_no"), 0, BranchId("br_1"), 1),
             lambda: store.delete_branch(BranchId("br_no"), 1),
+            lambda: store.delete_session(SessionId("ses_no"), 1),
+            lambda: store.fold(BranchId("br_no"), 1, 1),
             lambda: store.put_snapshot(Snapshot(BranchId("br_no"), 0, b"")),
         ):
             with pytest.raises(NotFound):
@@ -196,7 +199,15 @@ class JournalStoreContract:
 
     def test_events_come_back_as_they_were_sealed(self, store: JournalStore) -> None:
         writer = Writer.on(store)
-        payloads: list[Any] = [None, 0, 2**80, "é\u2028\0", [], {"b": 1, "a": [1.5, True, {"x" * 900: None}]}, "x" * 100_000]
+        payloads: list[Any] = [
+            None,
+            0,
+            2**80,
+            "é\u2028\0",
+            [],
+            {"b": 1, "a": [1.5, True, {"x" * 900: None}]},
+            "x" * 100_000,
+        ]
         drafts = [writer.draft(payload=payload) for payload in payloads]
         drafts += [
             Draft(EventId("any id, even é"), "type", 1, 3, -5),
@@ -709,6 +720,141 @@ class JournalStoreContract:
         with pytest.raises(NotFound):
             fork.turns(1)
         assert store.head(again.head.branch_id) == again.head
+
+    # -- folding, erasing, deleting -------------------------------------------------------------------------------
+
+    def test_folding_drops_what_came_before(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        branch_id = writer.head.branch_id
+        events = writer.turns(4)
+        for seq in (2, 6):
+            store.put_snapshot(Snapshot(branch_id, seq, b"at %d" % seq))
+        folded = store.fold(branch_id, 5, _NOW + 9)
+        assert (folded.folded_seq, folded.head) == (4, writer.head)
+        for handle in (store, self.other_handle(store)):
+            assert handle.branch(branch_id) == folded
+            assert list(handle.events(branch_id)) == events[4:]
+            assert list(handle.events(branch_id, 1, 6)) == events[4:6]
+            assert [handle.find_event(event.event_id) for event in events[3:5]] == [None, events[4]]
+            assert handle.snapshot(branch_id) == Snapshot(branch_id, 6, b"at 6")
+            assert handle.snapshot(branch_id, 5) is None
+        last = store.catalogue(writer.session.session_id)[-1]
+        assert (last.change, last.seq, last.branch_hash, last.ts) == (
+            BranchChange.FOLDED,
+            4,
+            events[3].hash,
+            _NOW + 9,
+        )
+        report = verify_session(store, writer.session, [Anchor.of(writer.head), Anchor(branch_id, 4, events[3].hash)])
+        assert (report.ok, report.events) == (True, 4)
+        assert not verify_session(store, writer.session, [Anchor(branch_id, 3, events[2].hash)]).ok
+        assert store.fold(branch_id, 5, _NOW + 10) == folded
+        assert len(store.catalogue(writer.session.session_id)) == 2
+        more = writer.turns(1)
+        assert store.fold(branch_id, 10, _NOW + 11).folded_seq == 9
+        assert list(store.events(branch_id)) == more[1:]
+        assert verify_session(store, writer.session).ok
+        fork = writer.fork(10)
+        assert list(store.events(fork.head.branch_id)) == more[1:]
+        assert verify_session(store, writer.session).ok
+        with pytest.raises(InvalidInput):
+            writer.fork(9)
+
+    def test_a_fork_that_was_folded_stands_by_itself(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        writer.turns(2)
+        twin = store.fork_session(writer.head.branch_id, 3, "hello/bob", _IDS.session(1), _IDS.branch(1), _NOW)
+        fork = Writer(store, twin, store.head(twin.main_branch_id))
+        own = fork.turns(1)
+        with pytest.raises(BranchInUse):
+            store.fold(writer.head.branch_id, 2, _NOW)
+        with pytest.raises(BranchInUse) as caught:
+            store.delete_session(writer.session.session_id, _NOW)
+        assert caught.value.forks == (twin.main_branch_id,)
+        store.fold(twin.main_branch_id, 4, _NOW)
+        assert list(store.events(twin.main_branch_id)) == own
+        assert store.snapshot(twin.main_branch_id) is None
+        store.delete_session(writer.session.session_id, _NOW)
+        report = verify_session(store, twin)
+        assert (report.ok, report.events, report.branches) == (True, 2, 1)
+        assert list(store.events(twin.main_branch_id)) == own
+        fork.turns(1)
+
+    def test_folding_at_what_is_not_there(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        writer.turns(2)
+        fork = writer.fork(2)
+        for branch_id, seq in ((writer.head.branch_id, 5), (writer.head.branch_id, 0), (fork.head.branch_id, 2)):
+            with pytest.raises(InvalidInput):
+                store.fold(branch_id, seq, _NOW)
+        assert store.fold(writer.head.branch_id, 1, _NOW).folded_seq == 0
+
+    def test_an_erased_payload_is_gone_and_the_chain_verifies(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        events = writer.turns(3)
+        large: dict[BlobId, bytes] = {}
+        (out_of_line,) = seal(writer.head, [writer.draft(payload="x" * 100_000)], large)
+        writer.head = store.commit(Commit(writer.session.session_id, writer.head, (out_of_line,), None))
+        assert out_of_line.payload is None
+        assert list(large) == [out_of_line.payload_ref]
+        assert store.find_event(out_of_line.event_id) == out_of_line
+        erased = [events[0].event_id, events[3].event_id, out_of_line.event_id]
+        with pytest.raises(NotFound):
+            store.erase([*erased, EventId("evt_no")])
+        assert list(store.events(writer.head.branch_id)) == [*events, out_of_line]
+        store.erase(erased)
+        store.erase(erased)
+        for event in (*events, out_of_line):
+            found = store.find_event(event.event_id)
+            if event.event_id in erased:
+                assert found == replace(event, payload=None, erased=True)
+            else:
+                assert found == event
+        assert verify_session(store, writer.session).ok
+        writer.turns(1)
+        assert check_events(empty_head(writer.head.branch_id), store.events(writer.head.branch_id)) == writer.head
+
+    def test_a_deleted_session_leaves_a_tombstone(self, store: JournalStore) -> None:
+        writer, other = Writer.on(store), Writer.on(store, "other/one")
+        writer.turns(2)
+        writer.fork(2).turns(1)
+        message_id = writer.admit(key="key")
+        other.turns(1)
+        outgoing = OutboxMessage(_IDS.message(_NOW), "other/one", b"{}", _NOW)
+        (event,) = writer.write(outbox=(outgoing,))
+        lease = store.acquire_lease(writer.session.session_id, "host", _NOW, _TTL)
+        with pytest.raises(LeaseHeld):
+            store.delete_session(writer.session.session_id, _NOW + 1)
+        store.release_lease(writer.session.session_id, lease.epoch)
+        catalogue = store.catalogue(writer.session.session_id)
+        tombstone = store.delete_session(writer.session.session_id, _NOW + 2)
+        assert (tombstone.session_id, tombstone.name) == (writer.session.session_id, "hello/alice")
+        assert (tombstone.deleted_ms, tombstone.events) == (_NOW + 2, 7)
+        assert tombstone.catalogue_hash == catalogue[-1].hash
+        assert list(self.other_handle(store).tombstones()) == [tombstone]
+        assert not store.tombstones("other/")
+        for ask in (
+            lambda: store.session("hello/alice"),
+            lambda: store.branch(writer.head.branch_id),
+            lambda: store.catalogue(writer.session.session_id),
+            lambda: store.message(message_id),
+            lambda: store.delete_session(writer.session.session_id, _NOW),
+            lambda: writer.turns(1),
+            writer.admit,
+        ):
+            with pytest.raises((NotFound, StaleEpoch)):
+                ask()
+        assert store.find_event(event.event_id) is None
+        assert list(store.outbox()) == [outgoing]
+        assert not store.sessions_with_pending()
+        assert [session.name for session in store.sessions()] == ["other/one"]
+        again = Writer.on(store)
+        assert again.session.session_id != writer.session.session_id
+        again.admit(key="key")
+        again.turns(1)
+        assert [message.position for message in store.pending(again.session.session_id)] == [1]
+        assert verify_session(store, again.session).events == 2
+        assert verify_session(store, other.session).ok
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.errors import Corrupt, InvalidInput
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.ids import BlobId, BranchId, EventId, SessionId
 from chronicle.journal.chain import (
+    MAX_INLINE,
     MAX_SEQ,
     catalogue_genesis,
     catalogue_hash,
@@ -24,6 +26,7 @@ from chronicle.journal.chain import (
     head_after,
     seal,
 )
+from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import BranchChange, CatalogueEntry, Draft, Event, Head, Session
 
 BRANCH = BranchId("br_1")
@@ -163,3 +166,27 @@ def test_an_erased_payload_still_verifies() -> None:
     first, second = seal(HEAD, drafts({"secret": 1}, 2))
     erased = dataclasses.replace(first, payload=None)
     assert check_events(HEAD, [erased, second]) == head_after(HEAD, [first, second])
+
+
+def test_large_payloads_go_out_of_line() -> None:
+    large: dict[BlobId, bytes] = {}
+    small, big = seal(HEAD, drafts("x" * (MAX_INLINE - 2), "x" * (MAX_INLINE - 1)), large)
+    assert small.payload_ref is None
+    assert big.payload is None
+    assert big.payload_ref is not None
+    assert payload_of(small) == "x" * (MAX_INLINE - 2)
+    store = MemoryBlobStore()
+    with pytest.raises(NotFound, match="is not here"):
+        payload_of(big)
+    with pytest.raises(NotFound):
+        payload_of(big, store)
+    store.put(large)
+    assert payload_of(big, store) == "x" * (MAX_INLINE - 1)
+    assert check_events(HEAD, [small, big]).seq == 2
+    with pytest.raises(NotFound, match="was erased"):
+        payload_of(dataclasses.replace(big, erased=True), store)
+    with pytest.raises(Corrupt):
+        payload_of(dataclasses.replace(small, payload=b"1"))
+    (inline, _) = seal(HEAD, drafts("x" * MAX_INLINE, 1))
+    assert inline.payload is not None
+    assert inline.payload_ref is None

@@ -355,3 +355,35 @@ def test_a_consumed_message_leaves_its_place_on_disk(store: SqliteJournalStore, 
     store.close()
     assert path.stat().st_size < 600_000
     assert b"x" * 100 not in path.read_bytes()[100_000:500_000]
+
+
+@pytest.mark.parametrize("how", ["erase", "fold", "delete branch", "delete session"])
+def test_what_is_deleted_is_not_in_the_files(store: SqliteJournalStore, path: Path, how: str) -> None:
+    secret = "a secret " * 30
+    other = Writer.on(store, "hello/bob")
+    other.turns(3)
+    writer = Writer.on(store)
+    writer.turns(3)
+    target = writer.fork(6) if how == "delete branch" else writer
+    (event,) = target.write(
+        target.draft(payload={"text": secret}), snapshot=Snapshot(target.head.branch_id, 7, b"a secret")
+    )
+    target.turns(3)
+    other.turns(3)
+    assert b"a secret" in b"".join(file.read_bytes() for file in path.parent.iterdir())
+    match how:
+        case "erase":
+            store.erase([event.event_id])
+            with closing(sqlite3.connect(path)) as db, db:
+                db.execute("PRAGMA secure_delete = ON")
+                db.execute("DELETE FROM snapshot_pack")
+        case "fold":
+            store.fold(target.head.branch_id, 9, 1)
+        case "delete branch":
+            store.delete_branch(target.head.branch_id, 1)
+        case _:
+            store.delete_session(writer.session.session_id, 1)
+    store.close()
+    assert b"a secret" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+    with closing(SqliteJournalStore(path)) as again:
+        assert all(verify_session(again, session).ok for session in again.sessions())

@@ -235,8 +235,8 @@ def test_a_deleted_parent(journal: Journal) -> None:
 
 def test_a_branch_put_in(journal: Journal) -> None:
     journal.run(
-        "INSERT INTO branch SELECT 99, 'br_new', session, parent_branch_id, parent_seq, created_ms, folded_seq, base_hash, "
-        "seq, turn, event_id, hash FROM branch WHERE key << 32 = {fork}"
+        "INSERT INTO branch SELECT 99, 'br_new', session, parent_branch_id, parent_seq, created_ms, folded_seq, "
+        "base_hash, seq, turn, event_id, hash FROM branch WHERE key << 32 = {fork}"
     )
     assert journal.found() == ("br_new", None)
 

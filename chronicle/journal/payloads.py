@@ -1,0 +1,49 @@
+"""Payloads out of line: the large ones lie in the blob store, and their events name them.
+
+An event's hash covers its ``payload_ref``, so where a payload lies is decided when the event is sealed
+(:func:`chronicle.journal.chain.seal` with a place for large payloads). Order of a commit: put the large payloads into
+the blob store, durably, then commit. A crash between leaves blobs that nothing refers to, for the collector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronicle.canonical import decode
+from chronicle.errors import Corrupt, NotFound
+from chronicle.journal.chain import payload_digest
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
+    from chronicle.canonical import Json
+    from chronicle.journal.records import Event
+
+__all__ = ["payload_bytes", "payload_of"]
+
+
+def payload_of(event: Event, blobs: BlobReader | None = None) -> Json:
+    """Return an event's payload, wherever it lies.
+
+    Args:
+        blobs: where payloads out of line are; without it, one that is out of line is not found.
+
+    Raises:
+        NotFound: the payload was erased, or its blob is not there.
+        Corrupt: the payload is not the one that the event was sealed with.
+        Unavailable: the blob store could not be reached.
+    """
+    return decode(payload_bytes(event, blobs))
+
+
+def payload_bytes(event: Event, blobs: BlobReader | None = None) -> bytes:
+    """Return the canonical bytes of an event's payload, checked; raises as `payload_of`."""
+    data = event.payload
+    if data is None:
+        if event.erased:
+            raise NotFound(f"the payload of event {event.event_id} (seq {event.seq}) was erased")
+        if event.payload_ref is None or blobs is None:
+            raise NotFound(f"the payload of event {event.event_id} (seq {event.seq}) is not here")
+        data = blobs.get(event.payload_ref)
+    if payload_digest(data) != event.payload_sha256:
+        raise Corrupt(f"the payload of event {event.event_id} (seq {event.seq}) was changed")
+    return data
