@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.clock import ManualClock
@@ -101,7 +101,7 @@ class _Syncs:
     def __init__(self) -> None:
         self.total = 0
 
-    def __enter__(self) -> _Syncs:
+    def __enter__(self) -> Self:
         self._originals = {name: getattr(os, name) for name in ("fsync", "fdatasync")}
         for name, original in self._originals.items():
             setattr(os, name, self._counting(original))
@@ -111,7 +111,7 @@ class _Syncs:
         for name, original in self._originals.items():
             setattr(os, name, original)
 
-    def _counting(self, original: Any) -> Any:  # noqa: ANN401  a function of os
+    def _counting(self, original: Any) -> Any:
         def sync(fd: int) -> None:
             self.total += 1
             original(fd)
