@@ -1,0 +1,237 @@
+"""What goes wrong in a simulation, and the link through which a host sees the world while it does.
+
+All of a host's calls to the outside pass its `Link`: each may take its time, fail, happen without an answer, happen
+after its caller gave up, or be the moment at which the host dies. A dead host's code still unwinds, as Python must, but
+nothing that it does on its way reaches anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from chronicle.errors import ChronicleError, Unavailable
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Coroutine
+
+    from chronicle.journal.records import Commit, Head
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["CALM", "Link", "LinkedWorkspace", "Weather"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How likely each fault is, for one call; all between 0 and 1."""
+
+    read_fails: float = 0.0
+    """A read of the journal raises `Unavailable`."""
+    write_fails: float = 0.0
+    """A write raises it, and nothing was written."""
+    answer_lost: float = 0.0
+    """A write raises it, and everything was written."""
+    late: float = 0.0
+    """A write raises it, and is done some time later."""
+    workspace_fails: float = 0.0
+    """A call of the workspace raises it; half of the time after doing its work."""
+    dies: float = 0.0
+    """The host dies before or after a call."""
+    stalls: float = 0.0
+    """The host stands still for seconds, and then goes on."""
+    slow: float = 0.0
+    """A call takes a while; others come in between."""
+
+    @classmethod
+    def of(cls, generator: random.Random) -> Weather:
+        """Draw the weather of a run: mostly a few faults, sometimes all of them, sometimes none."""
+
+        def one(*rates: float) -> float:
+            return generator.choice(rates)
+
+        return cls(
+            read_fails=one(0, 0, 0.02, 0.1),
+            write_fails=one(0, 0, 0.05, 0.2),
+            answer_lost=one(0, 0, 0.05, 0.3),
+            late=one(0, 0, 0.05, 0.2),
+            workspace_fails=one(0, 0, 0, 0.02),
+            dies=one(0, 0, 0.005, 0.02, 0.05),
+            stalls=one(0, 0, 0.005, 0.02),
+            slow=one(0.05, 0.3, 0.8),
+        )
+
+
+CALM = Weather()
+
+
+class Link:
+    """A host's way to the outside.
+
+    Args:
+        store: the journal, as everybody writes it.
+        generator: decides what happens.
+        weather: returns how likely it is, now.
+        note: takes a line of the protocol.
+    """
+
+    def __init__(
+        self, store: JournalStore, generator: random.Random, weather: Callable[[], Weather], note: Callable[..., None]
+    ) -> None:
+        self._raw = store
+        self._generator = generator
+        self._weather = weather
+        self._note = note
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order, unlike a set: they end in the same order each run
+        self._stalled_until_s = 0.0
+        self.alive = True
+        self.store = cast("JournalStore", _LinkedStore(store, self))
+
+    # -- the host's life ------------------------------------------------------------------------------------------
+
+    def spawn(self, coroutine: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
+        """Start a task of this host's; it ends with the host."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return task
+
+    def die(self) -> None:
+        """End the host: nothing it does from now on reaches anything."""
+        if self.alive:
+            self._note("dies")
+            self.alive = False
+            for task in list(self._tasks):
+                task.cancel()
+
+    def stall(self, seconds: float) -> None:
+        """Let the host stand still at its next call, and go on later as if nothing had been."""
+        self._note("stalls", f"{seconds:.1f}s")
+        self._stalled_until_s = asyncio.get_running_loop().time() + seconds
+
+    def maybe_die(self) -> None:
+        """Perhaps die right here; raises ``CancelledError`` in a dead host."""
+        self.check_alive()
+        rate = self._weather().dies
+        if rate and self._generator.random() < rate:
+            self.die()
+        self.check_alive()
+
+    def check_alive(self) -> None:
+        """Raise ``CancelledError`` in a dead host."""
+        if not self.alive:
+            raise asyncio.CancelledError
+
+    # -- its calls ------------------------------------------------------------------------------------------------
+
+    async def run_blocking(self, call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Make a call; a `podium.blocking.BlockingRunner`."""
+        await self._pass()
+        answer = call(*args, **kwargs)
+        await self._pass()
+        return answer
+
+    async def commit(self, commit: Commit) -> Head:
+        """Commit; a `podium.ledger.Committer`."""
+        await self._pass()
+        head = self.store.commit(commit)
+        await self._pass()
+        return head
+
+    async def _pass(self) -> None:
+        """Let time pass, and perhaps die, between the host and the outside."""
+        self.maybe_die()
+        weather, draw = self._weather(), self._generator.random
+        if weather.stalls and draw() < weather.stalls:
+            self.stall(0.5 + 5 * draw())
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._stalled_until_s:
+            await asyncio.sleep(self._stalled_until_s - loop.time())
+        elif weather.slow and draw() < weather.slow:
+            await asyncio.sleep(0.1 * draw() ** 3)
+        self.check_alive()
+
+    def read(self, call: Callable[[], _T]) -> _T:
+        """Read, perhaps in vain."""
+        self.check_alive()
+        self._maybe_fail(self._weather().read_fails, "a read")
+        return call()
+
+    def write(self, call: Callable[[], _T], what: str) -> _T:
+        """Write, perhaps in vain, perhaps without an answer, perhaps later."""
+        self.check_alive()
+        weather = self._weather()
+        self._maybe_fail(weather.write_fails, what)
+        if weather.late and self._generator.random() < weather.late:
+            asyncio.get_running_loop().call_later(3 * self._generator.random() ** 2, self._do_late, call, what)
+            raise Unavailable(f"simulated: {what} is late")
+        answer = call()
+        self._maybe_fail(weather.answer_lost, f"the answer to {what}")
+        return answer
+
+    def touch(self, call: Callable[[], _T]) -> _T:
+        """Make a call of the workspace, which may fail before or after doing its work."""
+        self.check_alive()
+        rate = self._weather().workspace_fails / 2
+        self._maybe_fail(rate, "the workspace")
+        answer = call()
+        self._maybe_fail(rate, "the workspace's answer")
+        return answer
+
+    def _do_late(self, call: Callable[[], object], what: str) -> None:
+        try:
+            call()
+        except ChronicleError as error:
+            self._note("late", what, type(error).__name__)
+
+    def _maybe_fail(self, rate: float, what: str) -> None:
+        if rate and self._generator.random() < rate:
+            self._note("fails", what)
+            raise Unavailable(f"simulated: {what} failed")
+
+
+class _LinkedStore:
+    """The journal behind a link: what writes, and then everything else, which reads."""
+
+    def __init__(self, store: JournalStore, link: Link) -> None:
+        self._store = store
+        self._link = link
+
+    def commit(self, commit: Commit) -> Head:
+        """Commit."""
+        return self._link.write(lambda: self._store.commit(commit), f"commit of {commit.events[-1].type}")
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method that goes through the link."""
+        method = getattr(self._store, name)
+        writes = name in {"admit", "acquire_lease", "renew_lease", "release_lease", "retry_message"}
+
+        def through(*args: Any, **kwargs: Any) -> Any:
+            if writes:
+                return self._link.write(lambda: method(*args, **kwargs), name)
+            return self._link.read(lambda: method(*args, **kwargs))
+
+        return through
+
+
+class LinkedWorkspace:
+    """A workspace behind a link.
+
+    Args:
+        workspace: the workspace, a `chronicle.workspace.port.Workspace`.
+    """
+
+    def __init__(self, workspace: Any, link: Link) -> None:
+        self.workspace = workspace
+        self._link = link
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute; methods that work on the files go through the link."""
+        attribute = getattr(self.workspace, name)
+        if name not in {"begin_turn", "seal", "adopt", "rollback"}:
+            return attribute
+        return lambda *args: self._link.touch(lambda: attribute(*args))

@@ -1,0 +1,191 @@
+"""`Puppet`, an agent that does what its messages say, and `expect`, what each of its turns must come to.
+
+The same operations are written twice: once with tracked state, files and awaits, once as plain dictionaries. A
+simulation compares the two at every commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import MutableMapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from podium.agent.base import BaseAgent
+from podium.agent.models.delta_state import DeltaState
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chronicle.canonical import JsonObject
+    from podium.agent.context import AgentContext
+
+__all__ = ["STAGE", "Expected", "Puppet", "Stage", "expect", "script"]
+
+_PATHS: Final = ("a.txt", "b.txt", "c.txt")
+
+
+class Stage(Protocol):
+    """Where a puppet plays: what a simulation gives to the hooks that run in it."""
+
+    def files(self, root: Path) -> MutableMapping[str, str]:
+        """Return the files of a workspace; raises when the process that asks is dead."""
+        ...
+
+    def tries(self, number: int) -> int:
+        """Count one more try of a message, and return how many there were before."""
+        ...
+
+
+STAGE: ContextVar[Stage] = ContextVar("STAGE")
+
+
+class Puppet(BaseAgent):
+    """Does what its messages say: ``{"number": 7, "do": [["write", "a.txt", "text"], ...]}``."""
+
+    turn_timeout_s = 3.0
+    idle_timeout_s = 4.0
+    shutdown_timeout_s = 1.0
+
+    class State(DeltaState):
+        """What it remembers."""
+
+        _entity_type = "puppet"
+        log: list[int] = []  # noqa: RUF012 - copied for each instance
+        table: dict[str, int] = {}  # noqa: RUF012
+        items: list[dict[str, int]] = []  # noqa: RUF012
+        inits: int = 0
+        idles: int = 0
+
+    async def on_init(self, ctx: AgentContext[Any]) -> None:
+        if _has_hooks(ctx.key):
+            ctx.state.inits += 1
+            STAGE.get().files(ctx.workspace)["init.txt"] = str(ctx.state.inits)
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        tries = STAGE.get().tries(message["number"])
+        ctx.state.log.append(message["number"])
+        for name, *arguments in message["do"]:
+            await self._do(ctx, tries, name, arguments)
+
+    async def on_idle_timeout(self, ctx: AgentContext[Any]) -> bool:
+        if _has_hooks(ctx.key):
+            ctx.state.idles += 1
+        return bool(ctx.state.idles % 3 != 1)
+
+    async def on_shutdown(self, ctx: AgentContext[Any]) -> None:
+        if _has_hooks(ctx.key):
+            STAGE.get().files(ctx.workspace)["bye.txt"] = str(len(ctx.state.log))
+
+    async def _do(self, ctx: AgentContext[Any], tries: int, name: str, arguments: list[Any]) -> None:
+        files = STAGE.get().files(ctx.workspace)
+        match name, arguments:
+            case "put", [key, value]:
+                ctx.state.table[key] = value
+            case "drop", [key]:
+                ctx.state.table.pop(key, None)
+            case "add", [value]:
+                ctx.state.items.append({"value": value})
+            case "trim", []:
+                del ctx.state.items[:2]
+            case "turn", []:
+                ctx.state.items.reverse()
+            case "write", [path, text]:
+                files[path] = text
+            case "delete", [path]:
+                files.pop(path, None)
+            case "say", [text]:
+                await ctx.send_message(text)
+            case "wait", [seconds]:
+                await asyncio.sleep(seconds)
+            case "stubborn", []:
+                try:
+                    await asyncio.sleep(0.1)
+                except asyncio.CancelledError:
+                    await asyncio.sleep(0.1)
+            case "raise", [times] if tries < times:
+                raise ValueError(f"try {tries + 1}")
+            case "exit", [times] if tries < times:
+                raise SystemExit(3)
+            case "hang", [times] if tries < times:
+                await asyncio.Event().wait()
+            case "nan", [times] if tries < times:
+                ctx.state.table["nan"] = cast("int", math.nan)
+            case "surrogate", [times] if tries < times:
+                await ctx.send_message("\udcff")
+
+
+def _has_hooks(key: str) -> bool:
+    """Whether a puppet's other hooks leave traces; those of the rest must not make turns."""
+    return not key.startswith("quiet")
+
+
+def script(generator: random.Random, number: int) -> JsonObject:
+    """Return a message for a puppet."""
+    kinds: tuple[Callable[[], list[Any]], ...] = (
+        lambda: ["put", f"k{generator.randrange(4)}", generator.randrange(100)],
+        lambda: ["drop", f"k{generator.randrange(4)}"],
+        lambda: ["add", generator.randrange(100)],
+        lambda: ["trim"],
+        lambda: ["turn"],
+        lambda: ["write", generator.choice(_PATHS), f"message {number}, {generator.randrange(1000)}"],
+        lambda: ["delete", generator.choice(_PATHS)],
+        lambda: ["say", f"words of {number}"],
+        lambda: ["wait", generator.random() * 0.5],
+        lambda: ["stubborn"],
+    )
+    steps = [generator.choice(kinds)() for _ in range(generator.randrange(1, 6))]
+    if generator.random() < 0.25:
+        trouble = generator.choice(("raise", "raise", "exit", "hang", "nan", "surrogate"))
+        steps.insert(generator.randrange(len(steps) + 1), [trouble, generator.choice((1, 1, 2, 9))])
+    return cast("JsonObject", {"number": number, "do": steps})
+
+
+@dataclass(slots=True)
+class Expected:
+    """A puppet as it must be after some turns."""
+
+    state: dict[str, Any] = field(default_factory=lambda: {"log": [], "table": {}, "items": [], "inits": 0, "idles": 0})
+    files: dict[str, str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    """The replies of the last turn."""
+
+
+def expect(before: Expected, cause: str, message: JsonObject | None) -> Expected:
+    """Return what a turn makes of a puppet; ``before`` is not changed."""
+    log, table, items = list(before.state["log"]), dict(before.state["table"]), list(before.state["items"])
+    state = {**before.state, "log": log, "table": table, "items": items}
+    after = Expected(state, dict(before.files))
+    match cause:
+        case "init":
+            state["inits"] += 1
+            after.files["init.txt"] = str(state["inits"])
+        case "idle":
+            state["idles"] += 1
+        case "shutdown":
+            after.files["bye.txt"] = str(len(log))
+    if message is not None:
+        log.append(message["number"])
+        for name, *arguments in cast("list[list[Any]]", message["do"]):
+            match name, arguments:
+                case "put", [key, value]:
+                    table[key] = value
+                case "drop", [key]:
+                    table.pop(key, None)
+                case "add", [value]:
+                    items.append({"value": value})
+                case "trim", []:
+                    del items[:2]
+                case "turn", []:
+                    items.reverse()
+                case "write", [path, text]:
+                    after.files[path] = text
+                case "delete", [path]:
+                    after.files.pop(path, None)
+                case "say", [text]:
+                    after.said.append(text)
+    return after

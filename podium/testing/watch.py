@@ -1,0 +1,385 @@
+"""`Watch`: sees every write that a journal accepts, and knows what it must not accept.
+
+It stands between all hosts and the journal itself, right where a write becomes true, and keeps a model of its own: who
+has each lease, what waits in each inbox, where each branch ends, and what state and files each turn must have. What
+does not fit raises `Broken`. It trusts nothing it could ask the journal for.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+from chronicle.canonical import decode
+from chronicle.errors import ChronicleError
+from chronicle.journal.records import MessageStatus, Outcome
+from chronicle.workspace.port import TreeRef
+from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
+from podium.state import apply_patch
+from podium.testing.puppet import Expected, Puppet, expect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chronicle.canonical import JsonObject
+    from chronicle.ids import BranchId, MessageId, SessionId
+    from chronicle.journal.records import Commit, Event, Head, Lease, NewMessage, Receipt, Session
+    from chronicle.journal.store import JournalStore
+    from podium.stream import Frame
+
+__all__ = ["Broken", "Line", "Watch"]
+
+_STATUS: Final = {
+    Outcome.CONSUMED: MessageStatus.CONSUMED,
+    Outcome.CANCELLED: MessageStatus.CANCELLED,
+    Outcome.FAILED: MessageStatus.PENDING,
+    Outcome.PARKED: MessageStatus.PARKED,
+}
+
+
+class Broken(AssertionError):
+    """Something happened that must never happen."""
+
+
+@dataclass(slots=True)
+class _Message:
+    """A message as the model has it."""
+
+    position: int
+    body: JsonObject
+    status: MessageStatus = MessageStatus.PENDING
+    attempts: int = 0
+    said: tuple[str, ...] = ()
+    """What its turn answered."""
+    turn: int = 0
+    """The turn that consumed it."""
+    put_back: bool = False
+    """It was parked and came back to its place, which another one behind it may have been handled at meanwhile."""
+
+
+@dataclass(slots=True)
+class Line:
+    """An agent's main branch as the model has it."""
+
+    session: Session
+    seq: int = 0
+    turn: int = 0
+    epoch: int = 0
+    held: bool = False
+    """Whether somebody has the lease under `epoch`."""
+    expected: Expected = field(default_factory=Expected)
+    state: JsonObject = field(default_factory=dict)
+    """The patches' replay, which is compared with `expected` at every turn."""
+    created: bool = False
+    tree: TreeRef | None = None
+    messages: dict[MessageId, _Message] = field(default_factory=dict)
+    past: dict[int, Expected] = field(default_factory=dict)
+    """What was expected at each turn."""
+    ends: list[tuple[int, int]] = field(default_factory=list)
+    """Where a fork can begin: seq and turn after each commit."""
+
+    @property
+    def waiting(self) -> list[MessageId]:
+        """The pending messages, in order."""
+        pending = [
+            (message.position, message_id)
+            for message_id, message in self.messages.items()
+            if message.status is MessageStatus.PENDING
+        ]
+        return [message_id for _, message_id in sorted(pending)]
+
+
+class Watch:
+    """A view of a journal through which all of a simulation's writes go.
+
+    Args:
+        store: the journal.
+        files_of: returns the files of a sealed tree, or raises when there is no such tree.
+        note: takes a line of the protocol.
+    """
+
+    def __init__(
+        self, store: JournalStore, files_of: Callable[[TreeRef], dict[str, str]], note: Callable[..., None]
+    ) -> None:
+        self.store = store
+        self.lines: dict[SessionId, Line] = {}
+        self.commits = 0
+        self.broken: Broken | None = None
+        """The first thing that was wrong, wherever it was raised."""
+        self._files_of = files_of
+        self._note = note
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass on what only reads."""
+        return getattr(self.store, name)
+
+    def line(self, session_id: SessionId) -> Line:
+        """Return the model of a session."""
+        return self.lines[session_id]
+
+    # -- writes ---------------------------------------------------------------------------------------------------
+
+    def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
+        """Make a session."""
+        session = self.store.ensure_session(name, session_id, branch_id, now_ms)
+        self.lines.setdefault(session.session_id, Line(session))
+        return session
+
+    def fork_session(
+        self, parent: BranchId, seq: int, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int
+    ) -> Session:
+        """Fork a session's main branch, at the end of a commit."""
+        session = self.store.fork_session(parent, seq, name, session_id, branch_id, now_ms)
+        origin = next(line for line in self.lines.values() if line.session.main_branch_id == parent)
+        turn = dict(origin.ends)[seq]
+        past = {number: expected for number, expected in origin.past.items() if number <= turn}
+        line = Line(session, seq, turn, expected=past[turn], state=deepcopy(past[turn].state), created=True, past=past)
+        line.ends = [(end, number) for end, number in origin.ends if end <= seq]
+        self.lines[session.session_id] = line
+        return session
+
+    def acquire_lease(
+        self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
+    ) -> Lease:
+        """Take a lease."""
+        lease = self.store.acquire_lease(session_id, holder, now_ms, ttl_ms, takeover=takeover)
+        line = self.lines[session_id]
+        self._must(lease.epoch == line.epoch + 1, line, f"epoch {lease.epoch} came after {line.epoch}")
+        line.epoch, line.held = lease.epoch, True
+        self._note("lease", line.session.name, lease.epoch, holder)
+        return lease
+
+    def release_lease(self, session_id: SessionId, epoch: int) -> None:
+        """Give a lease back."""
+        self.store.release_lease(session_id, epoch)
+        line = self.lines[session_id]
+        if line.epoch == epoch:
+            line.held = False
+        self._note("release", line.session.name, epoch)
+
+    def admit(self, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
+        """Admit a message."""
+        receipt = self.store.admit(session_id, message, limit)
+        line = self.lines[session_id]
+        known = line.messages.get(receipt.message_id)
+        if receipt.repeated:
+            self._must(known is not None, line, f"{receipt.message_id} is a repeat of nothing")
+        else:
+            last = max((other.position for other in line.messages.values()), default=0)
+            self._must(
+                known is None and receipt.position == last + 1, line, f"position {receipt.position} after {last}"
+            )
+            body = cast("JsonObject", decode(message.body))
+            line.messages[receipt.message_id] = _Message(receipt.position, body)
+        self._note("admit", line.session.name, receipt.message_id[-6:], receipt.position)
+        return receipt
+
+    def retry_message(self, session_id: SessionId, message_id: MessageId) -> Any:
+        """Put a parked message back."""
+        message = self.store.retry_message(session_id, message_id)
+        model = self.lines[session_id].messages[message_id]
+        model.status, model.attempts, model.put_back = MessageStatus.PENDING, 0, True
+        self._note("again", self.lines[session_id].session.name, message_id[-6:])
+        return message
+
+    def commit(self, commit: Commit) -> Head:
+        """Commit, and compare what was accepted with the model."""
+        head = self.store.commit(commit)
+        self._accepted(commit, head)
+        return head
+
+    def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
+        """Commit several, and compare."""
+        outcomes = self.store.commit_many(commits)
+        for commit, outcome in zip(commits, outcomes, strict=True):
+            if not isinstance(outcome, Exception):
+                self._accepted(commit, outcome)
+        return outcomes
+
+    # -- what must hold -------------------------------------------------------------------------------------------
+
+    def _accepted(self, commit: Commit, head: Head) -> None:
+        line = self.lines[commit.session_id]
+        last = commit.events[-1]
+        self._note("commit", line.session.name, last.type, f"turn {last.turn}", f"seq {head.seq}", commit.epoch)
+        self.commits += 1
+        self._must(
+            line.held and commit.epoch == line.epoch,
+            line,
+            f"{last.type} was accepted under epoch {commit.epoch}, but {line.epoch} was given out",
+        )
+        self._must(
+            commit.expected.seq == line.seq and head.seq == line.seq + len(commit.events),
+            line,
+            f"{last.type} was put on {commit.expected.seq}, but the branch ends at {line.seq}",
+        )
+        payload = cast("dict[str, Any]", decode(last.payload or b"null"))
+        match last.type:
+            case "agent.created":
+                line.state, line.created = payload["state"], True
+                self._must(line.seq == 0, line, f"{AGENT_CREATED} is not its first event")
+                self._same(line, "state", line.state, line.expected.state)
+                line.past[0] = line.expected
+            case "turn.committed":
+                self._turn(line, commit, payload)
+            case "turn.failed":
+                self._failure(line, commit, last, payload)
+            case "turn.cancelled":
+                self._must(last.turn == line.turn, line, f"{TURN_CANCELLED} counted as a turn")
+                self._settle(line, commit, (Outcome.CANCELLED,))
+                self._kept(line, payload)
+            case _:
+                self.fail(f"{line.session.name}: a commit ends in {last.type}")
+        line.seq = head.seq
+        line.ends.append((line.seq, line.turn))
+
+    def _turn(self, line: Line, commit: Commit, payload: dict[str, Any]) -> None:
+        last = commit.events[-1]
+        self._must(last.turn == line.turn + 1, line, f"turn {last.turn} was committed after turn {line.turn}")
+        self._must(payload["epoch"] == commit.epoch, line, f"{TURN_COMMITTED} names epoch {payload['epoch']}")
+        by_message = payload["cause"] == "message"
+        self._must(len(payload["consumed"]) == by_message, line, f"{payload['cause']} consumed {payload['consumed']}")
+        self._must(
+            [settlement.message_id for settlement in commit.settled] == payload["consumed"],
+            line,
+            f"turn {last.turn} settles other messages than it names",
+        )
+        message = self._settle(line, commit, (Outcome.CONSUMED,)) if by_message else None
+        if message is not None:
+            first = commit.events[0]
+            said = cast("dict[str, Any]", decode(first.payload or b"null"))
+            self._must(first.type == USER_MESSAGE, line, f"turn {last.turn} begins with {first.type}")
+            self._same(line, "message", said["message"], message.body)
+        expected = expect(line.expected, payload["cause"], message.body if message else None)
+        line.state = cast("JsonObject", apply_patch(line.state, payload["state"]["patch"]))
+        self._same(line, f"state of turn {last.turn}", line.state, expected.state)
+        replies = [
+            cast("dict[str, Any]", decode(event.payload or b"null"))["text"]
+            for event in commit.events
+            if event.type == ASSISTANT_MESSAGE
+        ]
+        self._same(line, f"replies of turn {last.turn}", replies, expected.said)
+        line.tree = self._kept(line, payload)
+        files = self._files_of(line.tree) if line.tree is not None else {}
+        self._same(line, f"files of turn {last.turn}", files, expected.files)
+        line.expected = line.past[last.turn] = expected
+        line.turn = last.turn
+        if message is not None:
+            message.said, message.turn = tuple(replies), last.turn
+
+    def _failure(self, line: Line, commit: Commit, last: Event, payload: dict[str, Any]) -> None:
+        self._must(last.turn == line.turn, line, f"{TURN_FAILED} counted as a turn")
+        self._kept(line, payload)
+        if payload["message_id"] is None:
+            self._must(not commit.settled, line, "a failed hook settles a message")
+            return
+        message = self._settle(line, commit, (Outcome.FAILED, Outcome.PARKED))
+        self._must(
+            message.attempts <= Puppet.max_attempts
+            and (message.status is MessageStatus.PARKED)
+            == payload["parked"]
+            == (message.attempts == Puppet.max_attempts),
+            line,
+            f"{payload['message_id']} was {message.status} after try {message.attempts}",
+        )
+        self._must(payload["attempt"] == message.attempts, line, f"try {message.attempts} is recorded as another one")
+
+    def _settle(self, line: Line, commit: Commit, outcomes: tuple[Outcome, ...]) -> _Message:
+        """Settle the one message of a commit in the model."""
+        self._must(len(commit.settled) == 1, line, f"{commit.events[-1].type} settles {len(commit.settled)} messages")
+        (settlement,) = commit.settled
+        message = line.messages[settlement.message_id]
+        self._must(
+            message.status is MessageStatus.PENDING,
+            line,
+            f"{settlement.message_id} was {message.status} and is {settlement.outcome} again",
+        )
+        self._must(settlement.outcome in outcomes, line, f"{commit.events[-1].type} says {settlement.outcome}")
+        first = next(one for one in line.waiting if one == settlement.message_id or not line.messages[one].put_back)
+        self._must(
+            first == settlement.message_id,
+            line,
+            f"{settlement.message_id} was {settlement.outcome} while {first} waits before it",
+        )
+        message.status = _STATUS[settlement.outcome]
+        if settlement.outcome in (Outcome.FAILED, Outcome.PARKED):
+            message.attempts += 1
+        return message
+
+    def _kept(self, line: Line, payload: dict[str, Any]) -> TreeRef | None:
+        """Return the tree of a commit, which must be durable by now."""
+        if payload["tree_id"] is None:
+            return None
+        ref = TreeRef(payload["tree_id"], payload["oplog_id"])
+        try:
+            self._files_of(ref)
+        except ChronicleError as error:
+            self.fail(f"{line.session.name}: a tree was committed before it was durable: {error}")
+        return ref
+
+    # -- what clients see -----------------------------------------------------------------------------------------
+
+    def shown(self, session_id: SessionId, message_id: MessageId, frames: Sequence[Frame]) -> None:
+        """Check the frames that a client got of a message, from wherever it began to listen up to the last one."""
+        line = self.lines[session_id]
+        message = line.messages[message_id]
+        terminal = [frame for frame in frames if frame["type"] in {"turn_end", "error"}]
+        self._must(len(terminal) == 1 and terminal[0] is frames[-1], line, f"{message_id} ended {len(terminal)} times")
+        (end,) = terminal
+        if end["type"] == "turn_end":
+            self._must(
+                message.status is MessageStatus.CONSUMED and message.turn == end["turn"] <= line.turn,
+                line,
+                f"turn_end {end['turn']} of {message_id} was shown, but it is {message.status} in turn {message.turn}",
+            )
+            starts = [number for number, frame in enumerate(frames) if frame["type"] == "turn_start"]
+            texts = [frame["text"] for frame in frames[starts[-1] if starts else 0 :] if frame["type"] == "message_end"]
+            self._same(line, f"replies shown for {message_id}", tuple(texts), message.said)
+            return
+        wanted = MessageStatus.PARKED if end["parked"] else MessageStatus.CANCELLED
+        if message.status is not wanted and message.status is not MessageStatus.PENDING:
+            # A parked message may have been put back, and even handled, since.
+            self._must(wanted is MessageStatus.PARKED, line, f"{message_id} was shown as {wanted}: {message.status}")
+        if wanted is MessageStatus.PARKED:
+            self._must(end["error"]["type"] != "Cancelled", line, f"{message_id} was parked and shown as cancelled")
+
+    def shown_live(self, session_id: SessionId, seq: int, state: JsonObject, files: dict[str, str] | None) -> None:
+        """Check an activation's own memory, right after a commit of its own at that seq."""
+        line = self.lines[session_id]
+        if seq != line.seq:
+            return
+        self._same(line, "live state", state, line.state)
+        if files is not None:
+            self._same(line, "live files", files, line.expected.files)
+
+    # -- at the end -----------------------------------------------------------------------------------------------
+
+    def check_inboxes(self) -> None:
+        """Compare every message's status with what the commits said of it."""
+        for line in self.lines.values():
+            for message_id, message in line.messages.items():
+                stored = self.store.message(message_id)
+                self._same(line, f"status of {message_id}", stored.status, message.status)
+                self._same(line, f"attempts of {message_id}", stored.attempts, message.attempts)
+            log = [
+                message.body["number"]
+                for message in sorted(line.messages.values(), key=lambda message: message.turn)
+                if message.status is MessageStatus.CONSUMED
+            ]
+            found = cast("list[int]", line.state.get("log", []))
+            self._same(line, "messages in its state", found[len(found) - len(log) :], log)
+
+    def fail(self, what: str) -> NoReturn:
+        """Remember what is wrong, and raise it."""
+        broken = Broken(what)
+        self.broken = self.broken or broken
+        raise broken
+
+    def _must(self, holds: bool, line: Line, otherwise: str) -> None:
+        if not holds:
+            self.fail(f"{line.session.name}: {otherwise}")
+
+    def _same(self, line: Line, what: str, found: Any, wanted: Any) -> None:
+        if found != wanted:
+            self.fail(f"{line.session.name}: {what} is {found!r}, but must be {wanted!r}")

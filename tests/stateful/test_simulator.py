@@ -1,0 +1,204 @@
+"""The simulator over thousands of seeds, and that it finds what it is for: journals and ledgers that were broken."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronicle.errors import Unavailable
+from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import Commit, Head, InboxMessage, MessageStatus
+from chronicle.journal.sqlite import SqliteJournalStore
+from podium.activation import Activation
+from podium.ledger import Ledger
+from podium.stream import StreamHub
+from podium.testing.simulator import Broken, Simulator
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 10_000
+PART = 500
+ENOUGH = 400
+"""Seeds within which a broken part must be found; most are found within ten."""
+
+
+def part_of(first: int) -> int:
+    """Run some seeds, and return how many commits they made."""
+    return sum(Simulator(seed).run().commits for seed in range(first, first + PART))
+
+
+def test_nothing_is_broken_in_ten_thousand_runs() -> None:
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        commits = sum(pool.map(part_of, range(0, SEEDS, PART)))
+    assert commits > 5 * SEEDS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_nothing_is_broken_in_a_quarter_of_a_million_runs() -> None:
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        assert all(pool.map(part_of, range(SEEDS, SEEDS + 250_000, PART)))
+
+
+def test_sqlite_holds_as_memory_does(tmp_path: Path) -> None:
+    numbers = itertools.count()
+    for seed in range(25):
+        Simulator(seed, store=lambda: SqliteJournalStore(tmp_path / f"{next(numbers)}.db")).run()
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    def protocol(hash_seed: str) -> str:
+        command = [sys.executable, "-m", "podium.testing.simulator", "--seed", "9", "--runs", "3", "--verbose"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        return done.stdout
+
+    assert protocol("1") == protocol("2")
+    assert "commit" in protocol("1")
+
+
+# -- what must be found ------------------------------------------------------------------------------------------------
+
+
+class NoFence(MemoryJournalStore):
+    """Takes commits of any epoch."""
+
+    def commit(self, commit: Commit) -> Head:
+        lease = self.lease(commit.session_id)
+        return super().commit(replace(commit, epoch=lease.epoch if lease else commit.epoch))
+
+
+class NoHeadCheck(MemoryJournalStore):
+    """Takes a commit a second time when it comes again under other ids: no compare-and-swap."""
+
+    def commit(self, commit: Commit) -> Head:
+        try:
+            return super().commit(commit)
+        except Exception:
+            if (lease := self.lease(commit.session_id)) is None:
+                raise
+            now = self.head(commit.expected.branch_id)
+            events = tuple(replace(event, seq=now.seq + 1 + n) for n, event in enumerate(commit.events))
+            return super().commit(replace(commit, expected=now, events=events, epoch=lease.epoch))
+
+
+class ConsumesLater(MemoryJournalStore):
+    """Writes a turn, and takes its message from the inbox in a transaction of its own, which may not come."""
+
+    turns = 0
+
+    def commit(self, commit: Commit) -> Head:
+        head = super().commit(replace(commit, settled=()))
+        ConsumesLater.turns += 1
+        if commit.settled and ConsumesLater.turns % 20 == 0:
+            raise Unavailable("died between the two")
+        for settlement in commit.settled:
+            session = self._sessions[commit.session_id]
+            position = self._messages[settlement.message_id][1]
+            message = session.inbox[position]
+            status = MessageStatus(settlement.outcome) if settlement.outcome != "failed" else MessageStatus.PENDING
+            failed = settlement.outcome in {"failed", "parked"}
+            session.inbox[position] = replace(message, status=status, attempts=message.attempts + failed)
+        return head
+
+
+class Forgets(MemoryJournalStore):
+    """Loses a message now and then."""
+
+    asked = 0
+
+    def pending(self, session_id: Any, limit: int = 100) -> list[InboxMessage]:
+        found = list(super().pending(session_id, limit))
+        Forgets.asked += 1
+        if found and Forgets.asked % 50 == 0:
+            del self._sessions[session_id].inbox[found[0].position]
+            del self._messages[found[0].message_id]
+        return found
+
+
+def found_within(**arguments: Any) -> str:
+    """Return how the simulator says that something is broken."""
+    for seed in range(ENOUGH):
+        try:
+            Simulator(seed, **arguments).run()
+        except Broken as broken:
+            return str(broken)
+    pytest.fail(f"{ENOUGH} seeds did not find it")
+
+
+def test_a_journal_without_an_epoch_check_is_found() -> None:
+    said = found_within(store=NoFence)
+    assert re.search(r"accepted under epoch \d+, but \d+ was given out", said)
+    seed = re.search(r"run it again: python -m podium\.testing\.simulator --seed (\d+)", said)
+    assert seed is not None
+    with pytest.raises(Broken):
+        Simulator(int(seed[1]), store=NoFence).run()
+
+
+@pytest.mark.parametrize("store", [NoHeadCheck, ConsumesLater, Forgets])
+def test_a_broken_journal_is_found(store: type[MemoryJournalStore]) -> None:
+    found_within(store=store)
+
+
+@pytest.fixture
+def swap() -> Iterator[Callable[[type, str, Any], None]]:
+    """Replace a part of Podium with a broken one."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch.setattr
+
+
+def test_a_ledger_that_takes_a_lost_answer_for_a_failure_is_found(swap: Callable[[type, str, Any], None]) -> None:
+    async def append(self: Ledger, commit: Commit) -> Head:
+        try:
+            self.head = await self._committer.commit(commit)
+        except Unavailable:
+            pass
+        return self.head
+
+    swap(Ledger, "append", append)
+    found_within()
+
+
+def test_an_answer_before_the_commit_is_found(swap: Callable[[type, str, Any], None]) -> None:
+    append = Ledger.append
+
+    async def early(self: Ledger, commit: Commit) -> Head:
+        last = commit.events[-1]
+        for hub in hubs:
+            if commit.settled and last.type == "turn.committed":
+                frame = {"type": "turn_end", "turn": last.turn, "version": last.seq, "patch": []}
+                hub.publish(commit.settled[0].message_id, frame)
+        return await append(self, commit)
+
+    hubs: list[StreamHub] = []
+    begin = StreamHub.__init__
+
+    def remembered(self: StreamHub) -> None:
+        begin(self)
+        hubs.append(self)
+
+    swap(StreamHub, "__init__", remembered)
+    swap(Ledger, "append", early)
+    found_within()
+
+
+def test_a_state_that_is_not_rolled_back_is_found(swap: Callable[[type, str, Any], None]) -> None:
+    load = Activation._load_state
+
+    def once(self: Activation, record: Any) -> None:
+        if not hasattr(self, "_state"):
+            load(self, record)
+
+    swap(Activation, "_load_state", once)
+    found_within()
