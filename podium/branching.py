@@ -10,23 +10,40 @@ crash leaves.
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
-from chronicle.errors import Conflict, StaleEpoch
+from chronicle.blobs.buffer import BlobBuffer
+from chronicle.canonical import decode
+from chronicle.errors import BranchVersionConflict, Conflict, LeaseHeld, StaleEpoch
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft
-from podium.errors import AgentExists
-from podium.events import AGENT_FORKED
-from podium.record import find_session, turn_end_seq
+from chronicle.workspace.oplog import read_root
+from chronicle.workspace.rewind import rewound
+from podium.errors import AgentAwake, AgentExists
+from podium.events import AGENT_FORKED, AGENT_REWOUND, TURN_CANCELLED, TURN_FAILED
+from podium.record import find_session, read_agent, tree_of, turn_end_seq
+from podium.state import diff
 
 if TYPE_CHECKING:
-    from chronicle.ids import BranchId, IdSource
-    from chronicle.journal.records import Branch, Head, Session
-    from chronicle.journal.store import JournalStore
-    from podium.address import Address
+    from collections.abc import Iterator
 
-__all__ = ["Forked", "fork_agent", "owner_of"]
+    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.canonical import Json, JsonObject
+    from chronicle.ids import BranchId, IdSource
+    from chronicle.journal.records import Branch, Head, Lease, Session
+    from chronicle.journal.store import JournalStore
+    from chronicle.workspace.port import TreeRef
+    from podium.address import Address
+    from podium.events import Part
+    from podium.record import AgentRecord
+
+__all__ = ["Forked", "Rewind", "fork_agent", "owner_of", "plan_rewind", "rewind_agent"]
+
+_HOLDER: Final = "podium-rewind"
+"""Who holds the lease of an agent that is taken back: not a process, so nobody takes it for one that is alive."""
+_LEASE_MS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +103,99 @@ def fork_agent(
     return Forked(session, made, parent.branch_id, at, seq)
 
 
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """Going back, planned."""
+
+    now: AgentRecord
+    then: AgentRecord
+    only: Part | None
+    patch: list[JsonObject]
+    """From the state now to the state then; empty when the state stays."""
+
+    @property
+    def tree(self) -> TreeRef | None:
+        """The workspace whose content it will be."""
+        return self.now.tree if self.only == "state" else self.then.tree
+
+    @property
+    def schema(self) -> AgentRecord:
+        """Whose state it will be."""
+        return self.now if self.only == "files" else self.then
+
+    @property
+    def changes_state(self) -> bool:
+        """Whether the state, or the version of its class, will be another one."""
+        now, then = self.now, self.schema
+        return bool(self.patch) or (now.entity_type, now.schema_version) != (then.entity_type, then.schema_version)
+
+
+def plan_rewind(store: JournalStore, address: Address, turn: int, only: Part | None = None) -> Rewind:
+    """Say what going back to a turn would change; reads only, and works while the agent runs.
+
+    Raises:
+        UnknownAgent: there is no such agent, or it never started.
+        UnknownMoment: it has not committed that turn.
+    """
+    now = read_agent(store, address)
+    then = read_agent(store, address, turn)
+    return Rewind(now, then, only, [] if only == "files" else diff(now.state, then.state))
+
+
+def rewind_agent(
+    store: JournalStore,
+    blobs: BlobStore,
+    address: Address,
+    turn: int,
+    only: Part | None,
+    ids: IdSource,
+    now_ms: int,
+) -> tuple[Rewind, Head | None]:
+    """Take an agent that sleeps back to the end of a turn, as a turn of its own: state, files or both.
+
+    Blobs first, then one commit, under a new epoch. What is written to the agent's inbox meanwhile stays there.
+
+    Args:
+        turn: any that it committed; a later one than that of an earlier rewind undoes it.
+        only: what goes back; both if ``None``.
+
+    Returns:
+        what was done, and the branch's head after it; ``None`` for the head if there was nothing to change, in which
+        case nothing was written.
+
+    Raises:
+        UnknownAgent: there is no such agent, or it never started.
+        UnknownMoment: it has not committed that turn.
+        AgentAwake: it is in memory, or was woken meanwhile; nothing was written.
+    """
+    plan_rewind(store, address, turn, only)  # a moment that is not there is refused before an epoch is spent on it
+    session = find_session(store, address)
+    with _lease(store, session, now_ms) as lease:
+        plan = plan_rewind(store, address, turn, only)
+        head = plan.now.head
+        tree = _rewound_tree(store, blobs, plan, now_ms)
+        if tree == plan.now.tree and not plan.changes_state:
+            return plan, None
+        payload: JsonObject = {
+            "to": turn,
+            "only": only,
+            "state": {
+                "entity_type": plan.schema.entity_type,
+                "version": plan.schema.schema_version,
+                "patch": cast("list[Json]", plan.patch),
+            },
+            "tree_id": tree.tree_id if tree else None,
+            "oplog_id": tree.oplog_id if tree else None,
+            "epoch": lease.epoch,
+        }
+        draft = Draft(ids.event(now_ms), AGENT_REWOUND, payload, head.turn + 1, now_ms)
+        try:
+            made = store.commit(Commit(session.session_id, head, seal(head, [draft]), lease.epoch))
+        except (StaleEpoch, BranchVersionConflict) as error:
+            raise _awake(session.name, "was woken at this moment") from error
+        return plan, made
+
+
 def owner_of(store: JournalStore, branch_id: BranchId, seq: int) -> Branch:
     """Return the branch that has an event among its own: this one, or the ancestor that it is read from."""
     branch = store.branch(branch_id)
@@ -106,6 +216,60 @@ def _fork_session(
         if (branch.parent_branch_id, branch.parent_seq, branch.head.seq) != (parent.branch_id, seq, seq):
             raise _exists(target) from error
         return session
+
+
+@contextmanager
+def _lease(store: JournalStore, session: Session, now_ms: int) -> Iterator[Lease]:
+    """Hold an agent's lease.
+
+    A lease that its last holder did not give back is not given back here either but left to run out, so that the next
+    activation still learns that the last one did not end in order.
+
+    Raises:
+        AgentAwake: it is in force.
+    """
+    before = store.lease(session.session_id)
+    try:
+        lease = store.acquire_lease(session.session_id, _HOLDER, now_ms, _LEASE_MS)
+    except LeaseHeld as error:
+        raise _awake(session.name, "is awake") from error
+    try:
+        yield lease
+    finally:
+        if before is None:
+            store.release_lease(session.session_id, lease.epoch)
+        else:
+            with suppress(StaleEpoch):
+                store.renew_lease(session.session_id, lease.epoch, now_ms, 0)
+
+
+def _rewound_tree(store: JournalStore, blobs: BlobStore, plan: Rewind, now_ms: int) -> TreeRef | None:
+    """Return the tree that the agent will have, durable."""
+    now = plan.now.tree
+    if now is None or plan.only == "state":
+        return now
+    buffer = BlobBuffer(blobs)
+    given_up = _given_up(store, blobs, plan.now, now)
+    tree = rewound(buffer, now, plan.tree, plan.now.head.turn + 1, now_ms, given_up)
+    buffer.flush()
+    return tree
+
+
+def _given_up(store: JournalStore, blobs: BlobReader, record: AgentRecord, now: TreeRef) -> list[TreeRef]:
+    """Return the trees of tries that were rolled back since an agent's tree became what it is, or just before."""
+    head = record.head
+    turn = min(read_root(blobs, now.oplog_id).turn, head.turn)
+    since = turn_end_seq(store, record.address, head, turn - 1) if turn else 0
+    trees = []
+    for event in store.events(head.branch_id, after_seq=since, to_seq=head.seq, types=(TURN_FAILED, TURN_CANCELLED)):
+        tree = tree_of(cast("dict[str, Json]", decode(event.payload))) if event.payload is not None else None
+        if tree is not None and tree != now:
+            trees.append(tree)
+    return trees
+
+
+def _awake(name: str, what: str) -> AgentAwake:
+    return AgentAwake(f"{name} {what}; try again when it sleeps: end its clients, or wait until it is idle")
 
 
 def _exists(target: Address) -> AgentExists:

@@ -99,6 +99,10 @@ def _gist(event: Event) -> str:
             return json_text(state)
         case "turn.committed", {"state": {"patch": patch}, "cause": cause}:
             return json_text(patch) if cause == "message" else f"({cause}) {json_text(patch)}"
+        case "agent.forked", {"from": {"agent": source, "turn": turn}}:
+            return f"goes on from {source} after turn {turn}"
+        case "agent.rewound", {"to": turn, "only": only, "state": {"patch": patch}}:
+            return f"{only or 'state and files'} as after turn {turn}: {json_text(patch)}"
         case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
             return f"attempt {attempt}{', parked' if parked else ''}: {kind}: {message}"
         case _:

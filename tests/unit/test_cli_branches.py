@@ -87,3 +87,53 @@ def test_fork_refuses(podium: Podium) -> None:
     podium("fork", "counter/a@9", "b", code=ExitCode.UNKNOWN_MOMENT)
     podium("fork", "counter/x", "b", code=ExitCode.UNKNOWN_AGENT)
     podium("fork", "counter/a", "b/c", code=ExitCode.INVALID_ADDRESS)
+
+
+# -- rewind ------------------------------------------------------------------------------------------------------------
+
+
+def test_rewind(podium: Podium) -> None:
+    wanted = {
+        "agent": "counter/a",
+        "from": 3,
+        "to": 2,
+        "only": None,
+        "turn": None,
+        "state": [{"op": "replace", "path": "/count", "value": 2}],
+    }
+    shown = podium.json("rewind", "counter/a", "2", "--dry-run")
+    files = shown.pop("files")
+    assert shown == wanted
+    assert [(file["change"], file["path"]) for file in files] == [("added", "gone"), ("changed", "out.txt")]
+    assert podium.json("state", "counter/a")["turn"] == 3
+    done = podium.json("rewind", "counter/a", "2")
+    assert done == {**wanted, "turn": 4, "files": files}
+    assert podium.json("state", "counter/a")["state"] == {"count": 2}
+    assert podium("cat", "counter/a", "out.txt") == "second\n"
+    assert podium("cat", "counter/a@3", "out.txt") == "third\n"
+    assert podium("cat", "counter/a", "out.txt@4") == "second\n"
+    assert "state and files as after turn 2" in podium("log", "counter/a")
+    podium("verify")
+    podium("rewind", "counter/a", "3")
+    assert podium.err == (
+        "counter/a is at turn 5, state and files as after turn 3; podium rewind counter/a 4 undoes it\n"
+    )
+    assert podium.json("state", "counter/a")["state"] == {"count": 3}
+
+
+def test_rewind_shows_what_changes(podium: Podium) -> None:
+    text = podium("rewind", "counter/a", "2", "--dry-run")
+    assert text == 'state\n  {"op":"replace","path":"/count","value":2}\nfiles\n  A gone\n  M out.txt\n'
+    assert podium.err == "nothing was changed (--dry-run)\n"
+    assert podium("rewind", "counter/a", "3") == ""
+    assert "already" in podium.err
+
+
+def test_rewind_refuses(made: HomeMaker, podium: Podium) -> None:
+    podium("rewind", "counter/a", "9", code=ExitCode.UNKNOWN_MOMENT)
+    podium("rewind", "counter/x", "1", code=ExitCode.UNKNOWN_AGENT)
+    podium("rewind", "counter/a", "1", "--only", "nothing", code=ExitCode.USAGE)
+    session = made.store.session("counter/a")
+    made.store.acquire_lease(session.session_id, "host", 2**45, 60_000)
+    podium("rewind", "counter/a", "1", code=ExitCode.CONFLICT)
+    assert podium.err.startswith("podium: counter/a is awake; try again when it sleeps")

@@ -1,0 +1,125 @@
+"""Going back: the commit after a workspace's last one that has the content of an earlier one.
+
+Nothing is forgotten by it. The log goes on: each path that differs gets one more version, ``restore`` or ``delete``,
+with the next number; what was written since stays in the history. The work is in proportion to what differs. Pure but
+for the buffer, which the caller flushes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronicle.workspace import history, oplog, tree
+from chronicle.workspace.history import PathHistory, Record
+from chronicle.workspace.history_view import HistoryView
+from chronicle.workspace.oplog import Operation, OplogRoot, first_root, read_root
+from chronicle.workspace.port import TreeRef
+from chronicle.workspace.tree import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+    from chronicle.workspace.nodes import NodeBuffer
+    from chronicle.workspace.tree import Entry
+
+__all__ = ["rewound"]
+
+_MILLION = 1_000_000
+
+
+def rewound(
+    buffer: NodeBuffer, now: TreeRef, then: TreeRef | None, turn: int, now_ms: int, given_up: Sequence[TreeRef] = ()
+) -> TreeRef:
+    """Put the commit that makes a workspace what it was, and return it.
+
+    Names, contents, modes, owners, attributes, times and inode numbers are those of the earlier commit.
+
+    Args:
+        buffer: takes the new blobs.
+        now: the workspace's last commit.
+        then: an earlier commit of it, or of what it was forked from; ``None`` for the time before the first one.
+        turn: the turn that going back is.
+        now_ms: epoch milliseconds; dates the versions.
+        given_up: what was sealed on top of ``now`` and rolled back. The numbers in it are not given out again.
+
+    Returns:
+        ``now`` itself if the content is the same.
+
+    Raises:
+        NotFound, Corrupt, Unavailable: something that differs could not be read.
+    """
+    last = read_root(buffer, now.oplog_id)
+    target = read_root(buffer, then.oplog_id) if then is not None else first_root(now_ms * _MILLION)
+    if target.tree_id == now.tree_id:
+        return now
+    abandoned = [read_root(buffer, ref.oplog_id) for ref in given_up]
+    seq = max(root.next_seq for root in (last, *abandoned))
+    pending = {
+        path: [_record(entry, was, seq + at, turn, now_ms)]
+        for at, (path, was, entry) in enumerate(_differences(buffer, now.tree_id, target.tree_id))
+    }
+    floors = {path: floor for path in pending if (floor := _floor(buffer, abandoned, path))}
+    histories, operations = _histories(buffer, last, pending, floors)
+    root = OplogRoot(
+        turn=turn,
+        tree_id=target.tree_id,
+        previous=now.oplog_id,
+        root=target.root,
+        histories=histories,
+        commits=oplog.put_commit(buffer, last.commits, last.turn, now),
+        links=target.links,
+        next_ino=max(root.next_ino for root in (last, target, *abandoned)),
+        next_seq=seq + len(pending),
+        moved_seq=last.moved_seq,
+        operations=oplog.store_operations(buffer, operations),
+        gaps=last.gaps,
+    )
+    return TreeRef(target.tree_id, oplog.add_root(buffer, root))
+
+
+def _differences(reader: BlobReader, old: BlobId, new: BlobId) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
+    """Yield what differs in the order in which it could be done: a directory goes after what is in it."""
+    found = [difference for difference in tree.diff_trees(reader, old, new) if difference[0]]
+    yield from reversed([difference for difference in found if difference[2] is None])
+    yield from (difference for difference in found if difference[2] is not None)
+
+
+def _record(entry: Entry | None, was: Entry | None, seq: int, turn: int, now_ms: int) -> Record:
+    if entry is None:
+        assert was is not None
+        return Record(0, seq, now_ms, "delete", turn, was.kind)
+    target = entry.target if entry.kind is Kind.SYMLINK else None
+    return Record(0, seq, now_ms, "restore", turn, entry.kind, entry.content, target)
+
+
+def _floor(reader: BlobReader, abandoned: Sequence[OplogRoot], path: bytes) -> int:
+    """Return the highest number that a path was given in commits that were given up."""
+    return max((_view(reader, root).floor(path) for root in abandoned), default=0)
+
+
+def _histories(
+    buffer: NodeBuffer, last: OplogRoot, pending: dict[bytes, list[Record]], floors: dict[bytes, int]
+) -> tuple[BlobId | None, list[Operation]]:
+    view = _view(buffer, last, pending, floors)
+    changed: dict[bytes, PathHistory] = {}
+    operations: list[Operation] = []
+    for path in pending:
+        settled = view.settle(path)
+        changed[path] = history.append(buffer, view.stored(path), settled)
+        operations.extend(
+            Operation(done.seq, done.timestamp_ms, done.op, done.turn, path, done.number, done.size, done.source)
+            for done in settled
+        )
+    operations.sort(key=lambda operation: operation.seq)
+    return history.update(buffer, last.histories, changed), operations
+
+
+def _view(
+    reader: BlobReader,
+    root: OplogRoot,
+    pending: dict[bytes, list[Record]] | None = None,
+    floors: dict[bytes, int] | None = None,
+) -> HistoryView:
+    return HistoryView(reader, root.histories, root.moved_seq, pending or {}, floors or {}, root.gaps)

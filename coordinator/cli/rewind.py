@@ -1,0 +1,98 @@
+"""``podium rewind``: an agent as it was after an earlier turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
+from coordinator.cli.record import find_agent, opened_blobs, opened_journal
+from coordinator.cli.terminal import say, write_json, write_line
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
+    from chronicle.workspace.treediff import Change
+    from podium.branching import Rewind
+
+__all__ = ["rewind"]
+
+
+def rewind(
+    agent: AgentArgument,
+    turn: Annotated[int, typer.Argument(metavar="TURN", min=0, help="The turn to go back to; 0 is its creation.")],
+    *,
+    only: Annotated[
+        Literal["state", "files"] | None, typer.Option("--only", help="Take back only the state, or only the files.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Take an agent back to an earlier turn.
+
+    Nothing is forgotten: going back is a turn of its own, after those that there are, and going to a later turn than
+    that undoes it. The agent must sleep.
+    """
+    from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
+    from chronicle.ids import IdSource  # noqa: PLC0415
+    from podium.address import Address  # noqa: PLC0415
+    from podium.branching import plan_rewind, rewind_agent  # noqa: PLC0415
+
+    with opened_journal(home) as store, opened_blobs(home) as blobs:
+        address = Address.parse(find_agent(store, agent).name)
+        made = None
+        if dry_run:
+            plan = plan_rewind(store, address, turn, only)
+        else:
+            plan, made = rewind_agent(store, blobs, address, turn, only, IdSource(), SystemClock().now_ms())
+        files = _files(blobs, plan)
+    if json:
+        _write_json(plan, files, made.turn if made is not None else None)
+        return
+    _write_text(plan, files)
+    if dry_run:
+        say("nothing was changed (--dry-run)")
+    elif made is None:
+        say(f"{address} is as it was after turn {turn} already; nothing was changed")
+    else:
+        say(
+            f"{address} is at turn {made.turn}, {only or 'state and files'} as after turn {turn}; "
+            f"podium rewind {address} {plan.now.turn} undoes it"
+        )
+
+
+def _files(blobs: BlobReader, plan: Rewind) -> list[Change]:
+    from chronicle.workspace.tree import EMPTY  # noqa: PLC0415
+    from chronicle.workspace.treediff import changes  # noqa: PLC0415
+
+    now, then = (ref.tree_id if ref is not None else EMPTY for ref in (plan.now.tree, plan.tree))
+    return changes(blobs, now, then)
+
+
+def _write_json(plan: Rewind, files: list[Change], made: int | None) -> None:
+    from coordinator.cli.changes import file_object  # noqa: PLC0415
+
+    write_json(
+        {
+            "agent": str(plan.now.address),
+            "from": plan.now.turn,
+            "to": plan.then.turn,
+            "only": plan.only,
+            "turn": made,
+            "state": plan.patch,
+            "files": [file_object(change) for change in files],
+        }
+    )
+
+
+def _write_text(plan: Rewind, files: list[Change]) -> None:
+    from coordinator.cli.changes import write_files, write_state  # noqa: PLC0415
+
+    if plan.patch:
+        write_line("state")
+        write_state(plan.patch)
+    if files:
+        write_line("files")
+        write_files(files)
