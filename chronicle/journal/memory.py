@@ -598,7 +598,7 @@ class _MemoryAudit:
                 event.correlation_id,
                 event.causation_id,
                 event.payload_ref,
-                event.payload_sha256,
+                bytes.fromhex(event.payload_sha256),
                 event.payload,
                 bytes.fromhex(event.hash.partition(":")[2]),
             )

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 __all__ = ["EventRow", "JournalStore", "SessionAudit"]
 
 EventRow: TypeAlias = (
-    "tuple[int, str, str, int, int, str | None, str | None, str | None, str | None, bytes | None, bytes]"
+    "tuple[int, str, str, int, int, str | None, str | None, str | None, bytes | None, bytes | None, bytes]"
 )
 """An event as it lies in storage: ``seq, event_id, type, turn, ts, correlation_id, causation_id, payload_ref,
-payload_sha256, payload, hash``. ``payload_sha256`` (hex) may be absent when the payload is there; ``hash`` is the 32
-bytes. A damaged store may give other types than these."""
+payload_sha256, payload, hash``. The hashes are 32 bytes; ``payload_sha256`` may be absent when the payload is there. A
+damaged store may give other types than these."""
 
 
 class SessionAudit(Protocol):

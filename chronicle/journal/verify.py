@@ -204,13 +204,14 @@ class _Check:
             for row in audit.rows(branch_id):
                 at, event_id, kind, turn, ts, correlation_id, causation_id, ref, payload_sha256, payload, digest = row
                 if payload is not None:
-                    computed = sha256(payload).hexdigest()
-                    if payload_sha256 is not None and payload_sha256 != computed:
+                    payload_hex = sha256(payload).hexdigest()
+                    if payload_sha256 is not None and payload_sha256.hex() != payload_hex:
                         raise _Damaged(branch_id, at, "its payload does not have its SHA-256")
-                    payload_sha256 = computed
+                else:
+                    payload_hex = payload_sha256.hex() if payload_sha256 is not None else ""
                 seq += 1
                 hex_digest = event_digest(
-                    branch_id, at, event_id, kind, turn, ts, payload_sha256, ref, correlation_id, causation_id, prev
+                    branch_id, at, event_id, kind, turn, ts, payload_hex, ref, correlation_id, causation_id, prev
                 )
                 if at != seq:
                     raise _Damaged(branch_id, seq, f"missing: event {at} comes next" if at > seq else "out of order")
@@ -223,10 +224,8 @@ class _Check:
                     break
         except (AttributeError, TypeError, ValueError) as error:
             raise _Damaged(branch_id, at, f"a column holds a value of a wrong type: {error}") from error
-        except Corrupt:
-            self.at = (branch_id, seq + 1)
-            raise
         finally:
+            self.at = (branch_id, seq + 1)  # where it is, should reading itself have failed
             self.events += seq - first
         for missing in wanted - marks.keys():
             raise _Damaged(branch_id, missing, "missing, and a fork or a kept head stands on it")

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Database", "translate"]
+    from chronicle.journal.sql.port import Connection
+
+__all__ = ["SqliteDatabase", "translate"]
 
 _BUSY_TIMEOUT_MS: Final = 30_000
 """Only for others than journal stores: a SQLite shell that writes, recovery after a crash by another process."""
@@ -40,8 +42,8 @@ _PAGE_SIZE: Final = 16384
 _CHECKPOINT_PAGES: Final = 256
 """4 MiB of write-ahead log, as SQLite has by default with its smaller pages."""
 _IDLE_READERS: Final = 8
-_open_databases: Final[weakref.WeakSet[Database]] = weakref.WeakSet()
-_inherited: Final[list[sqlite3.Connection]] = []
+_open_databases: Final[weakref.WeakSet[SqliteDatabase]] = weakref.WeakSet()
+_inherited: Final[list[SqliteConnection]] = []
 """In a forked child: the parent's connections, kept so that they are not closed by garbage collection."""
 
 
@@ -65,7 +67,14 @@ class _Log:
             raise Unavailable(f"{self._path} could not be synced to disk: {error.strerror}") from error
 
 
-class Database:
+class SqliteConnection(sqlite3.Connection):
+    """A connection; as there is one writer at a time, it locks no rows."""
+
+    for_share: Final = ""
+    for_update: Final = ""
+
+
+class SqliteDatabase:
     """A journal file that is open.
 
     Args:
@@ -85,8 +94,8 @@ class Database:
         self._path = path
         self._pid = os.getpid()
         self._closed = False
-        self._readers: deque[sqlite3.Connection] = deque()
-        self._all: list[sqlite3.Connection] = []
+        self._readers: deque[SqliteConnection] = deque()
+        self._all: list[SqliteConnection] = []
         self._guard = threading.Lock()
         self._log: _Log | None = None
         try:
@@ -106,7 +115,7 @@ class Database:
         _open_databases.add(self)
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[SqliteConnection]:
         """Lend a connection for statements that read; each sees the last commit before it."""
         self._check_open()
         with self.translated():
@@ -121,7 +130,7 @@ class Database:
                 self._give_back(db)
 
     @contextmanager
-    def reading_one_moment(self) -> Iterator[sqlite3.Connection]:
+    def reading_one_moment(self) -> Iterator[SqliteConnection]:
         """Lend a connection on which all statements see the same commit."""
         with self.reading() as db:
             db.execute("BEGIN")
@@ -131,7 +140,7 @@ class Database:
                 db.execute("ROLLBACK")
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> Iterator[SqliteConnection]:
         """Lend the writing connection in a transaction that commits at the end, durably, or rolls back on any error."""
         self._check_open()
         with self._lock:
@@ -150,7 +159,7 @@ class Database:
         log.sync()
 
     @contextmanager
-    def erasing(self) -> Iterator[sqlite3.Connection]:
+    def erasing(self) -> Iterator[SqliteConnection]:
         """As `writing`, and what is deleted is overwritten: in the file at once, in the log when no reader holds it."""
         self._check_open()
         with self._lock, self.translated():
@@ -164,6 +173,21 @@ class Database:
                 self._writer.execute("PRAGMA secure_delete = OFF")
         with self._lock, self.translated():
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextmanager
+    def savepoint(self, db: Connection) -> Iterator[None]:
+        """Begin a part of a transaction that can fail by itself, unless the failure has ended all of it."""
+        db.execute("SAVEPOINT part")
+        try:
+            with self.translated():
+                yield
+        except BaseException as error:
+            if not self._writer.in_transaction:  # the disk is full, or worse: SQLite has rolled all of it back
+                raise Unavailable(f"{self._path}: nothing was written: {error}") from error
+            db.execute("ROLLBACK TO part")
+            db.execute("RELEASE part")
+            raise
+        db.execute("RELEASE part")
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -193,15 +217,21 @@ class Database:
         self._lock.forget()
         self._log = None
 
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, cached_statements=128)
+    def _connect(self) -> SqliteConnection:
+        db = sqlite3.connect(
+            self._path,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=128,
+            factory=SqliteConnection,
+        )
         with self._guard:
             self._all.append(db)
         db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
         db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         return db
 
-    def _give_back(self, db: sqlite3.Connection) -> None:
+    def _give_back(self, db: SqliteConnection) -> None:
         if not self._closed and len(self._readers) < _IDLE_READERS:
             self._readers.append(db)
             return

@@ -1,5 +1,7 @@
 """Sessions, branches and the events on them: what is done inside a transaction that the store has begun."""
 
+# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.errors import BranchInUse, Conflict, InvalidInput, LeaseHeld, NotFound
 from chronicle.journal.chain import MAX_SEQ, catalogue_genesis, empty_head, seal_entry
 from chronicle.journal.records import Branch, BranchChange, CatalogueEntry, Head, Session, Tombstone
-from chronicle.journal.sqlite.rows import (
+from chronicle.journal.sql.rows import (
     BRANCH_COLUMNS,
     EVENT_COLUMNS,
     MAX_NUMBER,
@@ -24,10 +26,9 @@ from chronicle.journal.sqlite.rows import (
 )
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from chronicle.ids import BranchId, EventId, SessionId
     from chronicle.journal.records import Event
+    from chronicle.journal.sql.port import Connection
 
 __all__ = [
     "EVENT_QUERY",
@@ -54,19 +55,19 @@ EVENT_QUERY: Final = (
 """Gives ``prev_hash``, which is the hash of the row before, ahead of an event's own columns."""
 
 
-def find_session(db: sqlite3.Connection, session_id: SessionId) -> tuple[int, Session]:
+def find_session(db: Connection, session_id: SessionId, lock: str = "") -> tuple[int, Session]:
     """Return a session and its key.
 
     Raises:
         NotFound: there is none.
     """
-    row = db.execute(f"SELECT key, {SESSION_COLUMNS} FROM session WHERE session_id = ?", (session_id,)).fetchone()
+    row = db.execute(f"SELECT key, {SESSION_COLUMNS} FROM session WHERE session_id = ?{lock}", (session_id,)).fetchone()
     if row is None:
         raise NotFound(f"no session {session_id}")
     return row[0], session_from(row[1:])
 
 
-def insert_session(db: sqlite3.Connection, session: Session, parent: BranchId | None, head: Head) -> None:
+def insert_session(db: Connection, session: Session, parent: BranchId | None, head: Head) -> None:
     """Make a session whose main branch stands on ``head``.
 
     Raises:
@@ -82,7 +83,7 @@ def insert_session(db: sqlite3.Connection, session: Session, parent: BranchId | 
 
 
 def insert_branch(
-    db: sqlite3.Connection, session: Session, branch_id: BranchId, parent: BranchId | None, head: Head, now_ms: int
+    db: Connection, session: Session, branch_id: BranchId, parent: BranchId | None, head: Head, now_ms: int
 ) -> None:
     """Make a branch that stands on ``head``, and enter it in the session's catalogue.
 
@@ -111,13 +112,14 @@ def insert_branch(
     _enter(db, session.session_id, BranchChange.CREATED, branch_id, parent, head.seq, head.hash, now_ms)
 
 
-def find_branch(db: sqlite3.Connection, branch_id: BranchId) -> tuple[int, Branch]:
+def find_branch(db: Connection, branch_id: BranchId, lock: str = "") -> tuple[int, Branch]:
     """Return a branch and its key.
 
     Raises:
         NotFound: there is none.
     """
-    row = db.execute(f"{_SELECT_BRANCH} WHERE branch_id = ?", (branch_id,)).fetchone()
+    of = f"{lock} OF branch" if lock else ""
+    row = db.execute(f"{_SELECT_BRANCH} WHERE branch_id = ?{of}", (branch_id,)).fetchone()
     if row is None:
         raise NotFound(f"no branch {branch_id}")
     return row[0], branch_from(row[1:])
@@ -128,13 +130,13 @@ def base_seq(branch: Branch) -> int:
     return max(branch.parent_seq, branch.folded_seq)
 
 
-def base_hash(db: sqlite3.Connection, key: int) -> str:
+def base_hash(db: Connection, key: int) -> str:
     """Return what a branch's first own event has as its ``prev_hash``."""
     (digest,) = db.execute("SELECT base_hash FROM branch WHERE key = ?", (key,)).fetchone()
     return hash_text(digest)
 
 
-def lineage(db: sqlite3.Connection, branch_id: BranchId, to_seq: int | None) -> list[tuple[int, Branch, int]]:
+def lineage(db: Connection, branch_id: BranchId, to_seq: int | None) -> list[tuple[int, Branch, int]]:
     """Return the branch and the ancestors it reads from: key, branch and the last seq that is read from it.
 
     Raises:
@@ -152,7 +154,7 @@ def lineage(db: sqlite3.Connection, branch_id: BranchId, to_seq: int | None) -> 
     return found
 
 
-def fork_head(db: sqlite3.Connection, parent: Branch, parent_seq: int, branch_id: BranchId) -> Head:
+def fork_head(db: Connection, parent: Branch, parent_seq: int, branch_id: BranchId) -> Head:
     """Return the head of a new branch that stands on a parent's event.
 
     Raises:
@@ -172,7 +174,7 @@ def fork_head(db: sqlite3.Connection, parent: Branch, parent_seq: int, branch_id
     raise InvalidInput(f"event {parent_seq} of branch {parent.branch_id} was folded; fork at a later one")
 
 
-def find_event(db: sqlite3.Connection, event_id: EventId) -> Event | None:
+def find_event(db: Connection, event_id: EventId) -> Event | None:
     """Return an event by its id."""
     row = db.execute("SELECT id FROM event WHERE event_id = ?", (event_id,)).fetchone()
     if row is None:
@@ -185,21 +187,21 @@ def find_event(db: sqlite3.Connection, event_id: EventId) -> Event | None:
     return event_from(owner[0], tuple(columns), hash_text(before) if before is not None else base_hash(db, key))
 
 
-def erase(db: sqlite3.Connection, event_id: EventId, payload_sha256: bytes) -> None:
+def erase(db: Connection, event_id: EventId, payload_sha256: bytes) -> None:
     """Erase one event's payload."""
     db.execute(
         "UPDATE event SET payload = NULL, payload_sha256 = ?, erased = 1 WHERE event_id = ?", (payload_sha256, event_id)
     )
 
 
-def fold(db: sqlite3.Connection, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
+def fold(db: Connection, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
     """Drop what came before an event of the branch's own.
 
     Raises:
         InvalidInput: it is not one.
         BranchInUse: forks read from the branch.
     """
-    key, branch = find_branch(db, branch_id)
+    key, branch = _locked(db, branch_id)
     if not base_seq(branch) < before_seq <= branch.head.seq:
         raise InvalidInput(f"event {before_seq} is not one of branch {branch_id}'s own")
     folded_seq = before_seq - 1
@@ -216,14 +218,14 @@ def fold(db: sqlite3.Connection, branch_id: BranchId, before_seq: int, now_ms: i
     return find_branch(db, branch_id)[1]
 
 
-def delete_branch(db: sqlite3.Connection, branch_id: BranchId, now_ms: int) -> None:
+def delete_branch(db: Connection, branch_id: BranchId, now_ms: int) -> None:
     """Delete a branch and enter that in the session's catalogue.
 
     Raises:
         InvalidInput: it is the session's main branch.
         BranchInUse: forks read from the branch.
     """
-    key, branch = find_branch(db, branch_id)
+    key, branch = _locked(db, branch_id)
     _, session = find_session(db, branch.session_id)
     if session.main_branch_id == branch_id:
         raise InvalidInput(f"branch {branch_id} is the main branch of session {session.name!r}")
@@ -242,22 +244,21 @@ def delete_branch(db: sqlite3.Connection, branch_id: BranchId, now_ms: int) -> N
     _drop_branch(db, key)
 
 
-def delete_session(db: sqlite3.Connection, session_id: SessionId, now_ms: int) -> Tombstone:
+def delete_session(db: Connection, session_id: SessionId, now_ms: int) -> Tombstone:
     """Delete a session with all that belongs to it, and leave a tombstone.
 
     Raises:
         LeaseHeld: someone holds its lease.
         BranchInUse: forks in other sessions read from it.
     """
-    key, session = find_session(db, session_id)
-    held, catalogue_hash = None, b""
+    key, session = find_session(db, session_id, db.for_update)
     holder, epoch, expires_ms, catalogue_hash = db.execute(
         "SELECT holder, epoch, expires_ms, catalogue_hash FROM session WHERE key = ?", (key,)
     ).fetchone()
     held = lease_from(session_id, (holder, epoch, expires_ms))
     if held is not None and held.expires_ms > now_ms:
         raise LeaseHeld(held.holder, held.epoch, held.expires_ms)
-    branches = db.execute("SELECT key, branch_id FROM branch WHERE session = ?", (key,)).fetchall()
+    branches = db.execute(f"SELECT key, branch_id FROM branch WHERE session = ?{db.for_update}", (key,)).fetchall()
     for _, branch_id in branches:
         _refuse_if_read(db, branch_id, but=key)
     events = sum(_drop_branch(db, branch_key) for branch_key, _ in branches)
@@ -271,7 +272,7 @@ def delete_session(db: sqlite3.Connection, session_id: SessionId, now_ms: int) -
     return Tombstone(session_id, session.name, now_ms, events, hash_text(catalogue_hash))
 
 
-def _drop_branch(db: sqlite3.Connection, key: int) -> int:
+def _drop_branch(db: Connection, key: int) -> int:
     """Delete a branch's rows, and return how many events it had."""
     bounds = (row_id(key, 0), row_id(key, MAX_NUMBER))
     db.execute("DELETE FROM branch WHERE key = ?", (key,))
@@ -280,10 +281,17 @@ def _drop_branch(db: sqlite3.Connection, key: int) -> int:
     return db.execute("DELETE FROM event WHERE id BETWEEN ? AND ?", bounds).rowcount
 
 
-def _refuse_if_read(db: sqlite3.Connection, branch_id: BranchId, *, but: int | None = None) -> None:
+def _locked(db: Connection, branch_id: BranchId) -> tuple[int, Branch]:
+    """Return a branch and its key, its session and itself locked, in this order."""
+    _, branch = find_branch(db, branch_id)
+    find_session(db, branch.session_id, db.for_update)
+    return find_branch(db, branch_id, db.for_update)
+
+
+def _refuse_if_read(db: Connection, branch_id: BranchId, *, but: int = 0) -> None:
     """Refuse when forks read from the branch, but for those of one session."""
     forks = db.execute(
-        "SELECT branch_id FROM branch WHERE parent_branch_id = ? AND folded_seq = 0 AND session IS NOT ? ORDER BY key",
+        "SELECT branch_id FROM branch WHERE parent_branch_id = ? AND folded_seq = 0 AND session <> ? ORDER BY key",
         (branch_id, but),
     ).fetchall()
     if forks:
@@ -291,7 +299,7 @@ def _refuse_if_read(db: sqlite3.Connection, branch_id: BranchId, *, but: int | N
 
 
 def _enter(
-    db: sqlite3.Connection,
+    db: Connection,
     session_id: SessionId,
     change: BranchChange,
     branch_id: BranchId,
@@ -301,7 +309,7 @@ def _enter(
     now_ms: int,
 ) -> None:
     """Add an entry to a session's catalogue."""
-    key, session = find_session(db, session_id)
+    key, session = find_session(db, session_id, db.for_update)
     size, last = db.execute("SELECT catalogue_size, catalogue_hash FROM session WHERE key = ?", (key,)).fetchone()
     prev_hash = hash_text(last) if last is not None else catalogue_genesis(session)
     number = size + 1
@@ -318,5 +326,9 @@ def _enter(
         now_ms,
         hash_bytes(entry.hash),
     )
-    db.execute("INSERT INTO catalogue VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    db.execute(
+        "INSERT INTO catalogue (id, change, branch_id, parent_branch_id, seq, branch_hash, ts, hash) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        values,
+    )
     db.execute("UPDATE session SET catalogue_size = ?, catalogue_hash = ? WHERE key = ?", (number, values[-1], key))

@@ -1,13 +1,14 @@
 """What is stored of a session, straight from the tables, for verification."""
 
+# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
 from __future__ import annotations
 
-import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, NotFound
 from chronicle.journal.chain import catalogue_genesis
-from chronicle.journal.sqlite.rows import (
+from chronicle.journal.sql.rows import (
     BRANCH_COLUMNS,
     CATALOGUE_COLUMNS,
     EVENT_COLUMNS,
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BranchId, SessionId
     from chronicle.journal.records import Branch, CatalogueEntry, Session
+    from chronicle.journal.sql.port import Connection
     from chronicle.journal.store import EventRow
 
-__all__ = ["SqliteAudit", "read_catalogue"]
+__all__ = ["SqlAudit", "read_catalogue"]
 
 
-class SqliteAudit:
+_BATCH: Final = 1024
+"""Rows read at a time."""
+
+
+class SqlAudit:
     """A :class:`~chronicle.journal.store.SessionAudit` over one read transaction.
 
     Raises:
@@ -38,7 +44,7 @@ class SqliteAudit:
         Corrupt: what is stored of it cannot be read.
     """
 
-    def __init__(self, db: sqlite3.Connection, session_id: SessionId) -> None:
+    def __init__(self, db: Connection, session_id: SessionId) -> None:
         self._db = db
         row = db.execute(
             f"SELECT key, catalogue_size, catalogue_hash, {SESSION_COLUMNS} FROM session WHERE session_id = ?",
@@ -82,17 +88,20 @@ class SqliteAudit:
     def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
         """Yield a branch's own events by seq, those after its head included."""
         (key,) = self._db.execute("SELECT key FROM branch WHERE branch_id = ?", (branch_id,)).fetchone()
-        rows = self._db.execute(
-            f"SELECT {EVENT_COLUMNS} FROM event WHERE id BETWEEN ? AND ? ORDER BY id",
-            (row_id(key, 0), row_id(key, MAX_NUMBER)),
-        )
-        try:
-            yield from rows
-        except sqlite3.Error as error:
-            raise Corrupt(f"a row cannot be read: {error}") from error
+        last = row_id(key, MAX_NUMBER)
+        after, count = row_id(key, 0) - 1, _BATCH
+        while count == _BATCH:
+            count = 0
+            for row in self._db.execute(
+                f"SELECT {EVENT_COLUMNS} FROM event WHERE id > ? AND id <= ? ORDER BY id LIMIT {_BATCH}", (after, last)
+            ):
+                count += 1
+                yield row
+            if count:
+                after = row_id(key, row[0])
 
 
-def read_catalogue(db: sqlite3.Connection, key: int, session: Session) -> list[CatalogueEntry]:
+def read_catalogue(db: Connection, key: int, session: Session) -> list[CatalogueEntry]:
     """Return a session's catalogue by number."""
     entries: list[CatalogueEntry] = []
     prev_hash = catalogue_genesis(session)

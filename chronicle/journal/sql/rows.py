@@ -61,8 +61,8 @@ BRANCH_COLUMNS: Final = (
     "branch.seq, branch.event_id, branch.hash, branch.turn, branch.folded_seq"
 )
 EVENT_COLUMNS: Final = (
-    "id & 4294967295, event_id, type, turn, ts, correlation_id, iif(causation_id = '', correlation_id, causation_id), "
-    "payload_ref, iif(payload_sha256 IS NULL, NULL, lower(hex(payload_sha256))), payload, hash"
+    "id & 4294967295, event_id, type, turn, ts, correlation_id, "
+    "CASE WHEN causation_id = '' THEN correlation_id ELSE causation_id END, payload_ref, payload_sha256, payload, hash"
 )
 """As :data:`chronicle.journal.store.EventRow`."""
 CATALOGUE_COLUMNS: Final = "id & 4294967295, change, branch_id, parent_branch_id, seq, branch_hash, ts, hash"
@@ -146,7 +146,7 @@ def event_from(branch_id: BranchId, row: Row, prev_hash: str) -> Event:
         ts,
         payload,
         payload_ref,
-        payload_sha256 if payload_sha256 is not None else sha256(payload).hexdigest(),
+        payload_sha256.hex() if payload is None else sha256(payload).hexdigest(),
         correlation_id,
         causation_id,
         prev_hash,

@@ -1,4 +1,4 @@
-"""Snapshots in SQLite: planned outside of the transaction, kept and pruned inside it."""
+"""Snapshots in SQL: planned outside of the transaction, kept and pruned inside it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from chronicle.errors import Corrupt
 from chronicle.journal.records import Snapshot
 from chronicle.journal.snapshots import Kept, Manifest, Plan, kept_seqs, open_pack, plan
-from chronicle.journal.sqlite.rows import MAX_NUMBER, number_of, row_id
+from chronicle.journal.sql.rows import MAX_NUMBER, number_of, row_id
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from chronicle.ids import BranchId
+    from chronicle.journal.sql.port import Connection
 
 __all__ = ["Draft", "draft", "keep", "newest", "prune"]
 
@@ -32,7 +31,7 @@ class Draft:
     """The newest snapshot's and the newest pack's row ids when it was planned."""
 
 
-def draft(db: sqlite3.Connection, key: int, snapshot: Snapshot) -> Draft:
+def draft(db: Connection, key: int, snapshot: Snapshot) -> Draft:
     """Plan how to store a snapshot; costs in proportion to its size, so it belongs outside of the writer lock."""
     newest_row, newest_pack = basis = _basis(db, key)
     kept = None
@@ -45,14 +44,18 @@ def draft(db: sqlite3.Connection, key: int, snapshot: Snapshot) -> Draft:
     return Draft(snapshot, plan(snapshot.body, kept, first_pack), basis)
 
 
-def keep(db: sqlite3.Connection, key: int, ready: Draft) -> None:
+def keep(db: Connection, key: int, ready: Draft) -> None:
     """Write a snapshot and drop those that its coming makes superfluous, in the caller's transaction."""
     if _basis(db, key) != ready.basis:
         ready = draft(db, key, ready.snapshot)
     for pack in ready.plan.packs:
-        db.execute("INSERT INTO snapshot_pack VALUES (?, ?, ?)", (row_id(key, pack.number), pack.size, pack.data))
+        db.execute(
+            "INSERT INTO snapshot_pack (id, size, data) VALUES (?, ?, ?)",
+            (row_id(key, pack.number), pack.size, pack.data),
+        )
     db.execute(
-        "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?)",
+        "INSERT INTO snapshot (id, sha256, manifest) VALUES (?, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET sha256 = excluded.sha256, manifest = excluded.manifest",
         (
             row_id(key, ready.snapshot.seq),
             sha256(ready.snapshot.body).digest(),
@@ -62,7 +65,7 @@ def keep(db: sqlite3.Connection, key: int, ready: Draft) -> None:
     prune(db, key)
 
 
-def newest(db: sqlite3.Connection, key: int, branch_id: BranchId, last_seq: int) -> Snapshot | None:
+def newest(db: Connection, key: int, branch_id: BranchId, last_seq: int) -> Snapshot | None:
     """Return a branch's own newest snapshot at or before ``last_seq``; a damaged one is passed over, and logged."""
     rows = db.execute(
         "SELECT id FROM snapshot WHERE id BETWEEN ? AND ? ORDER BY id DESC", (row_id(key, 0), row_id(key, last_seq))
@@ -75,14 +78,14 @@ def newest(db: sqlite3.Connection, key: int, branch_id: BranchId, last_seq: int)
     return None
 
 
-def _basis(db: sqlite3.Connection, key: int) -> tuple[int | None, int | None]:
+def _basis(db: Connection, key: int) -> tuple[int | None, int | None]:
     bounds = (row_id(key, 0), row_id(key, MAX_NUMBER))
     (row,) = db.execute("SELECT max(id) FROM snapshot WHERE id BETWEEN ? AND ?", bounds).fetchone()
     (pack,) = db.execute("SELECT max(id) FROM snapshot_pack WHERE id BETWEEN ? AND ?", bounds).fetchone()
     return row, pack
 
 
-def _load(db: sqlite3.Connection, key: int, row: int) -> Kept:
+def _load(db: Connection, key: int, row: int) -> Kept:
     digest, data = db.execute("SELECT sha256, manifest FROM snapshot WHERE id = ?", (row,)).fetchone()
     manifest = Manifest.from_bytes(data)
     sizes: dict[int, int] = {}
@@ -100,18 +103,18 @@ def _load(db: sqlite3.Connection, key: int, row: int) -> Kept:
     return Kept(body, manifest, sizes)
 
 
-def prune(db: sqlite3.Connection, key: int) -> None:
+def prune(db: Connection, key: int) -> None:
     """Drop a branch's superfluous snapshots, and the packs that no snapshot needs."""
     bounds = (row_id(key, 0), row_id(key, MAX_NUMBER))
-    manifests = dict(db.execute("SELECT id, manifest FROM snapshot WHERE id BETWEEN ? AND ?", bounds))
+    manifests = dict(db.execute("SELECT id, manifest FROM snapshot WHERE id BETWEEN ? AND ?", bounds).fetchall())
     kept = kept_seqs(number_of(row) for row in manifests)
     dropped = [row for row in manifests if number_of(row) not in kept]
-    db.executemany("DELETE FROM snapshot WHERE id = ?", [(row,) for row in dropped])
+    for row in dropped:
+        db.execute("DELETE FROM snapshot WHERE id = ?", (row,))
     needed: set[int] = set()
     for row, data in manifests.items():
         if number_of(row) in kept:
             needed |= Manifest.from_bytes(data).packs()
-    packs = db.execute("SELECT id FROM snapshot_pack WHERE id BETWEEN ? AND ?", bounds).fetchall()
-    db.executemany(
-        "DELETE FROM snapshot_pack WHERE id = ?", [pack for pack in packs if number_of(pack[0]) not in needed]
-    )
+    for (pack,) in db.execute("SELECT id FROM snapshot_pack WHERE id BETWEEN ? AND ?", bounds).fetchall():
+        if number_of(pack) not in needed:
+            db.execute("DELETE FROM snapshot_pack WHERE id = ?", (pack,))

@@ -4,6 +4,8 @@
 moves it back, so a commit need not keep an index of what waits.
 """
 
+# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
 from __future__ import annotations
 
 from hashlib import sha256
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import IdempotencyConflict, InboxFull, NotFound
 from chronicle.journal.records import MessageStatus, Receipt
-from chronicle.journal.sqlite.rows import (
+from chronicle.journal.sql.rows import (
     INBOX_COLUMNS,
     MAX_NUMBER,
     STATUS_CODES,
@@ -22,11 +24,11 @@ from chronicle.journal.sqlite.rows import (
 )
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
 
     from chronicle.ids import MessageId, SessionId
     from chronicle.journal.records import InboxMessage, NewMessage
+    from chronicle.journal.sql.port import Connection
 
 __all__ = ["admit", "find_message", "messages", "pending", "retry", "sessions_with_pending"]
 
@@ -35,7 +37,7 @@ _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
 _SELECT: Final = f"SELECT {INBOX_COLUMNS} FROM inbox JOIN session ON session.key = inbox.session"
 
 
-def admit(db: sqlite3.Connection, session_id: SessionId, message: NewMessage, limit: int) -> Receipt:
+def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int) -> Receipt:
     """Give a message its place, or find the place that it has.
 
     Raises:
@@ -44,7 +46,7 @@ def admit(db: sqlite3.Connection, session_id: SessionId, message: NewMessage, li
         NotFound: no such session.
     """
     found = db.execute(
-        "SELECT key, last_position, pending_from FROM session WHERE session_id = ?", (session_id,)
+        f"SELECT key, last_position, pending_from FROM session WHERE session_id = ?{db.for_update}", (session_id,)
     ).fetchone()
     if found is None:
         raise NotFound(f"no session {session_id}")
@@ -68,7 +70,8 @@ def admit(db: sqlite3.Connection, session_id: SessionId, message: NewMessage, li
         "UPDATE session SET last_position = ?, pending_from = ? WHERE key = ?", (position, pending_from, session)
     )
     db.execute(
-        f"INSERT INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, 0, {_PENDING}, ?)",
+        "INSERT INTO inbox (id, session, message_id, idempotency_key, sender, body_sha256, admitted_ms, attempts, "
+        f"status, body) VALUES (?, ?, ?, ?, ?, ?, ?, 0, {_PENDING}, ?)",
         (
             row_id(session, position),
             session,
@@ -83,7 +86,7 @@ def admit(db: sqlite3.Connection, session_id: SessionId, message: NewMessage, li
     return Receipt(session_id, message.message_id, position, repeated=False)
 
 
-def pending(db: sqlite3.Connection, session_id: SessionId, limit: int) -> Sequence[InboxMessage]:
+def pending(db: Connection, session_id: SessionId, limit: int) -> Sequence[InboxMessage]:
     """Return the messages that wait, in order."""
     found = db.execute("SELECT key, pending_from FROM session WHERE session_id = ?", (session_id,)).fetchone()
     if found is None:
@@ -95,18 +98,18 @@ def pending(db: sqlite3.Connection, session_id: SessionId, limit: int) -> Sequen
     return [inbox_message_from(row) for row in rows]
 
 
-def messages(db: sqlite3.Connection, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
+def messages(db: Connection, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
     """Return a session's messages of one status, in order."""
     rows = db.execute(
         f"{_SELECT} WHERE inbox.session = (SELECT key FROM session WHERE session_id = ?) "
-        "AND inbox.id BETWEEN session.key << 32 AND session.key << 32 | 4294967295 AND status = ? "
+        "AND inbox.id BETWEEN (session.key << 32) AND ((session.key + 1) << 32) AND status = ? "
         "ORDER BY inbox.id",
         (session_id, STATUS_CODES[status]),
     )
     return [inbox_message_from(row) for row in rows]
 
 
-def find_message(db: sqlite3.Connection, message_id: MessageId) -> InboxMessage:
+def find_message(db: Connection, message_id: MessageId) -> InboxMessage:
     """Return one message.
 
     Raises:
@@ -118,7 +121,7 @@ def find_message(db: sqlite3.Connection, message_id: MessageId) -> InboxMessage:
     return inbox_message_from(row)
 
 
-def retry(db: sqlite3.Connection, session_id: SessionId, message_id: MessageId) -> InboxMessage:
+def retry(db: Connection, session_id: SessionId, message_id: MessageId) -> InboxMessage:
     """Put a parked message back into its place.
 
     Raises:
@@ -132,12 +135,13 @@ def retry(db: sqlite3.Connection, session_id: SessionId, message_id: MessageId) 
     if row is None:
         raise NotFound(f"no parked message {message_id} in session {session_id}")
     db.execute(
-        "UPDATE session SET pending_from = min(pending_from, ?) WHERE key = ?", (number_of(row[0]), key_of(row[0]))
+        "UPDATE session SET pending_from = ? WHERE key = ? AND pending_from > ?",
+        (number_of(row[0]), key_of(row[0]), number_of(row[0])),
     )
     return find_message(db, message_id)
 
 
-def sessions_with_pending(db: sqlite3.Connection) -> Sequence[SessionId]:
+def sessions_with_pending(db: Connection) -> Sequence[SessionId]:
     """Return the sessions in which messages wait."""
     rows = db.execute(
         f"SELECT session_id FROM session WHERE EXISTS (SELECT 1 FROM inbox WHERE status = {_PENDING} "
@@ -146,7 +150,7 @@ def sessions_with_pending(db: sqlite3.Connection) -> Sequence[SessionId]:
     return [session_id for (session_id,) in rows]
 
 
-def _first_pending(db: sqlite3.Connection, session: int, pending_from: int, last_position: int) -> int:
+def _first_pending(db: Connection, session: int, pending_from: int, last_position: int) -> int:
     """Return the position of the first message that waits, or the one that the next message will get."""
     row = db.execute(
         f"SELECT id FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING} ORDER BY id LIMIT 1",
@@ -155,7 +159,7 @@ def _first_pending(db: sqlite3.Connection, session: int, pending_from: int, last
     return number_of(row[0]) if row is not None else last_position + 1
 
 
-def _count_pending(db: sqlite3.Connection, session: int, pending_from: int) -> int:
+def _count_pending(db: Connection, session: int, pending_from: int) -> int:
     (count,) = db.execute(
         f"SELECT count(*) FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING}",
         (row_id(session, pending_from), row_id(session, MAX_NUMBER)),

@@ -3,6 +3,8 @@
 The update of the branch's row checks head and epoch at once; why a commit was refused is looked for only after it.
 """
 
+# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -11,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import BranchVersionConflict, InvalidInput, NotFound, StaleEpoch
 from chronicle.journal.chain import MAX_SEQ, head_after
 from chronicle.journal.records import MessageStatus, Outcome
-from chronicle.journal.sqlite import snapshots
-from chronicle.journal.sqlite.rows import STATUS_CODES, Row, event_row, hash_bytes
+from chronicle.journal.sql import snapshots
+from chronicle.journal.sql.rows import STATUS_CODES, Row, event_row, hash_bytes
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from chronicle.errors import ChronicleError
     from chronicle.journal.records import Commit, Head, Snapshot
+    from chronicle.journal.sql.port import Connection
 
 __all__ = ["Ready", "apply", "check_snapshot", "prepare"]
 
@@ -39,7 +40,10 @@ _ADVANCE: Final = (
     "UPDATE branch SET seq = ?, turn = ?, event_id = ?, hash = ? WHERE key = ? AND seq = ? AND hash = ? "
     f"AND EXISTS ({_IN_FORCE})"
 )
-_INSERT_EVENT: Final = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_EVENT: Final = (
+    "INSERT INTO event (id, event_id, type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, "
+    "erased, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _INSERT_OUTBOX: Final = "INSERT INTO outbox (message_id, target, body, created_ms, sender) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -97,12 +101,14 @@ def check_snapshot(snapshot: Snapshot, head: Head) -> None:
         )
 
 
-def apply(db: sqlite3.Connection, ready: Ready) -> None:
+def apply(db: Connection, ready: Ready) -> None:
     """Do a commit in the open transaction.
 
     Raises:
         NotFound, StaleEpoch, BranchVersionConflict: it is refused, and the transaction is to be rolled back.
     """
+    if db.for_share:
+        db.execute(f"SELECT 1 FROM session WHERE key = ?{db.for_share}", (ready.session_key,))
     if not db.execute(_ADVANCE, ready.advance).rowcount:
         raise _refusal(db, ready)
     for row in ready.events:
@@ -120,7 +126,7 @@ def apply(db: sqlite3.Connection, ready: Ready) -> None:
         snapshots.keep(db, ready.branch_key, ready.snapshot)
 
 
-def _refusal(db: sqlite3.Connection, ready: Ready) -> ChronicleError:
+def _refusal(db: Connection, ready: Ready) -> ChronicleError:
     """Say why a commit did not advance its branch. An old epoch comes first: its holder must stop, not retry."""
     head, epoch = ready.head, ready.commit.epoch or 0
     row = db.execute(

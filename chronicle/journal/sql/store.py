@@ -1,0 +1,419 @@
+"""The journal's port in SQL: each method is one transaction or one query.
+
+Keys of branches are remembered. The key of a deleted branch may be given to a new one: then the head that a commit
+expects does not fit, as its hash covers the branch's id.
+"""
+
+# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import ChronicleError, Conflict, LeaseHeld, NotFound, StaleEpoch
+from chronicle.journal.chain import empty_head
+from chronicle.journal.records import Lease, Session
+from chronicle.journal.sql import branches, commits, inbox, snapshots
+from chronicle.journal.sql.audit import SqlAudit, read_catalogue
+from chronicle.journal.sql.rows import (
+    BRANCH_COLUMNS,
+    OUTBOX_COLUMNS,
+    SESSION_COLUMNS,
+    TOMBSTONE_COLUMNS,
+    branch_from,
+    event_from,
+    hash_bytes,
+    hash_text,
+    lease_from,
+    outbox_message_from,
+    row_id,
+    session_from,
+    tombstone_from,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chronicle.ids import BranchId, EventId, MessageId, SessionId
+    from chronicle.journal.records import (
+        Branch,
+        CatalogueEntry,
+        Commit,
+        Event,
+        Head,
+        InboxMessage,
+        MessageStatus,
+        NewMessage,
+        OutboxMessage,
+        Receipt,
+        Snapshot,
+        Tombstone,
+    )
+    from chronicle.journal.sql.port import Database
+
+__all__ = ["SqlJournalStore"]
+
+_BATCH: Final = 256
+"""Events read at a time, so that no reader holds back the write-ahead log while its caller works on them."""
+
+
+class SqlJournalStore:
+    """A :class:`~chronicle.journal.store.JournalStore` over a SQL database; see the port for what its methods promise.
+
+    Args:
+        database: its connections; closed with the store.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._keys: dict[BranchId, tuple[int, int, SessionId]] = {}
+        """Of branches: their key, their session's key and id."""
+
+    # -- sessions and branches ------------------------------------------------------------------------------------
+
+    def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
+        """Return the session of that name; make it, with an empty main branch, when there is none."""
+        try:
+            return self.session(name)
+        except NotFound:
+            pass
+        with self._db.writing() as db:
+            row = db.execute(f"SELECT {SESSION_COLUMNS} FROM session WHERE name = ?", (name,)).fetchone()
+            if row is not None:
+                return session_from(row)
+            session = Session(session_id, name, branch_id, now_ms)
+            branches.insert_session(db, session, None, empty_head(branch_id))
+            return session
+
+    def session(self, name: str) -> Session:
+        """Return the session of that name."""
+        with self._db.reading() as db:
+            row = db.execute(f"SELECT {SESSION_COLUMNS} FROM session WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise NotFound(f"no session named {name!r}")
+        return session_from(row)
+
+    def sessions(self, prefix: str = "") -> Sequence[Session]:
+        """Return the sessions whose name starts with ``prefix``, by name."""
+        with self._db.reading() as db:
+            rows = db.execute(
+                f"SELECT {SESSION_COLUMNS} FROM session WHERE name >= ? AND substr(name, 1, ?) = ? ORDER BY name",
+                (prefix, len(prefix), prefix),
+            ).fetchall()
+        return [session_from(row) for row in rows]
+
+    def branch(self, branch_id: BranchId) -> Branch:
+        """Return a branch with its head as it is now."""
+        with self._db.reading() as db:
+            return branches.find_branch(db, branch_id)[1]
+
+    def branches(self, session_id: SessionId) -> Sequence[Branch]:
+        """Return a session's branches, oldest first."""
+        with self._db.reading() as db:
+            rows = db.execute(
+                f"SELECT {BRANCH_COLUMNS} FROM branch JOIN session ON session.key = branch.session "
+                "WHERE session_id = ? ORDER BY branch.created_ms, branch.key",
+                (session_id,),
+            ).fetchall()
+        return [branch_from(row) for row in rows]
+
+    def head(self, branch_id: BranchId) -> Head:
+        """Return a branch's head."""
+        return self.branch(branch_id).head
+
+    def fork_branch(self, parent_branch_id: BranchId, parent_seq: int, branch_id: BranchId, now_ms: int) -> Branch:
+        """Make a branch in the same session that continues another one after ``parent_seq``."""
+        with self._db.writing() as db:
+            _, parent = branches.find_branch(db, parent_branch_id)
+            _, session = branches.find_session(db, parent.session_id, db.for_update)
+            _, parent = branches.find_branch(db, parent_branch_id, db.for_share)
+            head = branches.fork_head(db, parent, parent_seq, branch_id)
+            branches.insert_branch(db, session, branch_id, parent_branch_id, head, now_ms)
+            return branches.find_branch(db, branch_id)[1]
+
+    def fork_session(
+        self,
+        parent_branch_id: BranchId,
+        parent_seq: int,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        now_ms: int,
+    ) -> Session:
+        """Make a session whose main branch continues a branch of another session after ``parent_seq``."""
+        with self._db.writing() as db:
+            _, parent = branches.find_branch(db, parent_branch_id, db.for_share)
+            head = branches.fork_head(db, parent, parent_seq, branch_id)
+            if db.execute("SELECT 1 FROM session WHERE name = ?", (name,)).fetchone():
+                raise Conflict(f"there is a session named {name!r} already")
+            session = Session(session_id, name, branch_id, now_ms)
+            branches.insert_session(db, session, parent_branch_id, head)
+            return session
+
+    def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
+        """Delete a branch, its events and snapshots; the session's catalogue keeps that it was there."""
+        with self._db.erasing() as db:
+            branches.delete_branch(db, branch_id, now_ms)
+        self._keys.pop(branch_id, None)
+
+    def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
+        """Drop what came before an event of the branch's own."""
+        with self._db.erasing() as db:
+            folded = branches.fold(db, branch_id, before_seq, now_ms)
+            snapshots.prune(db, branches.find_branch(db, branch_id)[0])
+            return folded
+
+    def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
+        """Delete a session and all that belongs to it, so that its bytes are gone from the file."""
+        with self._db.erasing() as db:
+            return branches.delete_session(db, session_id, now_ms)
+
+    def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
+        """Return what is left of deleted sessions whose name starts with ``prefix``, in order of deletion."""
+        with self._db.reading() as db:
+            rows = db.execute(
+                f"SELECT {TOMBSTONE_COLUMNS} FROM tombstone WHERE substr(name, 1, ?) = ? ORDER BY id",
+                (len(prefix), prefix),
+            ).fetchall()
+        return [tombstone_from(row) for row in rows]
+
+    def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
+        """Return the chained list of a session's branches made, folded and deleted, by number."""
+        with self._db.reading_one_moment() as db:
+            key, session = branches.find_session(db, session_id)
+            return read_catalogue(db, key, session)
+
+    @contextmanager
+    def audit(self, session_id: SessionId) -> Iterator[SqlAudit]:
+        """Open what is stored of a session, as of one moment, for verification."""
+        with self._db.reading_one_moment() as db:
+            yield SqlAudit(db, session_id)
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def events(
+        self,
+        branch_id: BranchId,
+        after_seq: int = 0,
+        to_seq: int | None = None,
+        types: Sequence[str] | None = None,
+    ) -> Iterator[Event]:
+        """Yield events ``after_seq + 1 … to_seq`` in order, crossing into parents; to the head without ``to_seq``."""
+        with self._db.reading_one_moment() as db:
+            lineage = branches.lineage(db, branch_id, to_seq)
+        return self._events(lineage, after_seq, types)
+
+    def _events(
+        self, lineage: list[tuple[int, Branch, int]], after_seq: int, types: Sequence[str] | None
+    ) -> Iterator[Event]:
+        wanted = "" if types is None else f"AND type IN ({', '.join('?' * len(types))})"
+        query = f"{branches.EVENT_QUERY} WHERE id > ? AND id <= ? {wanted} ORDER BY id LIMIT {_BATCH}"
+        for key, branch, last_seq in reversed(lineage):
+            at = max(after_seq, branches.base_seq(branch))
+            while at < last_seq:
+                with self._db.reading() as db:
+                    rows = db.execute(query, (row_id(key, at), row_id(key, last_seq), *(types or ()))).fetchall()
+                    if rows and rows[0][0] is None:
+                        rows[0] = (hash_bytes(branches.base_hash(db, key)), *rows[0][1:])
+                for before, *columns in rows:
+                    yield event_from(branch.branch_id, tuple(columns), hash_text(before or b""))
+                if len(rows) < _BATCH:
+                    break
+                at = rows[-1][2]
+
+    def find_event(self, event_id: EventId) -> Event | None:
+        """Return an event by its id, ``None`` if it was never committed."""
+        with self._db.reading_one_moment() as db:
+            return branches.find_event(db, event_id)
+
+    def erase(self, event_ids: Sequence[EventId]) -> None:
+        """Erase the payloads of events, so that their bytes are gone from the file."""
+        with self._db.erasing() as db:
+            for event_id in event_ids:
+                event = branches.find_event(db, event_id)
+                if event is None:
+                    raise NotFound(f"no event {event_id}")
+                branches.erase(db, event_id, bytes.fromhex(event.payload_sha256))
+
+    def commit(self, commit: Commit) -> Head:
+        """Append, settle messages, fill the outbox and keep the snapshot in one durable transaction."""
+        ready = self._prepare(commit)
+        with self._db.writing() as db:
+            commits.apply(db, ready)
+        return ready.head
+
+    def commit_many(self, commits_: Sequence[Commit]) -> list[Head | Exception]:
+        """Do several commits with one sync to disk; each succeeds or fails by itself."""
+        outcomes: list[Head | Exception] = []
+        prepared: list[commits.Ready | None] = []
+        for commit in commits_:
+            try:
+                ready = self._prepare(commit)
+                prepared.append(ready)
+                outcomes.append(ready.head)
+            except ChronicleError as error:
+                prepared.append(None)
+                outcomes.append(error)
+        if not any(prepared):
+            return outcomes
+        with self._db.writing() as db:
+            for index, each in enumerate(prepared):
+                if each is None:
+                    continue
+                try:
+                    with self._db.savepoint(db):
+                        commits.apply(db, each)
+                except ChronicleError as error:
+                    outcomes[index] = error
+        return outcomes
+
+    def _prepare(self, commit: Commit) -> commits.Ready:
+        branch_id = commit.expected.branch_id
+        branch_key, session_key, session_id = self._keys.get(branch_id) or self._read_keys(branch_id)
+        if session_id != commit.session_id:
+            raise NotFound(f"no branch {branch_id} in session {commit.session_id}")
+        ready = commits.prepare(commit, branch_key, session_key, None)
+        return ready if commit.snapshot is None else self._with_snapshot(ready, commit.snapshot)
+
+    def _with_snapshot(self, ready: commits.Ready, snapshot: Snapshot) -> commits.Ready:
+        commits.check_snapshot(snapshot, ready.head)
+        with self._db.reading_one_moment() as db:
+            draft = snapshots.draft(db, ready.branch_key, snapshot)
+        return commits.prepare(ready.commit, ready.branch_key, ready.session_key, draft)
+
+    def _read_keys(self, branch_id: BranchId) -> tuple[int, int, SessionId]:
+        with self._db.reading() as db:
+            row = db.execute(
+                "SELECT branch.key, session.key, session_id FROM branch JOIN session ON session.key = branch.session "
+                "WHERE branch_id = ?",
+                (branch_id,),
+            ).fetchone()
+        if row is None:
+            raise NotFound(f"no branch {branch_id}")
+        self._keys[branch_id] = row
+        return row[0], row[1], row[2]
+
+    # -- inbox ----------------------------------------------------------------------------------------------------
+
+    def admit(self, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
+        """Give a message its place, durably."""
+        with self._db.writing() as db:
+            return inbox.admit(db, session_id, message, limit)
+
+    def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
+        """Return the pending messages, in order of position."""
+        with self._db.reading_one_moment() as db:
+            return inbox.pending(db, session_id, limit)
+
+    def message(self, message_id: MessageId) -> InboxMessage:
+        """Return one message, whatever its status."""
+        with self._db.reading() as db:
+            return inbox.find_message(db, message_id)
+
+    def messages(self, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
+        """Return a session's messages of one status, in order of position."""
+        with self._db.reading() as db:
+            return inbox.messages(db, session_id, status)
+
+    def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
+        """Put a parked message back into its place in the inbox, with no attempts counted."""
+        with self._db.writing() as db:
+            return inbox.retry(db, session_id, message_id)
+
+    def sessions_with_pending(self) -> Sequence[SessionId]:
+        """Return the sessions that have pending messages."""
+        with self._db.reading() as db:
+            return inbox.sessions_with_pending(db)
+
+    # -- outbox ---------------------------------------------------------------------------------------------------
+
+    def outbox(self, limit: int = 100) -> Sequence[OutboxMessage]:
+        """Return messages that were committed and not yet delivered, oldest first."""
+        with self._db.reading() as db:
+            rows = db.execute(f"SELECT {OUTBOX_COLUMNS} FROM outbox ORDER BY id LIMIT ?", (limit,)).fetchall()
+        return [outbox_message_from(row) for row in rows]
+
+    def outbox_delivered(self, message_id: MessageId) -> None:
+        """Drop a delivered message from the outbox; doing it twice is harmless."""
+        with self._db.writing() as db:
+            db.execute("DELETE FROM outbox WHERE message_id = ?", (message_id,))
+
+    # -- leases ---------------------------------------------------------------------------------------------------
+
+    def acquire_lease(
+        self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
+    ) -> Lease:
+        """Take the lease under a new epoch, one higher than the last."""
+        with self._db.writing() as db:
+            row = db.execute(
+                f"SELECT holder, epoch, expires_ms FROM session WHERE session_id = ?{db.for_update}", (session_id,)
+            ).fetchone()
+            if row is None:
+                raise NotFound(f"no session {session_id}")
+            held = lease_from(session_id, row)
+            if held is not None and held.holder != holder and held.expires_ms > now_ms and not takeover:
+                raise LeaseHeld(held.holder, held.epoch, held.expires_ms)
+            lease = Lease(session_id, holder, row[1] + 1, now_ms + ttl_ms)
+            db.execute(
+                "UPDATE session SET holder = ?, epoch = ?, expires_ms = ? WHERE session_id = ?",
+                (lease.holder, lease.epoch, lease.expires_ms, session_id),
+            )
+            return lease
+
+    def renew_lease(self, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
+        """Push the lease's end to ``now_ms + ttl_ms``."""
+        with self._db.writing() as db:
+            row = db.execute(
+                f"SELECT holder, epoch FROM session WHERE session_id = ?{db.for_update}", (session_id,)
+            ).fetchone()
+            if row is None:
+                raise NotFound(f"no session {session_id}")
+            holder, current = row
+            if holder is None or current != epoch:
+                raise StaleEpoch(epoch, current)
+            db.execute("UPDATE session SET expires_ms = ? WHERE session_id = ?", (now_ms + ttl_ms, session_id))
+            return Lease(session_id, holder, epoch, now_ms + ttl_ms)
+
+    def release_lease(self, session_id: SessionId, epoch: int) -> None:
+        """Give the lease back; harmless when it is not held under that epoch any more."""
+        with self._db.writing() as db:
+            db.execute("UPDATE session SET holder = NULL WHERE session_id = ? AND epoch = ?", (session_id, epoch))
+
+    def lease(self, session_id: SessionId) -> Lease | None:
+        """Return the lease as it was last taken; ``None`` when released or never taken."""
+        with self._db.reading() as db:
+            row = db.execute(
+                "SELECT holder, epoch, expires_ms FROM session WHERE session_id = ?", (session_id,)
+            ).fetchone()
+        return lease_from(session_id, row) if row is not None else None
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def snapshot(self, branch_id: BranchId, at_seq: int | None = None) -> Snapshot | None:
+        """Return the newest snapshot at or before ``at_seq``, crossing into parents.
+
+        A damaged one is passed over with a warning in the log: it is derived data, and an older one does.
+        """
+        with self._db.reading_one_moment() as db:
+            for key, branch, last_seq in branches.lineage(db, branch_id, at_seq):
+                found = snapshots.newest(db, key, branch.branch_id, last_seq)
+                if found is not None:
+                    return found
+        return None
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot made outside of a commit; replaces one of the same branch and seq."""
+        with self._db.reading_one_moment() as db:
+            key, branch = branches.find_branch(db, snapshot.branch_id)
+            commits.check_snapshot(snapshot, branch.head)
+            draft = snapshots.draft(db, key, snapshot)
+        with self._db.writing() as db:
+            now_key, _ = branches.find_branch(db, snapshot.branch_id, db.for_update)
+            snapshots.keep(db, now_key, draft)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Release files and connections. Using the store afterwards raises ``Unavailable``."""
+        self._db.close()
