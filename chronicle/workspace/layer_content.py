@@ -83,8 +83,11 @@ class ContentLayer(LayerState):
 
     def open(self, node: FileNode, *, truncate: bool = False) -> Handle:
         """Open a file; its content is fetched if it is not on this node."""
-        if truncate and node.length:
-            self._empty(node)
+        if truncate:
+            if node.length:
+                self._empty(node)
+            else:
+                self.set_times(node, node.atime_ns, self._now())
         if node.fd < 0:
             node.fd = self._open_data(node)
         node.opens += 1
@@ -207,6 +210,7 @@ class ContentLayer(LayerState):
             raise
         self.do_data(node, data, None)
         node.length = 0
+        node.mtime_ns = node.ctime_ns = self._now()
         if node.opens:
             os.close(node.fd)
             node.fd = fd
