@@ -40,6 +40,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 bench: setup
+	@$(BIN)/python -c "import langgraph.checkpoint.sqlite" 2>/dev/null || $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 # .venv stays: it is slow to make. `rm -rf .venv` if it is to go too.

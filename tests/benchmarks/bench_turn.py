@@ -53,7 +53,8 @@ class Rememberer(BaseAgent):
         await ctx.send_message(TEXT)
 
 
-async def _turns_s(agent: AgentHarness, count: int) -> float:
+async def turns_s(agent: AgentHarness, count: int) -> float:
+    """Admit messages, then return the seconds that handling them takes."""
     for _ in range(count):
         agent.admit(TEXT)
     began_s = time.perf_counter()
@@ -88,7 +89,7 @@ async def _rate(directory: Path) -> tuple[float, float, float]:
     async with AgentHarness(Talker, store=store, blobs=blobs, clock=ManualClock(), directory=directory) as agent:
         for batch in range(TURNS // BATCH):
             with _Syncs() as counted:
-                batches_s.append(await _turns_s(agent, BATCH))
+                batches_s.append(await turns_s(agent, BATCH))
             syncs += counted.total - BATCH if batch else 0  # one for each admission, which is not timed
             ratios.append(_inserts_s(database, BATCH) / batches_s[-1])
     database.close()
@@ -125,7 +126,7 @@ async def _stored(directory: Path) -> float:
     blobs = FsspecBlobStore(f"file://{directory / 'blobs'}")
     async with AgentHarness(Rememberer, store=store, blobs=blobs, clock=ManualClock(), directory=directory) as agent:
         for _ in range(TURNS // BATCH):
-            await _turns_s(agent, BATCH)
+            await turns_s(agent, BATCH)
     store.close()
     total = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     return total / (TURNS * 4 * len(TEXT))

@@ -1,0 +1,91 @@
+"""The same conversation through LangGraph with its SQLite saver: how fast each is when it is 900 turns old.
+
+Both keep each turn of 1.2 KB (a message of 600 bytes, a reply of 600 bytes) durably before the next begins, in SQLite
+with a write-ahead log and ``synchronous=FULL``; LangGraph with ``durability="sync"``. Timed are turns 901 to 1,000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, TypedDict
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+
+from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.clock import ManualClock
+from chronicle.journal.sqlite import SqliteJournalStore
+from podium.testing import AgentHarness
+from tests.benchmarks.__main__ import Row
+from tests.benchmarks.bench_turn import TEXT, Talker, turns_s
+
+OLD = 900
+TIMED = 100
+RUNS = 5
+
+
+class Conversation(TypedDict):
+    """LangGraph's state: all messages, appended to."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+def _answer(state: Conversation) -> dict[str, Any]:
+    return {"messages": [AIMessage(TEXT)]}
+
+
+def _langgraph_s(directory: Path) -> list[float]:
+    """Return the seconds of each of several batches of turns, the conversation being `OLD` turns old at the first."""
+    connection = sqlite3.connect(directory / "langgraph.db", check_same_thread=False)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    builder = StateGraph(Conversation)
+    builder.add_node("answer", _answer)
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
+    graph = builder.compile(checkpointer=SqliteSaver(connection))
+    config: Any = {"configurable": {"thread_id": "one"}}
+
+    def turns(count: int) -> float:
+        began_s = time.perf_counter()
+        for _ in range(count):
+            graph.invoke({"messages": [HumanMessage(TEXT)]}, config, durability="sync")
+        return time.perf_counter() - began_s
+
+    turns(OLD)
+    timed = [turns(TIMED // RUNS) for _ in range(RUNS)]
+    connection.close()
+    return timed
+
+
+async def _podium_s(directory: Path) -> list[float]:
+    store = SqliteJournalStore(directory / "journal.db")
+    blobs = FsspecBlobStore(f"file://{directory / 'blobs'}")
+    async with AgentHarness(Talker, store=store, blobs=blobs, clock=ManualClock(), directory=directory) as agent:
+        await turns_s(agent, OLD)
+        timed = [await turns_s(agent, TIMED // RUNS) for _ in range(RUNS)]
+    store.close()
+    return timed
+
+
+def run() -> list[Row]:
+    """Measure and return the row."""
+    with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as directory:
+        theirs = median(_langgraph_s(Path(directory)))
+        ours = median(asyncio.run(_podium_s(Path(directory))))
+    return [
+        {
+            "name": f"turns {OLD + 1}-{OLD + TIMED}, in turns a second",
+            "value": round(theirs / ours, 1),
+            "unit": "x",
+            "target": ">= 10",
+            "floor": f"LangGraph with its SQLite saver, {TIMED / RUNS / theirs:.0f} turns a second",
+        }
+    ]
