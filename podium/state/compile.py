@@ -174,8 +174,6 @@ class _Compiler:
     def _scalar(self, schema: _Schema) -> Shape:
         kind = schema["type"]
         limits = [name for name in self._config if name.startswith("str_")] if kind == "str" else []
-        if kind == "float" and self._config.get("ser_json_inf_nan") == "strings":
-            limits.append("ser_json_inf_nan")
         if limits or not _HARMLESS.issuperset(schema):
             return self._coded(schema)
         return Scalar(_SCALARS[kind], self._validator(schema))

@@ -39,16 +39,8 @@ MAX_DEPTH: Final = 128
 """Containers in containers. pydantic's JSON reader stops at 200, and an event has a few levels around a value."""
 
 
-class _Missing:
-    """Stands for "was not there", which None cannot: null is a value."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = _Missing()
+MISSING: Final = object()
+"""Stands for "was not there", which None cannot: null is a value."""
 
 
 class Refusal(Exception):

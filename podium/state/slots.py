@@ -11,9 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from chronicle.canonical import Json, encode
 from podium.state.anything import AnyShape
-from podium.state.dicts import DictShape
-from podium.state.lists import ListShape
-from podium.state.models import ModelShape, model_class
+from podium.state.models import model_class
 from podium.state.node import Refusal, Tracked
 from podium.state.scalars import Scalar, Shape, of_validation, validated
 
@@ -166,7 +164,7 @@ class UnionShape:
 
     def adopt(self, value: object, room: int) -> object:
         kept = self._arm(value).adopt(value, room)
-        if self.must_try and not self._simply_comes_back(kept):
+        if self.must_try:
             self.try_reading(kept)
         return kept
 
@@ -202,12 +200,6 @@ class UnionShape:
         if not fitting:
             raise Refusal(f"a {type(value).__name__} is none of the declared types")
         return fitting[0]
-
-    def _simply_comes_back(self, kept: object) -> bool:
-        """Return whether no other arm could take a value's JSON for one of its own."""
-        if kept is None or isinstance(kept, bool | int | float):
-            return all(isinstance(arm, Scalar | ListShape | DictShape | ModelShape) for arm in self.arms)
-        return False
 
 
 def _accepts(arm: Shape, value: object) -> bool:
