@@ -23,7 +23,7 @@ from coordinator.cli.times import iso
 if TYPE_CHECKING:
     from chronicle.journal.records import Event
 
-__all__ = ["event_object", "log"]
+__all__ = ["event_object", "gist", "log"]
 
 
 def log(
@@ -76,14 +76,14 @@ def _payload(event: Event) -> Any:
 
 
 def _write_text(event: Event) -> None:
-    line = f"{event.seq:>5}  {iso(event.ts)}  turn {event.turn:<4}  {event.type:<17}  {one_line(_gist(event))}"
+    line = f"{event.seq:>5}  {iso(event.ts)}  turn {event.turn:<4}  {event.type:<17}  {one_line(gist(event))}"
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         line = line if len(line) <= width else line[: width - 1] + "…"
     write_line(line)
 
 
-def _gist(event: Event) -> str:
+def gist(event: Event) -> str:
     """Return what is worth a glance: the text of a message, the patch of a turn, the error of a failure."""
     payload = _payload(event)
     match event.type, payload:

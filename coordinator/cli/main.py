@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from coordinator.cli import cat, fork, history, log, ps, rewind, run, state, verify
+from coordinator.cli import cat, diff, fork, history, log, ps, rewind, run, state, verify
 from coordinator.cli.exits import MEANINGS, ExitCode, exit_code
 from coordinator.cli.options import DebugOption, Invocation
 from coordinator.cli.terminal import say, warn, write_line
@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "state": state.state,
     "history": history.history,
     "cat": cat.cat,
+    "diff": diff.diff,
     "fork": fork.fork,
     "rewind": rewind.rewind,
     "verify": verify.verify,

@@ -137,3 +137,61 @@ def test_rewind_refuses(made: HomeMaker, podium: Podium) -> None:
     made.store.acquire_lease(session.session_id, "host", 2**45, 60_000)
     podium("rewind", "counter/a", "1", code=ExitCode.CONFLICT)
     assert podium.err.startswith("podium: counter/a is awake; try again when it sleeps")
+
+
+# -- diff --------------------------------------------------------------------------------------------------------------
+
+
+def test_diff_of_two_turns(podium: Podium) -> None:
+    text = podium("diff", "counter/a@1", "counter/a@3")
+    assert podium.err == "counter/a@1 -> counter/a@3\n"
+    assert text.splitlines() == [
+        "state",
+        '  {"op":"replace","path":"/count","value":3}',
+        "files",
+        "diff a/out.txt b/out.txt",
+        "--- a/out.txt",
+        "+++ b/out.txt",
+        "@@ -1 +1 @@",
+        "-first",
+        "+third",
+        "transcript",
+        "+ turn 2 user: two",
+        "+ turn 2 agent: two",
+        "+ turn 3 user: three",
+        "+ turn 3 agent: three",
+    ]
+    assert podium("diff", "counter/a@1") == text
+    back = podium("diff", "counter/a@3", "counter/a@1")
+    assert "- turn 2 user: two" in back
+    assert "+first" in back
+
+
+def test_diff_of_an_agent_and_its_fork(podium: Podium, made: HomeMaker) -> None:
+    podium("fork", "counter/a@1", "b")
+    podium("fork", "counter/b", "c")
+    podium("rewind", "counter/c", "0", "--only", "files")
+    found = podium.json("diff", "counter/c", "counter/a@2")
+    assert found["before"] == {"agent": "counter/c", "turn": 2, "version": 6}
+    assert found["after"] == {"agent": "counter/a", "turn": 2, "version": 7}
+    assert found["common_version"] == 4
+    assert found["state"] == [{"op": "replace", "path": "/count", "value": 2}]
+    assert [(file["change"], file["path"]) for file in found["files"]] == [
+        ("added", "dir"),
+        ("added", "dir/deep"),
+        ("added", "gone"),
+        ("added", "out.txt"),
+    ]
+    assert found["transcript"]["removed"] == []
+    assert [event["payload"]["message"]["text"] for event in found["transcript"]["added"][:1]] == ["two"]
+    assert "+second" in found["diff"]
+    made.agent("counter/z").sleep()
+    assert podium.json("diff", "counter/z", "counter/a")["common_version"] == 0
+
+
+def test_diff_of_what_is_the_same(podium: Podium) -> None:
+    podium("fork", "counter/a", "b")
+    assert podium("diff", "counter/a", "counter/b") == ""
+    assert podium.err.endswith("nothing differs\n")
+    podium("diff", "counter/a@9", code=ExitCode.UNKNOWN_MOMENT)
+    podium("diff", "counter/a", "counter/x", code=ExitCode.UNKNOWN_AGENT)

@@ -1,0 +1,125 @@
+"""``podium diff``: what differs between two moments."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
+from coordinator.cli.record import opened_blobs, opened_journal, split_moment
+from coordinator.cli.terminal import one_line, say, write_json, write_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.journal.records import Event
+    from chronicle.journal.store import JournalStore
+    from podium.address import Address
+    from podium.comparison import Comparison
+    from podium.record import AgentRecord
+
+__all__ = ["diff"]
+
+
+def diff(
+    moment: MomentArgument,
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="[AGENT[@TURN]]", help="What to compare it with; the same agent now, by default."),
+    ] = None,
+    *,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Show what differs between two moments: in state, files and transcript.
+
+    The two may be turns of one agent, or an agent and its fork. The state's changes are an RFC 6902 patch, those of
+    files a unified diff.
+    """
+    from podium.comparison import compare  # noqa: PLC0415  slow to import, and --help needs none
+
+    with opened_journal(home) as store, opened_blobs(home) as blobs:
+        before = _moment(store, moment)
+        after = _moment(store, other) if other is not None else (before[0], None)
+        found = compare(store, blobs, before, after)
+        if json:
+            write_json(_object(found, blobs))
+        else:
+            _write(found, blobs)
+
+
+def _moment(store: JournalStore, text: str) -> tuple[Address, int | None]:
+    from podium.address import Address  # noqa: PLC0415
+
+    session, turn = split_moment(store, text)
+    return Address.parse(session.name), turn
+
+
+def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
+    from chronicle.workspace.treediff import render  # noqa: PLC0415
+    from coordinator.cli.changes import file_object  # noqa: PLC0415
+    from coordinator.cli.log import event_object  # noqa: PLC0415
+
+    moments = {
+        side: {"agent": str(record.address), "turn": record.turn, "version": record.version_seq}
+        for side, record in (("before", found.before), ("after", found.after))
+    }
+    text = b"".join(render(blobs, found.files))
+    return {
+        **moments,
+        "common_version": found.common_seq,
+        "state": found.patch,
+        "files": [file_object(change) for change in found.files],
+        "diff": text.decode("utf-8", "backslashreplace"),
+        "transcript": {
+            "removed": [event_object(event) for event in found.removed],
+            "added": [event_object(event) for event in found.added],
+        },
+    }
+
+
+def _write(found: Comparison, blobs: BlobReader) -> None:
+    from chronicle.workspace.treediff import render  # noqa: PLC0415
+    from coordinator.cli.changes import write_state  # noqa: PLC0415
+
+    say(f"{_name(found.before)} -> {_name(found.after)}")
+    if found.patch:
+        write_line("state")
+        write_state(found.patch)
+    if found.files:
+        write_line("files")
+        _write_lines(render(blobs, found.files))
+    if found.removed or found.added:
+        write_line("transcript")
+        for sign, events in (("-", found.removed), ("+", found.added)):
+            for event in events:
+                write_line(f"{sign} {_line(event)}")
+    if not (found.patch or found.files or found.removed or found.added):
+        say("nothing differs")
+
+
+def _name(record: AgentRecord) -> str:
+    return f"{record.address}@{record.turn}"
+
+
+def _line(event: Event) -> str:
+    from coordinator.cli.log import gist  # noqa: PLC0415
+
+    who = "user" if event.type == "user_message" else "agent"
+    return f"turn {event.turn} {who}: {one_line(gist(event))}"
+
+
+def _write_lines(lines: Iterable[bytes]) -> None:
+    """Write a diff: as it is into a pipe, onto a terminal without what could steer it."""
+    if sys.stdout.isatty():
+        for line in lines:
+            write_line(line.decode("utf-8", "backslashreplace").removesuffix("\n"))
+        return
+    sys.stdout.flush()
+    for line in lines:
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,99 @@
+"""What differs between two moments: of one agent, of an agent and its fork, or of any two.
+
+Reads only, and works while the agents run. Files that did not change are not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chronicle.workspace.tree import EMPTY
+from chronicle.workspace.treediff import changes
+from podium.events import ASSISTANT_MESSAGE, USER_MESSAGE
+from podium.record import read_agent
+from podium.state import diff
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
+    from chronicle.canonical import JsonObject
+    from chronicle.ids import BranchId
+    from chronicle.journal.records import Event
+    from chronicle.journal.store import JournalStore
+    from chronicle.workspace.treediff import Change
+    from podium.address import Address
+    from podium.record import AgentRecord
+
+__all__ = ["Comparison", "common_seq", "compare"]
+
+_TRANSCRIPT = (USER_MESSAGE, ASSISTANT_MESSAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two moments, and what makes the one into the other."""
+
+    before: AgentRecord
+    after: AgentRecord
+    patch: list[JsonObject]
+    """RFC 6902, from the state before to the state after."""
+    files: list[Change]
+    """By path."""
+    common_seq: int
+    """The last event that both have; 0 if they have none in common."""
+    removed: list[Event]
+    """Messages and replies that only the moment before has, in order."""
+    added: list[Event]
+    """Those that only the moment after has."""
+
+
+def compare(
+    store: JournalStore, blobs: BlobReader, before: tuple[Address, int | None], after: tuple[Address, int | None]
+) -> Comparison:
+    """Compare two moments, each an agent's address and a turn, ``None`` for now.
+
+    Raises:
+        UnknownAgent: one of the agents is not there or never started.
+        UnknownMoment: one has not committed that turn.
+    """
+    old, new = read_agent(store, *before), read_agent(store, *after)
+    trees = [record.tree.tree_id if record.tree is not None else EMPTY for record in (old, new)]
+    common = common_seq(store, (old.head.branch_id, old.version_seq), (new.head.branch_id, new.version_seq))
+    return Comparison(
+        before=old,
+        after=new,
+        patch=diff(old.state, new.state),
+        files=changes(blobs, *trees),
+        common_seq=common,
+        removed=_transcript(store, old, common),
+        added=_transcript(store, new, common),
+    )
+
+
+def common_seq(store: JournalStore, one: tuple[BranchId, int], other: tuple[BranchId, int]) -> int:
+    """Return the seq of the last event that two branches, each up to a seq, have in common; 0 if there is none."""
+    common = 0
+    for (branch_id, end), (other_id, other_end) in zip(_lineage(store, *one), _lineage(store, *other), strict=False):
+        if branch_id != other_id:
+            break
+        common = min(end, other_end)
+        if end != other_end:
+            break
+    return common
+
+
+def _lineage(store: JournalStore, branch_id: BranchId, seq: int) -> list[tuple[BranchId, int]]:
+    """Return the branches that hold the events of a branch up to a seq, oldest first, each with its last one."""
+    lineage = []
+    following: BranchId | None = branch_id
+    while following is not None:
+        branch = store.branch(following)
+        following = branch.parent_branch_id if branch.parent_seq else None
+        if seq > branch.parent_seq:
+            lineage.append((branch.branch_id, seq))
+            seq = branch.parent_seq
+    return lineage[::-1]
+
+
+def _transcript(store: JournalStore, record: AgentRecord, after_seq: int) -> list[Event]:
+    return list(store.events(record.head.branch_id, after_seq, record.version_seq, _TRANSCRIPT))
