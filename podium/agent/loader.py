@@ -123,8 +123,10 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
     try:
         to_json(cls.State())
     except ValidationError as error:
-        fields = ", ".join(".".join(str(part) for part in problem["loc"]) for problem in error.errors())
-        raise NotAnAgent(f"{where}: its State needs a default for each field; without one: {fields}") from error
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        problem = "it has no default; give it one" if first["type"] == "missing" else first["msg"]
+        raise NotAnAgent(f"{where}: its State cannot be made without arguments: field {field}: {problem}") from error
     except StateError as error:
         raise NotAnAgent(f"{where}: the defaults of its State cannot be stored: {error}") from error
     try:
