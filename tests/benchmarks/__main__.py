@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -57,12 +58,11 @@ def names() -> list[str]:
 
 def met(row: Row) -> bool | None:
     """Whether a row reaches its target; None without one."""
-    sign, _, number = row["target"].replace("≤", "<=").replace("≥", ">=").partition(" ")
-    if sign == "<=":
-        return row["value"] <= float(number.rstrip("×x"))
-    if sign == ">=":
-        return row["value"] >= float(number.rstrip("×x"))
-    return None
+    found = re.match(r"(<=|>=|≤|≥)\s*([\d.]+)", row["target"])
+    if found is None:
+        return None
+    limit = float(found[2])
+    return row["value"] <= limit if found[1] in {"<=", "≤"} else row["value"] >= limit
 
 
 def run_here(name: str, into: Path) -> None:
@@ -101,7 +101,7 @@ def show(results: list[Result]) -> None:
             table.add_row(result["benchmark"], row["name"], value, row["target"], verdict, row["floor"])
         if result["error"]:
             table.add_row(result["benchmark"], f"[red]{result['error']}[/]", "", "", "", "")
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def main() -> None:
