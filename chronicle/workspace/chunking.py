@@ -13,7 +13,7 @@ from fastcdc import fastcdc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["AVERAGE_CHUNK_BYTES", "MAX_CHUNK_BYTES", "MIN_CHUNK_BYTES", "WINDOW_BYTES", "chunks"]
+__all__ = ["AVERAGE_CHUNK_BYTES", "MAX_CHUNK_BYTES", "MIN_CHUNK_BYTES", "WINDOW_BYTES", "chunks", "first_cut"]
 
 MIN_CHUNK_BYTES: Final = 16 * 1024
 AVERAGE_CHUNK_BYTES: Final = 64 * 1024
@@ -48,3 +48,12 @@ def chunks(read: Callable[[int], bytes], window_bytes: int = WINDOW_BYTES) -> It
             start = cut.offset + cut.length
             yield window[cut.offset : start]
         window = window[start:]
+
+
+def first_cut(data: bytes) -> int | None:
+    """Return where the first chunk of data ends, at the latest with its last byte; ``None`` if not even there.
+
+    A cut after the last byte holds whatever follows: one byte is added to tell it from the end of the data.
+    """
+    cut: int = next(iter(fastcdc(data + b"\0", MIN_CHUNK_BYTES, AVERAGE_CHUNK_BYTES, MAX_CHUNK_BYTES))).length
+    return cut if cut <= len(data) else None

@@ -31,6 +31,8 @@ __all__ = [
     "Chunk",
     "Content",
     "chunk_list",
+    "chunks_in",
+    "end_offset",
     "open",
     "read",
     "store_bytes",
@@ -165,6 +167,20 @@ def chunk_list(reader: BlobReader, content: Content, offset: int = 0) -> Iterato
         yield _chunk(key, value)
 
 
+def chunks_in(node: nodes.Node) -> list[Chunk]:
+    """Return the chunks that a node of level 0 of a chunk list names.
+
+    Raises:
+        Corrupt: it is no such node.
+    """
+    return [_chunk(key, value) for key, value in zip(node.keys, node.values, strict=True)]
+
+
+def end_offset(key: bytes) -> int:
+    """Return the offset, in bytes, that a key of a chunk list stands for."""
+    return int.from_bytes(key, "big")
+
+
 def read(reader: BlobReader, content: Content, offset: int = 0, size: int | None = None) -> bytes:
     """Return the bytes from an offset on, at most ``size`` of them (all that follow if ``None``).
 
@@ -281,5 +297,5 @@ def _value(length: int, identifier: BlobId) -> bytes:
 def _chunk(key: bytes, value: bytes) -> Chunk:
     if len(key) != _OFFSET_BYTES or len(value) != _LENGTH_BYTES + RAW_ID_BYTES:
         raise Corrupt(f"a chunk list has an entry of {len(key)} and {len(value)} bytes")
-    end = int.from_bytes(key, "big")
+    end = end_offset(key)
     return Chunk(end - int.from_bytes(value[:_LENGTH_BYTES], "big"), end, from_raw(value[_LENGTH_BYTES:]))

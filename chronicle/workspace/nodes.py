@@ -2,7 +2,7 @@
 
 Directories, chunk lists and operation logs are such maps. Items, sorted by key, are cut into *nodes*; nodes are listed
 by their last keys in nodes of the level above, up to one *root*. Where a node ends is decided by its content only
-(`_Cutter`), never by the order of edits, so equal content has an equal root, whoever built it and however. An edit
+(`Cutter`), never by the order of edits, so equal content has an equal root, whoever built it and however. An edit
 rewrites the nodes it touches and the path above them; rarely it shifts a boundary, and then the nodes up to the next
 boundary that both versions share. The empty map has no node: its root is ``None``.
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
 
 __all__ = [
+    "Cutter",
     "Node",
     "NodeBuffer",
     "decode_node",
@@ -257,7 +258,7 @@ class _Frontier:
         self._stack.extend((node.level, key, value) for key, value in pairs)
 
 
-class _Cutter:
+class Cutter:
     """Cuts the sorted items of one level into nodes.
 
     A node ends after an item if it has at least `MIN_NODE_BYTES` and `_MIN_ITEMS` and the hash of the item's key says
@@ -344,7 +345,7 @@ class _Edit:
         """Edit one level below the root's; return the edits that follow for the level above."""
         keys = [key for key, _ in edits]
         before: dict[bytes, bytes] = {}
-        cutter = _Cutter(level)
+        cutter = Cutter(level)
         done = 0
         while done < len(edits):
             cursor = _Cursor(self, root, level, keys[done])
@@ -378,7 +379,7 @@ class _Edit:
 
     def _cut(self, level: int, pairs: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Cut a whole level into nodes; return the items of the level above."""
-        cutter = _Cutter(level)
+        cutter = Cutter(level)
         for key, value in pairs:
             cutter.feed(key, value)
         cutter.finish()

@@ -1,20 +1,21 @@
 """Reading back everything that a workspace's moment is made of: its tree, the bytes of its files, and its history.
 
-A blob store checks each blob against its id when it is read, so reading is checking. What was read once is not read
-again: checking a thousand turns of one workspace costs about what is stored, not a thousand times the last tree.
+A blob store checks each blob against its id when it is read, so reading is checking; on top, each map, entry and
+content must be in the one form that it can have, or equal trees would have different ids. What was read once is not
+read again: checking a thousand turns of one workspace costs about what is stored, not a thousand times the last tree.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Corrupt, NotFound
-from chronicle.workspace import history, nodes
-from chronicle.workspace.content import chunk_list
+from chronicle.errors import Corrupt, InvalidInput, NotFound
+from chronicle.workspace import history
 from chronicle.workspace.oplog import decode_attr, read_root
-from chronicle.workspace.tree import decode_entry, map_root
+from chronicle.workspace.shape import MapChecker
+from chronicle.workspace.tree import EMPTY, ROOT_DEFAULT, Kind, check_name, decode_entry, encode_entry, map_root
+from chronicle.workspace.verify_content import ContentChecker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from chronicle.workspace.content import Content
     from chronicle.workspace.history import Record
     from chronicle.workspace.port import TreeRef
+    from chronicle.workspace.tree import Entry
 
 __all__ = ["TreeChecker"]
+
+_ROOT_NAME: Final = b"."
 
 
 class TreeChecker:
@@ -39,15 +43,14 @@ class TreeChecker:
 
     def __init__(self, reader: BlobReader) -> None:
         self._reader = _Counted(reader)
-        # Sets for each role: bytes that are a file's content here may be a directory's node elsewhere.
-        self._directories: set[BlobId] = set()
-        self._chunk_lists: set[BlobId] = set()
-        self._data: set[BlobId] = set()
+        # One for each role: bytes that are a file's content here may be a directory's node elsewhere.
+        self._directories = MapChecker(self._reader)
+        self._contents = ContentChecker(self._reader)
+        self._attributes = MapChecker(self._reader)
+        self._histories = MapChecker(self._reader)
+        self._plain_maps = MapChecker(self._reader)
         self._roots: set[BlobId] = set()
-        self._attributes: set[BlobId] = set()
-        self._histories: set[BlobId] = set()
         self._blocks: set[BlobId] = set()
-        self._plain_maps: set[BlobId] = set()
 
     @property
     def blobs(self) -> int:
@@ -58,49 +61,42 @@ class TreeChecker:
         """Read what a moment reaches and was not read before.
 
         Raises:
-            Corrupt: a blob is missing or is not what it was; the message says what it was part of.
+            Corrupt: a blob is missing, is not what it was, or is not in its canonical form; the message says what it
+                was part of.
+            UnsupportedFormat: a newer version wrote it.
             Unavailable: the store could not be reached.
         """
-        self._check_tree(ref.tree_id)
+        self.check_tree(ref.tree_id)
         self._check_log(ref.oplog_id)
 
-    def _check_tree(self, tree_id: BlobId) -> None:
+    def check_tree(self, tree_id: BlobId) -> None:
+        """Read what a tree alone reaches, as `check` does."""
         todo = [(b"", tree_id)]
         while todo:
             path, subtree = todo.pop()
             with _part(f"directory /{_text(path)}"):
-                found = list(nodes.walk(self._reader, map_root(subtree), self._directories))
+                found = self._directories.check(map_root(subtree))
             for _, node in found:
                 if node.level:
                     continue
                 for name, value in zip(node.keys, node.values, strict=True):
+                    # Entries are many, and each context entered costs as much as checking one: so there is none here.
                     below = path + b"/" + name if path else name
-                    with _part(f"the entry of {_text(below)}"):
-                        entry = decode_entry(value)
-                    if entry.subtree is not None and name != b".":
+                    try:
+                        entry = _sound_entry(name, value)
+                    except Corrupt as error:
+                        raise _Located(f"the entry of {_text(below)}: {error}") from error
+                    if entry.subtree is not None and name != _ROOT_NAME:
                         todo.append((below, entry.subtree))
                     if entry.content is not None:
-                        self._check_content(entry.content, f"the content of {_text(below)}")
+                        self._check_content(entry.content, below)
 
-    def _check_content(self, content: Content, what: str) -> None:
-        with _part(what):
-            if not content.chunked:
-                self._check_data(content.id, content.size)
-            elif content.id not in self._chunk_lists:
-                last = next(chunk_list(self._reader, content, content.size - 1), None)
-                if last is None or last.end != content.size:
-                    raise Corrupt(f"its list of chunks {content.id} does not end at its {content.size} bytes")
-                for identifier, node in nodes.walk(self._reader, content.id, self._chunk_lists):
-                    if node.level == 0:
-                        for chunk in chunk_list(self._reader, replace(content, id=identifier)):
-                            self._check_data(chunk.id, chunk.end - chunk.start)
-
-    def _check_data(self, identifier: BlobId, size: int) -> None:
-        if identifier not in self._data:
-            self._data.add(identifier)
-            found = len(self._reader.get(identifier))
-            if found != size:
-                raise Corrupt(f"blob {identifier} has {found} bytes and should have {size}")
+    def _check_content(self, content: Content, path: bytes, iteration: int | None = None) -> None:
+        try:
+            self._contents.check(content)
+        except (Corrupt, NotFound) as error:
+            moment = "" if iteration is None else f" at iteration {iteration}"
+            raise _Located(f"the content of {_text(path)}{moment}: {error}") from error
 
     def _check_log(self, oplog_id: BlobId | None) -> None:
         while oplog_id is not None and oplog_id not in self._roots:
@@ -110,8 +106,7 @@ class TreeChecker:
                 for identifier in root.operations:
                     self._reader.get(identifier)
                 for plain in (root.commits, root.links):
-                    for _ in nodes.walk(self._reader, plain, self._plain_maps):
-                        pass
+                    self._plain_maps.check(plain)
             with _part("the attributes of files"):
                 self._check_attributes(root.root.below)
             self._check_histories(root.histories)
@@ -120,13 +115,13 @@ class TreeChecker:
     def _check_attributes(self, below: BlobId | None) -> None:
         todo = [below]
         while todo:
-            for _, node in nodes.walk(self._reader, todo.pop(), self._attributes):
+            for _, node in self._attributes.check(todo.pop()):
                 if node.level == 0:
                     todo.extend(decode_attr(value).below for value in node.values)
 
     def _check_histories(self, histories: BlobId | None) -> None:
         with _part("the history of paths"):
-            found = list(nodes.walk(self._reader, histories, self._histories))
+            found = self._histories.check(histories)
         for identifier, node in found:
             if node.level:
                 continue
@@ -143,7 +138,7 @@ class TreeChecker:
     def _check_records(self, records: Iterator[Record] | tuple[Record, ...], path: bytes) -> None:
         for record in records:
             if record.content is not None:
-                self._check_content(record.content, f"the content of {_text(path)} at iteration {record.number}")
+                self._check_content(record.content, path, record.number)
 
 
 class _Counted:
@@ -159,6 +154,22 @@ class _Counted:
             self._last = (blob_id, self._reader.get(blob_id))
             self.seen.add(blob_id)
         return self._last[1]
+
+
+def _sound_entry(name: bytes, value: bytes) -> Entry:
+    """Return a directory's entry if it is in its canonical form."""
+    entry = decode_entry(value)
+    if name == _ROOT_NAME:  # what the root itself is, if it is not as usual
+        sound = entry.kind is Kind.DIR and entry.subtree == EMPTY and entry != ROOT_DEFAULT
+    else:
+        try:
+            check_name(name)
+        except InvalidInput as error:
+            raise Corrupt(str(error)) from error
+        sound = True
+    if not sound or encode_entry(entry) != value:
+        raise Corrupt("it is not in its canonical form")
+    return entry
 
 
 @contextmanager
