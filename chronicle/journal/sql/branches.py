@@ -67,19 +67,24 @@ def find_session(db: Connection, session_id: SessionId, lock: str = "") -> tuple
     return row[0], session_from(row[1:])
 
 
-def insert_session(db: Connection, session: Session, parent: BranchId | None, head: Head) -> None:
-    """Make a session whose main branch stands on ``head``.
+def insert_session(db: Connection, session: Session, parent: BranchId | None, head: Head) -> bool:
+    """Make a session whose main branch stands on ``head``; return false when there is one of its name.
 
     Raises:
         Conflict: there is a session of that id, or a branch.
     """
     if db.execute("SELECT 1 FROM session WHERE session_id = ?", (session.session_id,)).fetchone():
-        raise Conflict(f"there is a session {session.session_id} already")
-    db.execute(
-        f"INSERT INTO session ({SESSION_COLUMNS}) VALUES (?, ?, ?, ?)",
+        named = db.execute("SELECT 1 FROM session WHERE name = ?", (session.name,)).fetchone()
+        if named is None:
+            raise Conflict(f"there is a session {session.session_id} already")
+        return False
+    made = db.execute(
+        f"INSERT INTO session ({SESSION_COLUMNS}) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
         (session.session_id, session.name, session.main_branch_id, session.created_ms),
-    )
-    insert_branch(db, session, session.main_branch_id, parent, head, session.created_ms)
+    ).rowcount
+    if made:
+        insert_branch(db, session, session.main_branch_id, parent, head, session.created_ms)
+    return bool(made)
 
 
 def insert_branch(
@@ -318,7 +323,7 @@ def _enter(
     )
     values: tuple[Any, ...] = (
         row_id(key, number),
-        change,
+        change.value,
         branch_id,
         parent,
         seq,

@@ -79,12 +79,10 @@ class SqlJournalStore:
         except NotFound:
             pass
         with self._db.writing() as db:
-            row = db.execute(f"SELECT {SESSION_COLUMNS} FROM session WHERE name = ?", (name,)).fetchone()
-            if row is not None:
-                return session_from(row)
             session = Session(session_id, name, branch_id, now_ms)
-            branches.insert_session(db, session, None, empty_head(branch_id))
-            return session
+            if branches.insert_session(db, session, None, empty_head(branch_id)):
+                return session
+        return self.session(name)
 
     def session(self, name: str) -> Session:
         """Return the session of that name."""
@@ -145,10 +143,9 @@ class SqlJournalStore:
         with self._db.writing() as db:
             _, parent = branches.find_branch(db, parent_branch_id, db.for_share)
             head = branches.fork_head(db, parent, parent_seq, branch_id)
-            if db.execute("SELECT 1 FROM session WHERE name = ?", (name,)).fetchone():
-                raise Conflict(f"there is a session named {name!r} already")
             session = Session(session_id, name, branch_id, now_ms)
-            branches.insert_session(db, session, parent_branch_id, head)
+            if not branches.insert_session(db, session, parent_branch_id, head):
+                raise Conflict(f"there is a session named {name!r} already")
             return session
 
     def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
@@ -202,7 +199,7 @@ class SqlJournalStore:
         """Yield events ``after_seq + 1 … to_seq`` in order, crossing into parents; to the head without ``to_seq``."""
         with self._db.reading_one_moment() as db:
             lineage = branches.lineage(db, branch_id, to_seq)
-        return self._events(lineage, after_seq, types)
+        return iter(()) if types is not None and not types else self._events(lineage, after_seq, types)
 
     def _events(
         self, lineage: list[tuple[int, Branch, int]], after_seq: int, types: Sequence[str] | None

@@ -1,0 +1,217 @@
+"""Connections to PostgreSQL, a bounded pool of them, and its errors as ours.
+
+Transactions read what is committed (``READ COMMITTED``) and lock the rows they rely on; see
+:mod:`chronicle.journal.sql.port` for the order. A connection must not be used by a forked child, which gets a clear
+error instead.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import weakref
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import conninfo as libpq
+from psycopg import errors, sql
+
+from chronicle.errors import ChronicleError, Corrupt, InvalidInput, Unavailable
+from chronicle.journal.postgres import schema as tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chronicle.journal.sql.port import Connection, Cursor
+
+__all__ = ["PostgresConnection", "PostgresDatabase"]
+
+_WAIT_S: Final = 30.0
+"""For a free connection, and for the server to answer a connect."""
+_open_databases: Final[weakref.WeakSet[PostgresDatabase]] = weakref.WeakSet()
+_inherited: Final[list[PostgresConnection]] = []
+"""In a forked child: the parent's connections, kept so that they are not closed by garbage collection."""
+
+
+class PostgresConnection:
+    """A connection that takes ``?`` for values, as the shared SQL has it."""
+
+    for_share: Final = " FOR SHARE"
+    for_update: Final = " FOR UPDATE"
+
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self.raw = raw
+        self._statements: dict[str, bytes] = {}
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
+        """Run a statement."""
+        known = self._statements.get(statement)
+        if known is None:
+            known = self._statements[statement] = statement.replace("?", "%s").encode()
+        return self.raw.execute(known, values)
+
+    def is_idle(self) -> bool:
+        """Whether it can be lent: it is not broken, and the server did not say goodbye while nobody listened."""
+        raw = self.raw
+        if raw.closed or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            return False
+        return not select.select([raw.fileno()], [], [], 0)[0]
+
+
+class PostgresDatabase:
+    """A journal's schema in a PostgreSQL database.
+
+    Raises:
+        Unavailable: the server cannot be reached, or refuses.
+        UnsupportedFormat: the schema holds a journal of another format.
+    """
+
+    def __init__(self, conninfo: str, schema: str, connections: int) -> None:
+        try:
+            parts = libpq.conninfo_to_dict(conninfo)
+        except psycopg.Error as error:
+            raise InvalidInput(f"not a PostgreSQL connection string: {error}") from error
+        self._conninfo = conninfo
+        self._schema = schema
+        self._name = f"{parts.get('host', 'local')}/{parts.get('dbname', '')} schema {schema}"  # without the password
+        self._pid = os.getpid()
+        self._closed = False
+        self._free = threading.BoundedSemaphore(connections)
+        self._idle: deque[PostgresConnection] = deque()
+        try:
+            with self._lent() as db:
+                tables.prepare(db.raw, schema)
+        except BaseException:
+            self.close()
+            raise
+        _open_databases.add(self)
+
+    @contextmanager
+    def reading(self) -> Iterator[PostgresConnection]:
+        """Lend a connection for statements that read; each sees the last commit before it."""
+        with self._lent() as db:
+            yield db
+
+    @contextmanager
+    def reading_one_moment(self) -> Iterator[PostgresConnection]:
+        """Lend a connection on which all statements see the same commit."""
+        with self._lent() as db:
+            db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                yield db
+            finally:
+                if not db.raw.broken:
+                    db.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[PostgresConnection]:
+        """Lend a connection in a transaction that commits at the end, durably, or rolls back on any error."""
+        with self._lent() as db:
+            db.execute("BEGIN")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if not db.raw.broken:
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def erasing(self) -> Iterator[PostgresConnection]:
+        """As `writing`: the server reuses the space of what is deleted."""
+        with self.writing() as db:
+            yield db
+
+    @contextmanager
+    def savepoint(self, db: Connection) -> Iterator[None]:
+        """Begin a part of a transaction that can fail by itself."""
+        db.execute("SAVEPOINT part")
+        try:
+            with self._translated():
+                yield
+        except Unavailable:
+            raise  # the connection is lost, and the transaction with it
+        except BaseException:
+            db.execute("ROLLBACK TO part")
+            db.execute("RELEASE part")
+            raise
+        db.execute("RELEASE part")
+
+    def close(self) -> None:
+        """Close all connections that are not lent; those close when they are given back."""
+        if os.getpid() != self._pid:
+            return
+        self._closed = True
+        while self._idle:
+            self._idle.pop().raw.close()
+
+    @contextmanager
+    def _lent(self) -> Iterator[PostgresConnection]:
+        self._check_open()
+        if not self._free.acquire(timeout=_WAIT_S):
+            raise Unavailable(f"no connection to {self._name} became free in {_WAIT_S:.0f} s")
+        try:
+            with self._translated():
+                db = self._connection()
+                try:
+                    yield db
+                finally:
+                    self._give_back(db)
+        finally:
+            self._free.release()
+
+    def _connection(self) -> PostgresConnection:
+        while self._idle:
+            db = self._idle.pop()
+            if db.is_idle():
+                return db
+            db.raw.close()
+        raw = psycopg.connect(self._conninfo, autocommit=True, connect_timeout=int(_WAIT_S))
+        raw.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self._schema)))
+        raw.execute("SET synchronous_commit TO on")
+        return PostgresConnection(raw)
+
+    def _give_back(self, db: PostgresConnection) -> None:
+        if self._closed or not db.is_idle():
+            db.raw.close()
+        else:
+            self._idle.append(db)
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise Unavailable(f"the journal in {self._name} was opened before a fork; open it again in the child")
+        if self._closed:
+            raise Unavailable(f"the journal in {self._name} was closed")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: psycopg.Error) -> ChronicleError:
+        said = str(error).strip().partition("\n")[0]
+        match error:
+            case errors.UniqueViolation():
+                return InvalidInput(f"an id was used before: {said}")
+            case errors.UndefinedTable() | errors.UndefinedColumn() | errors.DataCorrupted() | errors.IndexCorrupted():
+                return Corrupt(f"the journal in {self._name} is damaged: {said}")
+            case psycopg.DataError():
+                return InvalidInput(f"a value cannot be stored: {said}")
+            case _:
+                return Unavailable(f"the journal in {self._name}: {said}")
+
+    def _leave_to_parent(self) -> None:
+        _inherited.extend(self._idle)
+
+
+def _leave_all_to_parent() -> None:
+    for database in list(_open_databases):
+        database._leave_to_parent()  # noqa: SLF001 - the hook is this module's own
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)

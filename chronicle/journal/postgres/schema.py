@@ -1,0 +1,143 @@
+"""The tables in PostgreSQL: those of SQLite, with a version in a table of its own.
+
+Row keys are ``key << 32 | number`` here too, so that the statements are the same. Text is compared by its bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg import sql
+
+from chronicle.errors import UnsupportedFormat
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["VERSION", "prepare"]
+
+VERSION: Final = 1
+_LOCK: Final = 0x4348_4A4C
+"""Of the advisory lock that one preparing process holds."""
+
+_TABLES: Final = """
+CREATE TABLE format (version INTEGER NOT NULL);
+CREATE TABLE session (
+    key            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    session_id     TEXT COLLATE "C" NOT NULL UNIQUE,
+    name           TEXT COLLATE "C" NOT NULL UNIQUE,
+    main_branch_id TEXT COLLATE "C" NOT NULL,
+    created_ms     BIGINT NOT NULL,
+    last_position  BIGINT NOT NULL DEFAULT 0,
+    pending_from   BIGINT NOT NULL DEFAULT 1,
+    epoch          BIGINT NOT NULL DEFAULT 0,
+    holder         TEXT,
+    expires_ms     BIGINT NOT NULL DEFAULT 0,
+    catalogue_size BIGINT NOT NULL DEFAULT 0,
+    catalogue_hash BYTEA
+) WITH (fillfactor = 70);
+CREATE TABLE branch (
+    key              BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    branch_id        TEXT COLLATE "C" NOT NULL UNIQUE,
+    session          BIGINT NOT NULL,
+    parent_branch_id TEXT COLLATE "C",
+    parent_seq       BIGINT NOT NULL,
+    created_ms       BIGINT NOT NULL,
+    folded_seq       BIGINT NOT NULL DEFAULT 0,
+    base_hash        BYTEA NOT NULL,
+    seq              BIGINT NOT NULL,
+    turn             BIGINT NOT NULL,
+    event_id         TEXT,
+    hash             BYTEA NOT NULL
+) WITH (fillfactor = 70);
+CREATE INDEX branch_of_session ON branch (session);
+CREATE INDEX branch_of_parent ON branch (parent_branch_id) WHERE parent_branch_id IS NOT NULL;
+CREATE TABLE event (
+    id             BIGINT PRIMARY KEY,
+    event_id       TEXT COLLATE "C" NOT NULL UNIQUE,
+    type           TEXT NOT NULL,
+    turn           BIGINT NOT NULL,
+    ts             BIGINT NOT NULL,
+    correlation_id TEXT,
+    causation_id   TEXT,
+    payload_ref    TEXT,
+    payload_sha256 BYTEA,
+    erased         INTEGER,
+    hash           BYTEA NOT NULL,
+    payload        BYTEA
+);
+CREATE TABLE catalogue (
+    id               BIGINT PRIMARY KEY,
+    change           TEXT NOT NULL,
+    branch_id        TEXT NOT NULL,
+    parent_branch_id TEXT,
+    seq              BIGINT NOT NULL,
+    branch_hash      BYTEA NOT NULL,
+    ts               BIGINT NOT NULL,
+    hash             BYTEA NOT NULL
+);
+CREATE TABLE inbox (
+    id              BIGINT PRIMARY KEY,
+    session         BIGINT NOT NULL,
+    message_id      TEXT COLLATE "C" NOT NULL UNIQUE,
+    idempotency_key TEXT COLLATE "C",
+    sender          TEXT,
+    body_sha256     BYTEA,
+    admitted_ms     BIGINT NOT NULL,
+    attempts        INTEGER NOT NULL,
+    status          INTEGER NOT NULL,
+    body            BYTEA
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX inbox_by_key ON inbox (session, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE TABLE outbox (
+    id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    message_id TEXT COLLATE "C" NOT NULL UNIQUE,
+    target     TEXT NOT NULL,
+    body       BYTEA NOT NULL,
+    created_ms BIGINT NOT NULL,
+    sender     TEXT
+);
+CREATE TABLE snapshot (
+    id       BIGINT PRIMARY KEY,
+    sha256   BYTEA NOT NULL,
+    manifest BYTEA NOT NULL
+);
+CREATE TABLE snapshot_pack (
+    id   BIGINT PRIMARY KEY,
+    size BIGINT NOT NULL,
+    data BYTEA NOT NULL
+);
+CREATE TABLE tombstone (
+    id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    session_id     TEXT NOT NULL,
+    name           TEXT COLLATE "C" NOT NULL,
+    deleted_ms     BIGINT NOT NULL,
+    events         BIGINT NOT NULL,
+    catalogue_hash BYTEA NOT NULL
+);
+"""
+
+
+def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:
+    """Make the schema and its tables, if they are not there; one process at a time.
+
+    Raises:
+        UnsupportedFormat: the journal there is of another format. An upgrade needs a backup, which is the operator's.
+    """
+    name = sql.Identifier(schema)
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(name))
+        found = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".format',)).fetchone()
+        if found is not None and found[0] is not None:
+            row = connection.execute("SELECT version FROM format").fetchone()
+            version = row[0] if row is not None else 0
+            if version != VERSION:
+                raise UnsupportedFormat(
+                    f"schema {schema} holds a journal of format {version}, and this code reads {VERSION}: "
+                    + ("upgrade podium" if version > VERSION else "back it up and run the version that upgrades it")
+                )
+            return
+        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+        connection.execute(_TABLES)
+        connection.execute("INSERT INTO format VALUES (%s)", (VERSION,))

@@ -1,0 +1,98 @@
+"""A real PostgreSQL server for tests, from Debian's binaries, on a socket in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["find_binaries", "running_server"]
+
+_START_S = 60.0
+
+
+def find_binaries() -> Path | None:
+    """Return the directory of ``initdb`` and ``postgres``, the newest version if there are several."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4]))
+    if found:
+        return found[-1].parent
+    which = shutil.which("postgres")
+    return Path(which).resolve().parent if which else None
+
+
+@contextmanager
+def running_server(binaries: Path) -> Iterator[str]:
+    """Run a server and yield how to connect to it as a superuser."""
+    # Not below pytest's directory, which the server's own user may not enter.
+    home = Path(tempfile.mkdtemp(prefix="journal-pg-"))
+    try:
+        user = _give_away(home)
+        data = home / "data"
+        # initdb alone may skip its syncs; the server, which is under test, syncs.
+        command = [
+            str(binaries / "initdb"),
+            "-D",
+            str(data),
+            "-A",
+            "trust",
+            "-U",
+            "journal",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "-N",
+        ]
+        subprocess.run(command, check=True, capture_output=True, cwd=home, timeout=120, **user)
+        log = (home / "log").open("wb")
+        with log:
+            server = subprocess.Popen(
+                [binaries / "postgres", "-D", data, "-k", home, "-c", "listen_addresses=", "-c", "shared_buffers=32MB"],
+                stdout=log,
+                stderr=log,
+                cwd=home,
+                **user,
+            )
+        try:
+            conninfo = f"host={home} user=journal dbname=postgres"
+            _wait_until_up(conninfo, server, home / "log")
+            yield conninfo
+        finally:
+            server.send_signal(signal.SIGINT)  # "fast": ends the connections
+            server.wait(timeout=60)
+    finally:
+        shutil.rmtree(home)
+
+
+def _give_away(home: Path) -> dict[str, Any]:
+    """PostgreSQL does not run as root: return whom to run it as, and give that user the directory."""
+    if os.geteuid() != 0:
+        return {}
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    entry = names.get("postgres") or names["nobody"]
+    os.chown(home, entry.pw_uid, entry.pw_gid)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _wait_until_up(conninfo: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            psycopg.connect(conninfo).close()
+        except psycopg.OperationalError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text(errors='replace')}") from None
+            time.sleep(0.05)  # its start cannot be awaited otherwise
+        else:
+            return

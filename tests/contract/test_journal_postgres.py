@@ -1,0 +1,215 @@
+"""The journal's contract on a real PostgreSQL, and what is PostgreSQL's own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from chronicle.errors import InvalidInput, Unavailable, UnsupportedFormat
+from chronicle.journal.postgres import PostgresJournalStore
+from chronicle.journal.sql import commits
+from chronicle.journal.verify import verify_session
+from chronicle.testing.journal_contract import JournalStoreContract, Writer
+from tests.contract.postgres_server import find_binaries, running_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.journal.store import JournalStore
+
+BINARIES = find_binaries()
+pytestmark = pytest.mark.skipif(BINARIES is None, reason="PostgreSQL is not installed: make setup")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A server for all tests here: how to connect to it."""
+    assert BINARIES is not None
+    with running_server(BINARIES) as conninfo:
+        yield conninfo
+
+
+@pytest.fixture
+def schema(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A schema for one test, dropped after it."""
+    name = f"journal {abs(hash(request.node.nodeid))}"  # with a space: it must be quoted everywhere
+    yield name
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
+
+
+@pytest.fixture
+def store(server: str, schema: str) -> Iterator[PostgresJournalStore]:
+    """A new one."""
+    store = PostgresJournalStore(server, schema=schema)
+    yield store
+    store.close()
+
+
+class TestPostgres(JournalStoreContract):
+    """The store of clusters."""
+
+    @pytest.fixture(autouse=True)
+    def connection(self, server: str, schema: str) -> Iterator[None]:
+        """Remember how to open it again."""
+        self._again = (server, schema)
+        self._handles: list[JournalStore] = []
+        yield
+        for handle in self._handles:
+            handle.close()
+
+    def other_handle(self, store: JournalStore) -> JournalStore:
+        """Connect again."""
+        del store
+        server, schema = self._again
+        self._handles.append(PostgresJournalStore(server, schema=schema))
+        return self._handles[-1]
+
+
+def tamper(server: str, schema: str, statement: str) -> None:
+    """Change the tables by hand."""
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f'SET search_path TO "{schema}"')
+        assert db.execute(statement).rowcount == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "seq"),
+    [
+        ("UPDATE event SET payload = payload || '\\x20' WHERE id & 4294967295 = 3", 3),
+        ("UPDATE event SET type = 'x' WHERE id & 4294967295 = 3", 3),
+        ("DELETE FROM event WHERE id & 4294967295 = 3", 3),
+        ("DELETE FROM event WHERE id & 4294967295 = 6", 6),
+        ("UPDATE branch SET seq = 5", 6),
+        ("DELETE FROM branch", None),
+        ("DELETE FROM catalogue", None),
+    ],
+)
+def test_tampering_is_found(
+    store: PostgresJournalStore, server: str, schema: str, statement: str, seq: int | None
+) -> None:
+    writer = Writer.on(store)
+    writer.turns(3)
+    tamper(server, schema, statement)
+    report = verify_session(store, writer.session)
+    assert report.damage is not None
+    assert report.damage.seq == seq
+
+
+def test_a_newer_format(store: PostgresJournalStore, server: str, schema: str) -> None:
+    store.close()
+    tamper(server, schema, "UPDATE format SET version = 2")
+    with pytest.raises(UnsupportedFormat, match="format 2.*upgrade podium"):
+        PostgresJournalStore(server, schema=schema)
+
+
+def test_a_server_that_is_not_there() -> None:
+    with pytest.raises(Unavailable, match="the journal in /nowhere/db schema chronicle"):
+        PostgresJournalStore("host=/nowhere dbname=db password=secret")
+    with pytest.raises(InvalidInput, match="not a PostgreSQL connection string"):
+        PostgresJournalStore("nonsense=1 =")
+
+
+def test_connections_that_the_server_ended_are_replaced(store: PostgresJournalStore, server: str) -> None:
+    writer = Writer.on(store)
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        waiting = db.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        while waiting.fetchone() != (0,):
+            waiting = db.execute(
+                "SELECT count(*) FROM pg_stat_activity "
+                "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+    writer.turns(1)
+    assert verify_session(store, writer.session).ok
+
+
+def until_someone_waits_for_a_lock(server: str, then: str = "pid") -> None:
+    """Look until a connection waits, and do something with it."""
+    with psycopg.connect(server, autocommit=True) as watcher:
+        query = f"SELECT {then} FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
+        while not watcher.execute(query).fetchall():
+            pass
+
+
+def test_a_connection_lost_in_a_commit(store: PostgresJournalStore, server: str, schema: str) -> None:
+    writer = Writer.on(store)
+    commit = writer.commit_of()
+    failed: list[Exception] = []
+
+    def write() -> None:
+        try:
+            store.commit(commit)
+        except Unavailable as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=write)
+    with psycopg.connect(server) as blocker:
+        blocker.execute(f'SELECT * FROM "{schema}".branch FOR UPDATE')
+        thread.start()
+        until_someone_waits_for_a_lock(server, then="pg_terminate_backend(pid)")
+        thread.join()
+    assert len(failed) == 1
+    assert store.find_event(commit.events[0].event_id) is None
+    writer.write()
+
+
+def test_taking_a_lease_waits_for_a_commit_in_progress(store: PostgresJournalStore, server: str) -> None:
+    """So that no commit that saw the old epoch in force comes after the new one was given."""
+    writer = Writer.on(store)
+    session_id = writer.session.session_id
+    writer.epoch = store.acquire_lease(session_id, "a", 0, 1).epoch
+    ready = store._prepare(writer.commit_of())
+    taken: list[int] = []
+    thread = threading.Thread(target=lambda: taken.append(store.acquire_lease(session_id, "b", 5, 1).epoch))
+    with store._db.writing() as db:
+        commits.apply(db, ready)
+        thread.start()
+        until_someone_waits_for_a_lock(server)
+        assert not taken
+    thread.join()
+    assert taken == [2]
+    assert store.head(writer.head.branch_id) == ready.head
+
+
+def test_a_forked_child_is_told_to_open_its_own(store: PostgresJournalStore, server: str, schema: str) -> None:
+    writer = Writer.on(store)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # the child: nothing but os._exit may end it
+        try:
+            try:
+                writer.write()
+            except Unavailable as error:
+                os.write(write, str(error).encode())
+            with closing(PostgresJournalStore(server, schema=schema)) as own:
+                replace(writer, store=own).write()
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert "before a fork" in pipe.read()
+    os.waitpid(pid, 0)
+    assert store.head(writer.head.branch_id).seq == 1
+
+
+def test_text_that_postgresql_cannot_hold(store: PostgresJournalStore) -> None:
+    with pytest.raises(InvalidInput, match="cannot be stored"):
+        Writer.on(store, "hello/\0")
+    Writer.on(store).turns(1)
+
+
+def test_no_more_connections_than_allowed(server: str, schema: str) -> None:
+    with closing(PostgresJournalStore(server, schema=schema, connections=2)) as store:
+        writer = Writer.on(store)
+        writer.turns(2)
+        with store.audit(writer.session.session_id) as audit:
+            assert len(list(audit.rows(writer.head.branch_id))) == len(list(store.events(writer.head.branch_id))) == 4
