@@ -1,4 +1,4 @@
-"""The journal on SQLite: ``python -m tests.benchmarks journal``.
+"""The journal on SQLite, and on PostgreSQL where it is installed: ``python -m tests.benchmarks journal``.
 
 Each figure is a ratio to a floor measured right beside it, repeatedly; medians of at least five.
 """
@@ -18,12 +18,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+import psycopg
+
 from chronicle.ids import BranchId, IdSource
 from chronicle.journal.committer import GroupCommitter
+from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.records import Draft, Snapshot
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import verify_session
-from tests.benchmarks.journal_load import NEW_BYTES, Agent, floor_rate
+from tests.benchmarks.journal_load import NEW_BYTES, TURN_BYTES, Agent, floor_rate, text
+from tests.contract.postgres_server import find_binaries, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +45,7 @@ AGENTS: Final = 100
 
 def run() -> list[Row]:
     """Measure, and return the rows."""
-    return [commit(), growth(), *stored(), processes(), group(), verification(), opening(), forking()]
+    return [commit(), growth(), *stored(), processes(), group(), verification(), opening(), forking(), *on_postgres()]
 
 
 def commit() -> Row:
@@ -186,6 +190,28 @@ def opening() -> Row:
 def forking() -> Row:
     """Forking at event 100,000 against event 10."""
     return row("fork at event 100,000", long_against_short(fork_once), "<= 1.5", "fork at event 100")
+
+
+def on_postgres() -> list[Row]:
+    """A three-event commit against one plain INSERT on a PostgreSQL server, where one is installed."""
+    binaries = find_binaries()
+    if binaries is None:
+        return []
+    ratios, rates = [], []
+    with running_server(binaries) as conninfo, psycopg.connect(conninfo, autocommit=True) as db:
+        db.execute("SET synchronous_commit TO on")
+        db.execute("CREATE TABLE turn (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bytes BYTEA)")
+        store = PostgresJournalStore(conninfo)
+        for repeat in range(REPEATS):
+            rows = [text(TURN_BYTES).encode() for _ in range(TURNS)]
+            start = time.perf_counter()
+            for each in rows:
+                db.execute("INSERT INTO turn (bytes) VALUES (%s)", (each,))
+            floor = TURNS / (time.perf_counter() - start)
+            ratios.append(TURNS / sum(Agent(store, f"hello/{repeat}").turns(TURNS)) / floor)
+            rates.append(floor)
+        store.close()
+    return [row("commit on PostgreSQL", ratios, "", f"INSERT of 1.2 KB, {median(rates):.0f}/s")]
 
 
 def open_once(store: SqliteJournalStore, agent: Agent, number: int) -> None:
