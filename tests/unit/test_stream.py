@@ -55,3 +55,12 @@ async def test_a_failure_comes_after_the_frames() -> None:
         assert [frame["delta"] for frame in await anext(batches)] == ["a"]
         with pytest.raises(AgentAsleep):
             await anext(batches)
+
+
+def test_many_small_pieces_cost_their_sum() -> None:
+    hub = StreamHub()
+    with hub.subscribe("m") as reader:
+        for _ in range(200_000):  # joined as they came, minutes
+            hub.publish("m", update("50 characters of text, that is a token, or several"))
+        (frame,) = reader.take()
+    assert len(frame["delta"]) == 200_000 * 50
