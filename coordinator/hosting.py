@@ -29,10 +29,11 @@ from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.logs import log_to
 from podium.activation import Activation, Environment, WorkspaceRequest
 from podium.agent.loader import load_agent_class
+from podium.errors import AgentAsleep
 from podium.loop import ActivationLoop, Ending
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from chronicle.journal.records import Lease
     from coordinator.model import Code
@@ -88,8 +89,8 @@ class AgentHost:
         self._class: type[BaseAgent] | None = None
         self._activation: Activation | None = None
         self._loop: ActivationLoop | None = None
+        self._event_loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[Ending] | None = None
-        self._overdue_at_s: float | None = None
 
     def load(self, code: Code) -> None:
         """Import an agent's class.
@@ -99,8 +100,14 @@ class AgentHost:
         """
         self._class = load_agent_class(Path(code.file), code.class_name)
 
-    async def activate(self, address: Address, lease: Lease, *, unclean: bool) -> int:
+    async def activate(
+        self, address: Address, lease: Lease, *, unclean: bool, taken_back: Sequence[MessageId] = ()
+    ) -> int:
         """Take an agent: load its state, open its workspace and begin to handle its messages.
+
+        Args:
+            unclean: the activation before did not end in order.
+            taken_back: messages not to be handled any more: their sender took them back.
 
         Returns:
             the turns it has committed.
@@ -121,8 +128,11 @@ class AgentHost:
         except BaseException:
             await activation.abandon()
             raise
+        for message_id in taken_back:
+            activation.cancel(message_id)
         self._activation = activation
         self._loop = ActivationLoop(activation, self._class.idle_timeout_s)
+        self._event_loop = asyncio.get_running_loop()
         self._ended = asyncio.ensure_future(self._run(self._loop, lease))
         return activation.turn
 
@@ -143,12 +153,19 @@ class AgentHost:
             yield batch
 
     def cancel(self, message_id: MessageId) -> None:
-        """Take a message back."""
+        """Take a message back.
+
+        It may be called from any thread. Code that handles the message and blocks the event loop has a grace of some
+        seconds, then its process is ended.
+
+        Raises:
+            AgentAsleep: no agent runs here; the next activation is to be told.
+        """
         activation, loop = self._running()
-        if activation.busy:
-            self._overdue_at_s = self._clock.monotonic_s() + _DEADLINE_GRACE_S
-        activation.cancel(message_id)
-        loop.poke()
+        assert self._event_loop is not None
+        activation.make_due(message_id)
+        self._event_loop.call_soon_threadsafe(activation.cancel, message_id)
+        self._event_loop.call_soon_threadsafe(loop.poke)
 
     def stop(self) -> None:
         """End in order after the turn that runs."""
@@ -159,10 +176,11 @@ class AgentHost:
         """Return how the activation ended, when it did.
 
         Raises:
+            AgentAsleep: no agent runs here yet.
             Exception: it broke; the agent is safe in the journal.
         """
         if self._ended is None:
-            raise RuntimeError("a host that runs no agent does not end")
+            raise AgentAsleep(f"host {self._config.host_id} runs no agent yet")
         return await asyncio.shield(self._ended)
 
     def poke(self) -> None:
@@ -191,18 +209,19 @@ class AgentHost:
         ttl_ms = round(self._config.lease_ttl_s * 1000)
         interval_s = self._config.lease_ttl_s / 3
         renew_at_s = self._clock.monotonic_s() + interval_s
+        lost = False
         while not stop.wait(min(interval_s, 1.0)):
             self._end_if_overdue()
-            if self._clock.monotonic_s() < renew_at_s:
+            if lost or self._clock.monotonic_s() < renew_at_s:
                 continue
             renew_at_s = self._clock.monotonic_s() + interval_s
             try:
                 self._store.renew_lease(lease.session_id, lease.epoch, self._clock.now_ms(), ttl_ms)
             except StaleEpoch as error:
                 _log.warning("lease_lost", host_id=self._config.host_id, error=str(error))
+                lost = True
                 if self._loop is not None:
                     loop.call_soon_threadsafe(self._loop.evict)
-                return
             except ChronicleError as error:
                 _log.warning("lease_not_renewed", host_id=self._config.host_id, error=str(error))
 
@@ -210,13 +229,7 @@ class AgentHost:
         """End the process if a turn goes on although its time is over: code that blocks cannot be stopped otherwise."""
         activation = self._activation
         due_s = activation.due_s if activation is not None else None
-        if activation is None or due_s is None:
-            self._overdue_at_s = None
-            return
-        limit_s = due_s + _DEADLINE_GRACE_S
-        if self._overdue_at_s is not None:
-            limit_s = min(limit_s, self._overdue_at_s)
-        if self._clock.monotonic_s() > limit_s:
+        if activation is not None and due_s is not None and self._clock.monotonic_s() > due_s + _DEADLINE_GRACE_S:
             _log.error("turn_would_not_stop", agent_id=str(activation.address), host_id=self._config.host_id)
             sys.stdout.flush()
             os._exit(_EXIT_DEADLINE)
@@ -246,5 +259,5 @@ class AgentHost:
 
     def _running(self) -> tuple[Activation, ActivationLoop]:
         if self._activation is None or self._loop is None:
-            raise RuntimeError("this host runs no agent")
+            raise AgentAsleep(f"host {self._config.host_id} runs no agent yet")
         return self._activation, self._loop

@@ -5,6 +5,7 @@ User code's prints go there too. Tracebacks are plain: values of variables may b
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -44,4 +45,7 @@ def log_to(path: Path) -> None:
     os.dup2(fd, sys.stdout.fileno())
     os.dup2(fd, sys.stderr.fileno())
     os.close(fd)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # a process that is killed shows what it had printed
     configure_logging()

@@ -119,7 +119,6 @@ class Activation:
         self._schema_version = agent_class.State._version  # noqa: SLF001
         self._initialised = False
         self._over = False
-        self._busy = False
         self._usercode = UserCode(str(address), environment.clock)
         self._snapshots = SnapshotPolicy(environment.most_replayed_turns)
         self._schema_patch: list[JsonObject] = []
@@ -167,7 +166,6 @@ class Activation:
             await self._give_up(message, None, cancelled_error())
             return Step.HANDLED
         attempt = message.attempts + 1
-        self._busy = True
         self._publish(message, {"type": "turn_start", "turn": self.turn + 1, "attempt": attempt})
         try:
             await self._ensure_initialised(message)
@@ -177,9 +175,8 @@ class Activation:
             )
         except TryFailed as failed:
             return await self._after_failure(message, failed)
-        finally:
-            self._busy = False
         head = self._ledger.head
+        self._usercode.forget(message.message_id)
         self._publish(message, {"type": "turn_end", "turn": head.turn, "version": head.seq, "patch": patch})
         await self._next_turn()
         return Step.HANDLED
@@ -210,7 +207,10 @@ class Activation:
         self.streams.fail_all(AgentAsleep(f"{self.address} is going to sleep"))
         workspace = getattr(self, "_workspace", None)
         if workspace is not None:
-            await self._env.run_blocking(workspace.close)
+            try:
+                await self._env.run_blocking(workspace.close)
+            except ChronicleError as error:  # who serves it is gone, and the mount with it; the next opening clears up
+                _log.warning("workspace_not_closed", agent_id=str(self.address), error=str(error))
 
     async def follow(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
         """Yield the frames of a message in batches, from now on, up to its terminal frame.
@@ -268,11 +268,6 @@ class Activation:
         return self._workspace
 
     @property
-    def busy(self) -> bool:
-        """Whether a message is being handled."""
-        return self._busy
-
-    @property
     def due_s(self) -> float | None:
         """When the running hook's time is over, by the clock's ``monotonic_s``; ``None`` when no hook runs."""
         return self._usercode.due_s
@@ -280,6 +275,10 @@ class Activation:
     def cancel(self, message_id: str) -> None:
         """Take a message back: stop its turn if it runs, else drop it when its place comes. Too late once committed."""
         self._usercode.take_back(message_id)
+
+    def make_due(self, message_id: str) -> None:
+        """Let a message's time be over now, if it is being handled; from any thread. It stops nothing by itself."""
+        self._usercode.make_due(message_id)
 
     def interrupt(self) -> None:
         """Stop the running turn, if one runs, as if its time were over; the message stays in the inbox."""
@@ -397,6 +396,7 @@ class Activation:
             self._publish(message, {"type": "turn_retry", "attempt": attempt, "error": failed.error})
             return Step.RETRY
         await self._give_up(message, Outcome.PARKED, failed.error)
+        self._usercode.forget(message.message_id)
         self._publish(message, {"type": "error", "error": failed.error, "attempt": attempt, "parked": True})
         return Step.HANDLED
 

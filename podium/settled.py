@@ -36,10 +36,10 @@ def settled_frames(store: JournalStore, head: Head, message: InboxMessage) -> li
     if message.status is MessageStatus.CONSUMED:
         return [{"message_id": message.message_id, **frame} for event in events for frame in _committed(event)]
     error: Json = {"type": "Cancelled", "message": "its sender took it back"}
-    for event in events:
-        if event.type == TURN_FAILED:
-            error = _payload(event)["error"]
     parked = message.status is MessageStatus.PARKED
+    for event in events:
+        if parked and event.type == TURN_FAILED:  # tries of a cancelled one may have failed before
+            error = _payload(event)["error"]
     return [
         {
             "message_id": message.message_id,

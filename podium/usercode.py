@@ -1,12 +1,14 @@
 """Running user code under a deadline: whatever goes wrong in it becomes one kind of failure.
 
-A hook may raise anything, end its process's work with ``SystemExit``, wait for ever or be taken back by its sender.
+A hook may raise anything, ``SystemExit`` and ``KeyboardInterrupt`` among it, wait for ever or be taken back by its
+sender.
 The activation sees `TryFailed` in each case and gives the try up.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -39,6 +41,17 @@ class TryFailed(Exception):
         self.cancelled = cancelled
 
 
+@dataclass(slots=True)
+class _Call:
+    """A hook that runs."""
+
+    message_id: str | None
+    """On whose behalf."""
+    scope: asyncio.Timeout
+    due_s: float
+    """When its time is over."""
+
+
 class UserCode:
     """Calls hooks, one at a time.
 
@@ -50,15 +63,14 @@ class UserCode:
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
         self._clock = clock
-        self._scope: asyncio.Timeout | None = None
-        self._due_s: float | None = None
-        self._running: str | None = None
+        self._call: _Call | None = None
         self._taken_back: set[str] = set()
 
     @property
     def due_s(self) -> float | None:
         """When the running hook's time is over, by the clock's ``monotonic_s``; ``None`` when none runs."""
-        return self._due_s
+        call = self._call
+        return call.due_s if call is not None else None
 
     async def call(self, hook: Callable[[], Awaitable[Any]], limit_s: float, message_id: str | None) -> Any:
         """Await a hook and return its answer.
@@ -70,11 +82,10 @@ class UserCode:
         Raises:
             TryFailed: it raised, took too long or was taken back.
         """
-        self._running = message_id
-        self._due_s = self._clock.monotonic_s() + limit_s
         scope = asyncio.timeout(limit_s)
+        self._call = _Call(message_id, scope, self._clock.monotonic_s() + limit_s)
         try:
-            async with scope as self._scope:
+            async with scope:
                 if message_id in self._taken_back:
                     self.expire()
                 return await hook()
@@ -83,7 +94,7 @@ class UserCode:
             if task is not None and task.cancelling():
                 raise
             raise TryFailed({"type": "CancelledError", "message": "a task it awaited was cancelled"}) from error
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # the last two would end the event loop
             if message_id is not None and message_id in self._taken_back:
                 raise TryFailed(cancelled_error(), cancelled=True) from error
             if isinstance(error, TimeoutError) and scope.expired():
@@ -92,18 +103,29 @@ class UserCode:
             _log.info("hook_raised", agent_id=self._name, exc_info=error)
             raise TryFailed(describe(error)) from error
         finally:
-            self._scope = self._due_s = self._running = None
+            self._call = None
 
     def expire(self) -> None:
         """Stop the hook that runs, if one does, as if its time were over."""
-        if self._scope is not None and not self._scope.expired():
-            self._scope.reschedule(asyncio.get_running_loop().time())
+        call = self._call
+        if call is not None and not call.scope.expired():
+            call.due_s = min(call.due_s, self._clock.monotonic_s())
+            call.scope.reschedule(asyncio.get_running_loop().time())
 
     def take_back(self, message_id: str) -> None:
         """Stop the hook that runs for a message, and let none run for it again until `forget`."""
         self._taken_back.add(message_id)
-        if self._running == message_id:
+        if self._call is not None and self._call.message_id == message_id:
             self.expire()
+
+    def make_due(self, message_id: str) -> None:
+        """Let a message's time be over now, if it is being handled, so that `due_s` says so; it stops nothing.
+
+        It may be called from any thread: code that blocks the event loop would not let `take_back` be called.
+        """
+        call = self._call
+        if call is not None and call.message_id == message_id:
+            call.due_s = min(call.due_s, self._clock.monotonic_s())
 
     def is_taken_back(self, message_id: str) -> bool:
         """Whether a message was taken back."""

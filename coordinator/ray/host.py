@@ -10,7 +10,7 @@ from coordinator.hosting import AgentHost
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease
@@ -30,9 +30,12 @@ def _announce() -> None:
         coordinator.outbox_filled.remote()
 
 
-@ray.remote(max_restarts=0)
+@ray.remote(max_restarts=0, concurrency_groups={"control": 1})  # type: ignore[call-overload]  # Ray's stubs lack it
 class HostActor:
-    """One process for one agent. Its methods are `AgentHost`'s; arguments and answers are pickled."""
+    """One process for one agent. Its methods are `AgentHost`'s; arguments and answers are pickled.
+
+    What must reach a host whose agent blocks the event loop runs in an event loop and thread of its own (``control``).
+    """
 
     def __init__(self, config: HostConfig) -> None:
         self._host = AgentHost(config, _announce)
@@ -41,15 +44,16 @@ class HostActor:
         """Import an agent's class."""
         self._host.load(code)
 
-    async def activate(self, address: Address, lease: Lease, unclean: bool) -> int:
+    async def activate(self, address: Address, lease: Lease, unclean: bool, taken_back: Sequence[MessageId]) -> int:
         """Take an agent; return the turns it has committed."""
-        return await self._host.activate(address, lease, unclean=unclean)
+        return await self._host.activate(address, lease, unclean=unclean, taken_back=taken_back)
 
     async def deliver(self, message_id: MessageId, cancelled: bool) -> AsyncIterator[list[Frame]]:
         """Yield a message's frames in batches."""
         async for batch in self._host.deliver(message_id, cancelled=cancelled):
             yield batch
 
+    @ray.method(concurrency_group="control")
     async def cancel(self, message_id: MessageId) -> None:
         """Take a message back."""
         self._host.cancel(message_id)

@@ -1,0 +1,67 @@
+"""Hooks under a deadline: whatever they do becomes one failure, and only the message that is meant is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.clock import ManualClock
+from podium.usercode import TryFailed, UserCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+LIMIT_S = 600.0
+
+
+async def leaves_with_an_exit_code() -> None:
+    sys.exit(4)
+
+
+async def interrupts() -> None:
+    raise KeyboardInterrupt
+
+
+async def cancels_itself() -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("hook", [leaves_with_an_exit_code, interrupts, cancels_itself])
+async def test_what_would_end_the_event_loop_is_a_failed_try(hook: Callable[[], Awaitable[None]]) -> None:
+    usercode = UserCode("a", ManualClock())
+    with pytest.raises(TryFailed):
+        await usercode.call(hook, LIMIT_S, "m")
+    assert usercode.due_s is None
+
+
+async def test_taking_a_message_back_makes_it_due_at_once() -> None:
+    clock = ManualClock()
+    usercode = UserCode("a", clock)
+    seen: list[float | None] = []
+
+    async def stubborn() -> None:
+        usercode.take_back("m")
+        seen.append(usercode.due_s)
+        await asyncio.Event().wait()
+
+    with pytest.raises(TryFailed) as failed:
+        await usercode.call(stubborn, LIMIT_S, "m")
+    assert failed.value.cancelled
+    assert seen == [clock.monotonic_s()]
+
+
+async def test_taking_back_a_message_that_waits_leaves_the_running_one_alone() -> None:
+    clock = ManualClock()
+    usercode = UserCode("a", clock)
+
+    async def hook() -> float | None:
+        usercode.take_back("waits")
+        usercode.make_due("waits")
+        await asyncio.sleep(0)
+        return usercode.due_s
+
+    assert await usercode.call(hook, LIMIT_S, "runs") == clock.monotonic_s() + LIMIT_S
+    assert usercode.is_taken_back("waits")
