@@ -16,7 +16,7 @@ import ray
 import structlog
 
 from chronicle.clock import SystemClock
-from chronicle.errors import ChronicleError
+from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.code_stamp import code_stamp
@@ -26,11 +26,12 @@ from coordinator.plan import plan
 from coordinator.ray.cluster import cause_of, find_actor
 from podium.address import Address
 from podium.courier import deliver_outbox
-from podium.errors import InvalidAddress
+from podium.errors import HostDied, InvalidAddress
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from chronicle.ids import MessageId
     from chronicle.journal.records import Lease, Session
     from coordinator.model import Action, Code
 
@@ -38,6 +39,10 @@ __all__ = ["CoordinatorActor", "CoordinatorConfig", "Route"]
 
 _TICK_S: Final = 2.0
 """How often the loop looks without being asked: for edited code and lost hosts."""
+_ORDERLY_END_S: Final = 10.0
+"""Time a host has to give back what it holds after it let go of its messages; then its process is ended."""
+_MOST_LOSSES: Final = 2
+"""Hosts that may die under one waking before it is given up: a warm host can die unseen, user code can kill each."""
 
 _log = structlog.stdlib.get_logger("coordinator")
 
@@ -71,6 +76,8 @@ class _Waiting:
     """An agent that is wanted, and who waits for it."""
 
     code: Code
+    losses: int = 0
+    """Hosts that died while they took it."""
     route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -95,7 +102,12 @@ class CoordinatorActor:
         self._changed = asyncio.Event()
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._taken_back: dict[Address, set[MessageId]] = {}
+        self._progress_s = self._clock.monotonic_s()
+        """When a host last became ready or took an agent."""
         self._node: Any = None
+        self._begun = False
         self._beginning = asyncio.Lock()
 
     async def register(self, code: Code) -> None:
@@ -117,17 +129,29 @@ class CoordinatorActor:
 
         Raises:
             PodiumError: the agent's code or state cannot be loaded; its messages stay in its inbox.
+            TimeoutError: no host became ready for as long as a waking may take.
         """
         await self._begin()
         self._codes.setdefault(address.agent_type, code)
         route = self._routes.get(address)
-        if route is not None and (lost is None or route.epoch > lost.epoch):
-            return route
+        if route is not None and lost is not None and route.epoch <= lost.epoch:
+            await self._wait_gone(route.host_id)
+            route = self._routes.get(address)
         if route is not None:
-            await self._host_lost(route.host_id)
+            return route
         waiting = self._want(address, self._codes[address.agent_type])
-        async with asyncio.timeout(self._config.wake_timeout_s):
-            return await asyncio.shield(waiting.route)
+        asked_s = self._clock.monotonic_s()
+        while not waiting.route.done():
+            # Many at once wait for each other's hosts: only standing still is too long.
+            left_s = max(asked_s, self._progress_s) + self._config.wake_timeout_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise TimeoutError
+            await asyncio.wait({waiting.route}, timeout=left_s)
+        return waiting.route.result()
+
+    async def take_back(self, address: Address, message_id: MessageId) -> None:
+        """Let the next activation of an agent, if one comes, drop a message: this one may not hear of it any more."""
+        self._taken_back.setdefault(address, set()).add(message_id)
 
     async def outbox_filled(self) -> None:
         """Deliver soon what an agent has sent to others."""
@@ -160,7 +184,7 @@ class CoordinatorActor:
             await asyncio.wait(ended, timeout=self._config.stop_timeout_s)
         for host_id in list(self._hosts):
             await self._node.end_host.remote(host_id)
-        for task in list(self._tasks):
+        for task in [*self._tasks, *self._watches.values()]:
             task.cancel()
 
     # -- observe, plan, act ---------------------------------------------------------------------------------------
@@ -168,17 +192,21 @@ class CoordinatorActor:
     async def _begin(self) -> None:
         """Find what is there and start to plan, once; also after Ray has started this actor again."""
         async with self._beginning:
-            if self._node is None:
+            if not self._begun:
                 self._node = find_actor(self._config.node_manager)
                 await self._recover()
+                self._begun = True
                 self._spawn(self._loop(), "coordinator-loop")
 
     async def _loop(self) -> None:
         while not self._stopping:
             self._changed.clear()
-            await self._deliver_outbox()
-            for action in plan(self._observe(), self._config.warm_hosts):
-                self._act(action)
+            try:
+                await self._deliver_outbox()
+                for action in plan(self._observe(), self._config.warm_hosts):
+                    self._act(action)
+            except Exception:  # noqa: BLE001  a bug is logged; without the loop no agent would ever wake
+                _log.exception("planning_failed")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
                     await self._changed.wait()
@@ -222,8 +250,9 @@ class CoordinatorActor:
                 self._spawn(self._start_host(host_id, code), f"start-{host_id}")
             case Assign(host_id, address):
                 self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.ASSIGNED, address=address)
-                self._spawn(self._activate(host_id, address), f"activate-{address}")
+                self._spawn(self._activate(host_id, address, self._wanted[address]), f"activate-{address}")
             case Retire(host_id):
+                del self._hosts[host_id]  # at once, lest the next plan gives it to an agent
                 self._spawn(self._end_host(host_id), f"retire-{host_id}")
 
     async def _start_host(self, host_id: str, code: Code) -> None:
@@ -236,28 +265,56 @@ class CoordinatorActor:
             return
         if host_id in self._hosts:
             self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.WARM)
+        self._progress_s = self._clock.monotonic_s()
         self._changed.set()
 
-    async def _activate(self, host_id: str, address: Address) -> None:
-        waiting = self._wanted[address]
-        handle = find_actor(host_id)
+    async def _activate(self, host_id: str, address: Address, waiting: _Waiting) -> None:
+        lease: Lease | None = None
+        unclean = False
         try:
-            lease, unclean = await asyncio.to_thread(self._take_lease, address, host_id)
-            turn = await handle.activate.remote(address, lease, unclean)  # type: ignore[union-attr]
+            handle = find_actor(host_id)
+            if handle is None:
+                raise HostDied(f"host {host_id} died while it was warm")
+            lease, unclean = taken = await asyncio.to_thread(self._take_lease, address, host_id)
+            taken_back = tuple(self._taken_back.pop(address, ()))
+            async with asyncio.timeout(self._config.wake_timeout_s):
+                turn = await handle.activate.remote(address, *taken, taken_back)
+            route = Route(host_id, taken[0].epoch, turn)
         except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
-            _log.warning("wake_failed", agent_id=str(address), error=str(error))
+            _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
             await self._end_host(host_id)
-            self._wanted.pop(address, None)
-            if not waiting.route.done():
-                waiting.route.set_exception(cause_of(error))
-                waiting.route.exception()  # nobody may be waiting; that is not worth a warning
+            if lease is not None and not unclean:  # nothing was tried under it; else the next activation counts the try
+                await asyncio.to_thread(self._store.release_lease, lease.session_id, lease.epoch)
+            await self._wake_failed(address, waiting, cause_of(error))
             return
-        route = Route(host_id, lease.epoch, turn)
         self._routes[address] = route
         self._wanted.pop(address, None)
+        self._progress_s = self._clock.monotonic_s()
         if not waiting.route.done():
             waiting.route.set_result(route)
-        self._spawn(self._watch(host_id), f"watch-{host_id}")
+        self._watch_over(host_id)
+
+    async def _wake_failed(self, address: Address, waiting: _Waiting, error: Exception) -> None:
+        """Leave an agent to the next host if its host or its mount service died, else tell those who wait for it."""
+        if isinstance(error, HostDied | Unavailable) and waiting.losses < _MOST_LOSSES:
+            waiting.losses += 1
+            try:
+                await self._node.ready.remote()
+            except Exception as failure:  # noqa: BLE001  what ails the node is what those who wait should hear of
+                error = cause_of(failure)
+            else:
+                self._changed.set()
+                return
+        if self._wanted.get(address) is waiting:
+            del self._wanted[address]
+        if not waiting.route.done():
+            waiting.route.set_exception(error)
+            waiting.route.exception()  # nobody may be waiting; that is not worth a warning
+
+    def _watch_over(self, host_id: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._logged(self._watch(host_id)), name=f"watch-{host_id}")
+        self._watches[host_id] = task
+        task.add_done_callback(lambda _: self._watches.pop(host_id, None))
 
     async def _watch(self, host_id: str) -> None:
         """Wait for a host's end, whether in order or not, and clear up after it."""
@@ -270,12 +327,22 @@ class CoordinatorActor:
                 _log.warning("host_lost", host_id=host_id, error=str(cause_of(error)))
         await self._host_lost(host_id)
 
+    async def _wait_gone(self, host_id: str) -> None:
+        """Wait until a host that does not work any more is gone.
+
+        Most often it is just ending in order: ended in the middle of that, it would seem to have died.
+        """
+        watch = self._watches.get(host_id)
+        if watch is not None:
+            await asyncio.wait({watch}, timeout=_ORDERLY_END_S)
+        if host_id in self._hosts:
+            await self._host_lost(host_id)
+
     async def _host_lost(self, host_id: str) -> None:
         """Forget a host that ended or died, and wake its agent again if messages wait for it."""
-        host = self._hosts.get(host_id)
-        await self._end_host(host_id)
+        host = await self._end_host(host_id)
         if host is None or host.address is None:
-            return
+            return  # or someone else has just done it
         route = self._routes.get(host.address)
         if route is not None and route.host_id == host_id:
             del self._routes[host.address]
@@ -285,10 +352,14 @@ class CoordinatorActor:
             if code is not None:
                 self._want(host.address, code)
 
-    async def _end_host(self, host_id: str) -> None:
-        await self._node.end_host.remote(host_id)
-        self._hosts.pop(host_id, None)
+    async def _end_host(self, host_id: str) -> Host | None:
+        """End a host's process and forget it; return what was known of it, ``None`` the second time."""
+        try:
+            await self._node.end_host.remote(host_id)
+        except Exception as error:  # noqa: BLE001  its agent must not be stuck with it
+            _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
         self._changed.set()
+        return self._hosts.pop(host_id, None)
 
     async def _stop_host(self, handle: Any) -> None:
         with contextlib.suppress(ray.exceptions.RayError):
@@ -315,6 +386,8 @@ class CoordinatorActor:
         """Take up agents that run already: this coordinator was started again."""
         for session in await asyncio.to_thread(self._store.sessions):
             await self._recover_agent(session)
+        # Hosts that were warm or on their way are nobody's now, and so is what dead ones left on the node.
+        await self._node.end_others.remote(list(self._hosts))
 
     async def _recover_agent(self, session: Session) -> None:
         lease = await asyncio.to_thread(self._store.lease, session.session_id)
@@ -326,7 +399,7 @@ class CoordinatorActor:
             return
         self._hosts[lease.holder] = Host(lease.holder, None, "", HostStatus.ASSIGNED, address)
         self._routes[address] = Route(lease.holder, lease.epoch, 0)
-        self._spawn(self._watch(lease.holder), f"watch-{lease.holder}")
+        self._watch_over(lease.holder)
 
     def _addresses_with_pending(self, agent_type: str) -> list[Address]:
         with_pending = set(self._store.sessions_with_pending())

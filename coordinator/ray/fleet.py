@@ -93,11 +93,17 @@ class Fleet:
                 stop_timeout_s=settings.stop_timeout_s,
             )
         )
-        await self._node.ready.remote()
+        async with asyncio.timeout(settings.start_timeout_s):
+            await self._node.ready.remote()
 
     async def register(self, code: Code) -> None:
-        """Make an agent type's code known."""
-        await self._coordinator.register.remote(code)
+        """Make an agent type's code known.
+
+        Raises:
+            TimeoutError: the coordinator does not answer.
+        """
+        async with asyncio.timeout(self._settings.wake_timeout_s):
+            await self._coordinator.register.remote(code)
 
     async def deliver(
         self, address: Address, code: Code, message_id: MessageId, cancelled: Callable[[], bool]
@@ -132,18 +138,26 @@ class Fleet:
                 del self._routes[address]
 
     async def cancel(self, address: Address, message_id: MessageId) -> None:
-        """Take a message back where it is being handled; `deliver` does so where it is not."""
+        """Take a message back where it is being handled; `deliver` does so where it is not.
+
+        Raises:
+            TimeoutError: the fleet does not answer.
+        """
         route = self._routes.get(address)
         host = find_actor(route.host_id) if route else None
-        if host is not None:
-            try:
-                await host.cancel.remote(message_id)
-            except ray.exceptions.RayError:
-                return  # its host is gone: the stream will be delivered again, cancelled
+        async with asyncio.timeout(self._settings.wake_timeout_s):
+            # First, should the host be ended because the agent's code would not stop.
+            await self._coordinator.take_back.remote(address, message_id)
+            if host is not None:
+                try:
+                    await host.cancel.remote(message_id)
+                except (AgentAsleep, ray.exceptions.RayError):
+                    return  # its host is gone or going: the message will be delivered again, cancelled
 
     async def running(self) -> list[dict[str, Any]]:
         """Return the hosts there are, as plain values."""
-        hosts: list[dict[str, Any]] = await self._coordinator.running.remote()
+        async with asyncio.timeout(self._settings.wake_timeout_s):
+            hosts: list[dict[str, Any]] = await self._coordinator.running.remote()
         return hosts
 
     async def stop(self) -> None:

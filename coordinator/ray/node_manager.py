@@ -6,10 +6,11 @@ that it can be started again at any time.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ray
 import structlog
@@ -23,9 +24,14 @@ from coordinator.ray.cluster import NAMESPACE, find_actor
 from coordinator.ray.host import HostActor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coordinator.model import Code
 
 __all__ = ["NodeConfig", "NodeManagerActor"]
+
+_LOAD_DEADLINE_S: Final = 120.0
+"""For a process to be made and user code to be imported, while others are on a busy machine."""
 
 _log = structlog.stdlib.get_logger("coordinator.node_manager")
 
@@ -48,9 +54,9 @@ class NodeConfig:
     """The service's process: mounts end with it."""
 
 
-@ray.remote(max_restarts=-1, max_task_retries=0)
+@ray.remote(max_restarts=-1, max_task_retries=-1)
 class NodeManagerActor:
-    """Starts and ends hosts on its node.
+    """Starts and ends hosts on its node. Each method may be called twice: Ray does, if this actor dies under a call.
 
     Args:
         config: of this node.
@@ -67,9 +73,10 @@ class NodeManagerActor:
         if config.presentation == "fuse":
             self._start_zygote()
 
-    async def ready(self) -> bool:
-        """Answer when the node can take hosts."""
-        return True
+    async def ready(self) -> None:
+        """Answer when the node can take hosts, its mount service started again if it is gone."""
+        if self._config.presentation == "fuse":
+            await asyncio.to_thread(self._start_zygote)
 
     async def start_host(self, host_id: str, code: Code) -> None:
         """Start a host under that name and let it import an agent's code. Takes a second or more.
@@ -77,14 +84,14 @@ class NodeManagerActor:
         Raises:
             AgentLoadError: the code cannot be used; the host is ended.
         """
-        if self._config.presentation == "fuse":
-            self._start_zygote()
+        await self.ready()
         mountpoint = self._mounts / host_id
-        mountpoint.mkdir(mode=0o700)
+        mountpoint.mkdir(mode=0o700, exist_ok=True)
         host: Any = HostActor.options(  # type: ignore[attr-defined]
             name=host_id,
             namespace=NAMESPACE,
             lifetime="detached",
+            get_if_exists=True,
             num_cpus=self._config.host_cpus,
             scheduling_strategy=ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
                 ray.get_runtime_context().get_node_id(), soft=False
@@ -103,7 +110,8 @@ class NodeManagerActor:
             )
         )
         try:
-            await host.load.remote(code)
+            async with asyncio.timeout(_LOAD_DEADLINE_S):
+                await host.load.remote(code)
         except BaseException:
             await self.end_host(host_id)
             raise
@@ -120,18 +128,28 @@ class NodeManagerActor:
             return
         if self._config.presentation == "fuse":
             try:
-                unmount_workspace(self._zygote_socket, mountpoint)
+                await asyncio.to_thread(unmount_workspace, self._zygote_socket, mountpoint)
             except NotFound:
                 pass  # it was never mounted, or went with its host
             except ChronicleError as error:
                 _log.warning("not_unmounted", host_id=host_id, error=str(error))
-        with contextlib.suppress(FileNotFoundError):
+        try:
             mountpoint.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError as error:  # still mounted, or written to after the mount was gone: not ours to delete
+            _log.warning("mountpoint_left", host_id=host_id, error=str(error))
+
+    async def end_others(self, host_ids: Sequence[str]) -> None:
+        """End all hosts of this node but these, and clear up after those that died with an earlier service."""
+        for mountpoint in list(self._mounts.iterdir()):
+            if mountpoint.name not in host_ids:
+                await self.end_host(mountpoint.name)
 
     async def stop(self) -> None:
         """Unmount everything and end the mount service."""
         if self._config.presentation == "fuse":
-            zygote.shut_down(self._zygote_socket)
+            await asyncio.to_thread(zygote.shut_down, self._zygote_socket)
 
     def _start_zygote(self) -> None:
         """Start the mount service, or find it running."""
