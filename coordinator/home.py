@@ -132,8 +132,8 @@ class Home:
         """
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
         directory = Path(tempfile.gettempdir()) / f"podium-{os.getuid()}" / digest
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for part in (directory.parent, directory):
+            part.mkdir(mode=0o700, exist_ok=True)  # not with parents=True: that would give the first one umask's mode
             found = part.lstat()
             if found.st_uid != os.getuid() or found.st_mode & 0o022:
                 raise HomeError(f"{part} belongs to someone else or can be written by others; remove it or set TMPDIR")

@@ -31,6 +31,8 @@ __all__ = ["AgentRef", "ServiceClient", "ServiceError", "ServiceRefused", "conne
 
 _POLL_S: Final = 0.1
 """How often a starting service is looked for; a fraction of what starting takes."""
+_HELLO_S: Final = 30.0
+"""Longest wait for a service that runs to say which protocol it speaks."""
 _LOST: Final = {"lost": "the service of this home ended; run the command again: accepted messages are kept"}
 
 
@@ -134,9 +136,10 @@ class ServiceClient:
                     queue.put_nowait(answer)
         except (ConnectionError, ValueError):
             pass  # told to those who wait, below
-        self._lost = True
-        for queue in self._answers.values():
-            queue.put_nowait(_LOST)
+        finally:
+            self._lost = True
+            for queue in self._answers.values():
+                queue.put_nowait(_LOST)
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         async with self._asking(request) as answers:
@@ -146,12 +149,15 @@ class ServiceClient:
     @asynccontextmanager
     async def _asking(self, request: dict[str, Any]) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
         request_id = next(self._ids)
+        line = json.dumps({"id": request_id, **request}).encode() + b"\n"
+        if len(line) > MAX_LINE:
+            raise ServiceRefused("InvalidInput", f"a message of {len(line)} bytes is too long; {MAX_LINE} are allowed")
         answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._answers[request_id] = answers
         if self._lost:
             answers.put_nowait(_LOST)
         try:
-            self._writer.write(json.dumps({"id": request_id, **request}).encode() + b"\n")
+            self._writer.write(line)
             with contextlib.suppress(ConnectionError):  # the listener tells
                 await self._writer.drain()
             yield answers
@@ -217,7 +223,7 @@ async def _attach(home: Home) -> ServiceClient | None:
     """Return a client of the running service, ``None`` if there is none or it is just ending.
 
     Raises:
-        ServiceError: it speaks another protocol.
+        ServiceError: it speaks another protocol, or does not answer.
     """
     try:
         reader, writer = await asyncio.open_unix_connection(str(home.socket_path), limit=MAX_LINE)
@@ -225,10 +231,16 @@ async def _attach(home: Home) -> ServiceClient | None:
         return None
     client = ServiceClient(reader, writer)
     try:
-        spoken = await client.hello()
+        async with asyncio.timeout(_HELLO_S):
+            spoken = await client.hello()
     except ServiceError:
         await client.close()
         return None
+    except TimeoutError:
+        await client.close()
+        raise ServiceError(
+            f"the running service has not answered for {_HELLO_S:g} s; {_end_of(home.logs / 'service.log')}"
+        ) from None
     if spoken != PROTOCOL:
         await client.close()
         raise ServiceError(

@@ -11,7 +11,8 @@ choice and an ``op``; the service answers each with objects that carry the same 
     the operation was refused; ends it.
 
 Operations: ``hello {"protocol"}`` first; ``send {"agent": {"file","class","agent_type"}, "key", "message",
-"idempotency_key"}``, which admits the message and streams its frames; ``cancel {"message_id"}``; ``ps {}``.
+"idempotency_key"}``, which admits the message, a JSON object, and streams its frames; ``cancel {"message_id"}``;
+``ps {}``. A line that is no request, or too long, ends the connection.
 
 Closing the connection ends the client's part; messages it sent are handled all the same. The service lives as long
 as it has a client.
@@ -37,7 +38,7 @@ from typing import Final
 __all__ = ["EXIT_HELD", "MAX_LINE", "PROTOCOL", "TERMINAL_FRAMES"]
 
 PROTOCOL: Final = 1
-"""Version of this protocol; a service refuses a client of another one and says which it speaks."""
+"""Version of this protocol; a service says which it speaks, and a client of another one leaves."""
 MAX_LINE: Final = 64 * 1024 * 1024
 """Longest line either side reads, bytes."""
 EXIT_HELD: Final = 17

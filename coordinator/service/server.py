@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.canonical import encode
 from chronicle.clock import SystemClock
-from chronicle.errors import ChronicleError
-from chronicle.ids import IdSource
+from chronicle.errors import ChronicleError, InvalidInput, NotFound
+from chronicle.ids import IdSource, MessageId
 from chronicle.journal.records import NewMessage
 from coordinator.model import Code
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
@@ -23,7 +23,6 @@ from podium.state import StateError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from chronicle.ids import MessageId
     from chronicle.journal.records import Receipt
     from coordinator.config import Settings
     from coordinator.home import Home
@@ -50,10 +49,12 @@ class ServiceServer:
         self._store = home.journal()
         self._clock = SystemClock()
         self._ids = IdSource()
-        self._clients = 0
+        self._clients: set[_Client] = set()
+        self._ending = False
         self._came_or_went = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._known: set[Code] = set()
+        self._known: dict[str, Code] = {}
+        """What the coordinator was told last, by agent type."""
         self._cancelled: set[str] = set()
         self._addresses: dict[str, Address] = {}
 
@@ -69,6 +70,9 @@ class ServiceServer:
         finally:
             path.unlink(missing_ok=True)
             server.close()
+            self._ending = True
+            for client in self._clients:
+                client.hang_up()
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -84,7 +88,7 @@ class ServiceServer:
                 changed = asyncio.ensure_future(self._came_or_went.wait())
                 await asyncio.wait({stop, changed}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
-                if self._clients == 0:
+                if not self._clients:
                     return
                 timeout_s = None
         finally:
@@ -93,30 +97,31 @@ class ServiceServer:
     # -- one client -----------------------------------------------------------------------------------------------
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._clients += 1
-        self._came_or_went.set()
         client = _Client(writer)
+        if self._ending:  # it was accepted just before the socket closed: let it look for another service
+            client.hang_up()
+            return
+        self._clients.add(client)
+        self._came_or_went.set()
         try:
             while line := await reader.readline():
-                request = json.loads(line)
-                self._spawn(self._answer(client, request), f"request-{request.get('op')}")
-        except (ConnectionError, ValueError) as error:
+                self._spawn(self._answer(client, _request(line)), "request")
+        except (ConnectionError, ValueError, RecursionError) as error:
             _log.warning("client dropped: %s", error)
         finally:
-            client.gone = True
-            writer.close()
-            self._clients -= 1
+            client.hang_up()
+            self._clients.discard(client)
             self._came_or_went.set()
 
     async def _answer(self, client: _Client, request: dict[str, Any]) -> None:
         try:
-            match request["op"]:
+            match request.get("op"):
                 case "hello":
                     await client.say(request, result={"protocol": PROTOCOL, "notice": self._fleet.notice})
                 case "send":
                     await self._send(client, request)
                 case "cancel":
-                    await self._cancel(request["message_id"])
+                    await self._cancel(MessageId(str(request.get("message_id"))))
                     await client.say(request, result={})
                 case "ps":
                     await client.say(request, result={"hosts": await self._fleet.running()})
@@ -130,18 +135,16 @@ class ServiceServer:
             await client.say(request, error={"type": type(error).__name__, "message": str(error)})
 
     async def _send(self, client: _Client, request: dict[str, Any]) -> None:
-        agent = request["agent"]
-        code = Code(agent["file"], agent["class"], agent["agent_type"])
-        address = Address(code.agent_type, request["key"])
-        if code not in self._known:
+        code, address, body = _sent(request)
+        if self._known.get(code.agent_type) != code:
             await self._fleet.register(code)
-            self._known.add(code)
-        receipt = await asyncio.to_thread(self._admit, address, request)
+            self._known[code.agent_type] = code
+        receipt = await asyncio.to_thread(self._admit, address, body, request.get("idempotency_key"))
         message_id = receipt.message_id
-        accepted = {"type": "accepted", "message_id": message_id, "position": receipt.position}
-        await client.say(request, frame=accepted)
         self._addresses[message_id] = address
         try:
+            accepted = {"type": "accepted", "message_id": message_id, "position": receipt.position}
+            await client.say(request, frame=accepted)
             frames = self._fleet.deliver(address, code, message_id, lambda: message_id in self._cancelled)
             async for frame in frames:
                 await client.say(request, frame=frame)
@@ -149,27 +152,56 @@ class ServiceServer:
             self._addresses.pop(message_id, None)
             self._cancelled.discard(message_id)
 
-    def _admit(self, address: Address, request: dict[str, Any]) -> Receipt:
+    def _admit(self, address: Address, body: bytes, idempotency_key: str | None) -> Receipt:
         now_ms = self._clock.now_ms()
         session = self._store.ensure_session(str(address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
         message = NewMessage(
-            message_id=self._ids.message(now_ms),
-            body=encode(request["message"]),
-            admitted_ms=now_ms,
-            idempotency_key=request.get("idempotency_key"),
+            message_id=self._ids.message(now_ms), body=body, admitted_ms=now_ms, idempotency_key=idempotency_key
         )
         return self._store.admit(session.session_id, message, limit=self._settings.inbox_limit)
 
     async def _cancel(self, message_id: MessageId) -> None:
-        self._cancelled.add(message_id)
         address = self._addresses.get(message_id)
-        if address is not None:
-            await self._fleet.cancel(address, message_id)
+        if address is None:
+            raise NotFound(f"message {message_id} is not under way: it was answered already, or never sent here")
+        self._cancelled.add(message_id)
+        await self._fleet.cancel(address, message_id)
 
     def _spawn(self, coroutine: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    """Read a client's line.
+
+    Raises:
+        ValueError: it is no request: nothing could be answered to it.
+    """
+    request = json.loads(line)
+    if not isinstance(request, dict) or "id" not in request:
+        raise ValueError("a request is a JSON object with an id")
+    return request
+
+
+def _sent(request: dict[str, Any]) -> tuple[Code, Address, bytes]:
+    """Return what a ``send`` asks for: the agent's code and address, and the message as it is stored.
+
+    Raises:
+        InvalidInput: a part is missing or of another type.
+        InvalidAddress: the agent's type or key cannot be used.
+    """
+    agent, key, message = request.get("agent"), request.get("key"), request.get("message")
+    names = [agent.get(name) for name in ("file", "class", "agent_type")] if isinstance(agent, dict) else []
+    file, class_name, agent_type = (*names, None, None, None)[:3]
+    if not (isinstance(file, str) and isinstance(class_name, str) and isinstance(agent_type, str)):
+        raise InvalidInput("'agent' is an object with the strings file, class and agent_type")
+    if not isinstance(key, str):
+        raise InvalidInput("'key' is a string")
+    if not isinstance(message, dict):
+        raise InvalidInput(f'a message is a JSON object such as {{"text": ...}}, not {type(message).__name__}')
+    return Code(file, class_name, agent_type), Address(agent_type, key), encode(message)
 
 
 class _Client:
@@ -178,6 +210,11 @@ class _Client:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self.gone = False
+
+    def hang_up(self) -> None:
+        """Close the connection; for the client: the service has ended."""
+        self.gone = True
+        self._writer.close()
 
     async def say(self, request: dict[str, Any], **answer: object) -> None:
         if self.gone:
