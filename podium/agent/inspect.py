@@ -26,7 +26,7 @@ _TIMEOUT_S: Final = 60.0
 """Longest an import may take: heavy libraries need seconds, never a minute."""
 
 _DETAIL_LIMIT: Final = 20_000
-"""Characters of a traceback that are passed on; the answer must fit a pipe's buffer of 64 KiB."""
+"""Characters of a traceback that are passed on: the end, where the cause is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,10 @@ def inspect_agent(spec: str) -> AgentInfo:
     from podium.agent.loader import parse_spec  # noqa: PLC0415  keeps `import` light for the command line
 
     path, class_name = parse_spec(spec)
-    read_fd, write_fd = os.pipe()
-    try:
-        with tempfile.TemporaryDirectory(prefix="podium-inspect-") as scratch:
-            finished = _run(path, class_name, write_fd, scratch)
-        os.close(write_fd)
-        write_fd = -1
-        with os.fdopen(read_fd, "rb", closefd=False) as pipe:
-            answer = pipe.read()
-    finally:
-        os.close(read_fd)
-        if write_fd >= 0:
-            os.close(write_fd)
+    with tempfile.TemporaryFile() as file, tempfile.TemporaryDirectory(prefix="podium-inspect-") as scratch:
+        finished = _run(path, class_name, file.fileno(), scratch)
+        file.seek(0)
+        answer = file.read()
     if not answer:
         raise AgentFileBroken(
             f"importing {path} ended its process (exit code {finished.returncode})",
@@ -75,13 +67,13 @@ def inspect_agent(spec: str) -> AgentInfo:
     return AgentInfo(**report)
 
 
-def _run(path: Path, class_name: str, write_fd: int, scratch: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "podium.agent.inspect", str(path), class_name, str(write_fd)]
+def _run(path: Path, class_name: str, answer_fd: int, scratch: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "podium.agent.inspect", str(path), class_name, str(answer_fd)]
     environment = {**os.environ, "AGENT_WORKSPACE": scratch}
     try:
         return subprocess.run(
             command,
-            pass_fds=(write_fd,),
+            pass_fds=(answer_fd,),
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -121,5 +113,5 @@ def _report(path: str, class_name: str) -> dict[str, object]:
 if __name__ == "__main__":
     _path, _class_name, _fd = sys.argv[1:]
     _answer = json.dumps(_report(_path, _class_name))
-    with os.fdopen(int(_fd), "w") as _pipe:
-        _pipe.write(_answer)
+    with os.fdopen(int(_fd), "w") as _file:
+        _file.write(_answer)
