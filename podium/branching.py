@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from podium.events import Part
     from podium.record import AgentRecord
 
-__all__ = ["Forked", "Rewind", "fork_agent", "owner_of", "plan_rewind", "rewind_agent"]
+__all__ = ["Forked", "Rewind", "fork_agent", "fork_at", "owner_of", "plan_rewind", "rewind_agent"]
 
 _HOLDER: Final = "podium-rewind"
 """Who holds the lease of an agent that is taken back: not a process, so nobody takes it for one that is alive."""
@@ -82,15 +82,36 @@ def fork_agent(
     at = head.turn if turn is None else turn
     seq = turn_end_seq(store, source, head, at)
     parent = owner_of(store, head.branch_id, seq)
+    return fork_at(store, parent, seq, at, str(source), target, ids, now_ms)
+
+
+def fork_at(
+    store: JournalStore,
+    parent: Branch,
+    seq: int,
+    turn: int,
+    source: str,
+    target: Address,
+    ids: IdSource,
+    now_ms: int,
+) -> Forked:
+    """Make an agent that continues a branch after one of the branch's own events, which ended a turn.
+
+    Args:
+        source: the address of the agent that is continued, for the record.
+
+    Raises:
+        AgentExists: there is an agent of the target's address already.
+    """
     session = _fork_session(store, parent, seq, target, ids, now_ms)
     draft = Draft(
         ids.event(now_ms),
         AGENT_FORKED,
         {
             "agent": str(target),
-            "from": {"agent": str(source), "branch": parent.branch_id, "turn": at, "seq": seq},
+            "from": {"agent": source, "branch": parent.branch_id, "turn": turn, "seq": seq},
         },
-        at,
+        turn,
         now_ms,
     )
     start = store.head(session.main_branch_id)
@@ -100,7 +121,7 @@ def fork_agent(
         made = store.commit(Commit(session.session_id, start, seal(start, [draft]), epoch=None))
     except (Conflict, StaleEpoch) as error:
         raise _exists(target) from error
-    return Forked(session, made, parent.branch_id, at, seq)
+    return Forked(session, made, parent.branch_id, turn, seq)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.record import AgentRecord
 
-__all__ = ["Comparison", "common_seq", "compare"]
+__all__ = ["Comparison", "common_seq", "compare", "lineage"]
 
 _TRANSCRIPT = (USER_MESSAGE, ASSISTANT_MESSAGE)
 
@@ -73,7 +73,7 @@ def compare(
 def common_seq(store: JournalStore, one: tuple[BranchId, int], other: tuple[BranchId, int]) -> int:
     """Return the seq of the last event that two branches, each up to a seq, have in common; 0 if there is none."""
     common = 0
-    for (branch_id, end), (other_id, other_end) in zip(_lineage(store, *one), _lineage(store, *other), strict=False):
+    for (branch_id, end), (other_id, other_end) in zip(lineage(store, *one), lineage(store, *other), strict=False):
         if branch_id != other_id:
             break
         common = min(end, other_end)
@@ -82,7 +82,7 @@ def common_seq(store: JournalStore, one: tuple[BranchId, int], other: tuple[Bran
     return common
 
 
-def _lineage(store: JournalStore, branch_id: BranchId, seq: int) -> list[tuple[BranchId, int]]:
+def lineage(store: JournalStore, branch_id: BranchId, seq: int) -> list[tuple[BranchId, int]]:
     """Return the branches that hold the events of a branch up to a seq, oldest first, each with its last one."""
     lineage = []
     following: BranchId | None = branch_id

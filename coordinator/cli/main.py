@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from coordinator.cli import cat, diff, fork, history, log, ps, rewind, run, state, verify
+from coordinator.cli import archive, cat, diff, fork, history, log, ps, rewind, run, state, verify
 from coordinator.cli.exits import MEANINGS, ExitCode, exit_code
 from coordinator.cli.options import DebugOption, Invocation
 from coordinator.cli.terminal import say, warn, write_line
@@ -42,6 +42,8 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "diff": diff.diff,
     "fork": fork.fork,
     "rewind": rewind.rewind,
+    "export": archive.export,
+    "import": archive.import_,
     "verify": verify.verify,
 }
 for name, command in COMMANDS.items():

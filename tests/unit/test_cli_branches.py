@@ -195,3 +195,31 @@ def test_diff_of_what_is_the_same(podium: Podium) -> None:
     assert podium.err.endswith("nothing differs\n")
     podium("diff", "counter/a@9", code=ExitCode.UNKNOWN_MOMENT)
     podium("diff", "counter/a", "counter/x", code=ExitCode.UNKNOWN_AGENT)
+
+
+# -- export and import -------------------------------------------------------------------------------------------------
+
+
+def test_export_and_import(podium: Podium, tmp_path: Path) -> None:
+    file, elsewhere = tmp_path / "a.podium", tmp_path / "elsewhere"
+    exported = podium.json("export", "counter/a", str(file))
+    assert exported["agent"] == "counter/a"
+    assert exported["events"] == exported["version"] == 11
+    assert exported["bytes"] == file.stat().st_size
+    imported = podium.json("import", str(file), home=elsewhere)
+    assert imported == {
+        "agent": "counter/a",
+        "exported_as": "counter/a",
+        **{key: exported[key] for key in ("branch", "version", "turn", "hash", "events")},
+        "new_blobs": exported["blobs"],
+    }
+    assert podium("cat", "counter/a@2", "gone", home=elsewhere) == "y"
+    podium("verify", home=elsewhere)
+    podium("import", str(file), home=elsewhere, code=ExitCode.AGENT_EXISTS)
+    podium("import", str(file), "--as", "other/b", home=elsewhere)
+    assert podium.json("state", "other/b", home=elsewhere)["state"] == {"count": 3}
+    podium("export", "counter/a", str(file), code=ExitCode.USAGE)
+    podium("import", str(tmp_path / "nothing"), code=ExitCode.OS_ERROR)
+    file.write_bytes(file.read_bytes()[:-9])
+    podium("import", str(file), "--as", "counter/c", code=ExitCode.DAMAGED)
+    assert "is not an archive" in podium.err

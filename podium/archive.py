@@ -1,0 +1,291 @@
+"""One agent in one file: its events, those it inherits included, and every blob that they reach.
+
+The file is a ZIP archive, so that any tool can look into it::
+
+    archive.json            what is in it: `Manifest`, as JSON
+    events/<n>.jsonl        the events of the n-th branch, oldest first, one a line, with the journal's field names
+    blobs/<id>              each blob by its id
+
+Events are kept as they were sealed, so the chain verifies in the file as in the journal, and an agent has the same
+head wherever it is. Nothing of an archive is taken over before all of it was checked: the chain of events, every blob
+against its id, and that no blob is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+import zlib
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from chronicle.blobs.ident import blob_id
+from chronicle.canonical import decode
+from chronicle.errors import Corrupt, InvalidInput, NotFound, UnsupportedFormat
+from chronicle.ids import BlobId, BranchId, EventId
+from chronicle.journal.chain import check_events, empty_head
+from chronicle.journal.payloads import payload_bytes
+from chronicle.journal.records import Event, Head
+from chronicle.workspace.verify import TreeChecker
+from podium.comparison import lineage
+from podium.record import read_agent, tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.journal.store import JournalStore
+    from podium.address import Address
+
+__all__ = ["Archive", "ArchivedBranch", "Manifest", "export_agent"]
+
+FORMAT: Final = 1
+_MANIFEST: Final = "archive.json"
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+"""The date of every member: equal agents make equal files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedBranch:
+    """One branch of the line of events that makes up an agent."""
+
+    branch_id: BranchId
+    after_seq: int
+    """The seq of the event before its first one, which belongs to the branch before; 0 for the oldest."""
+    to_seq: int
+    """Of the last event that the agent has of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an archive says of itself."""
+
+    agent: str
+    head: Head
+    branches: tuple[ArchivedBranch, ...]
+    """Oldest first; the last one is the agent's own."""
+    events: int
+    blobs: int
+
+
+def export_agent(store: JournalStore, blobs: BlobReader, address: Address, path: Path) -> Manifest:
+    """Write an agent, as it is now, to a file; it may be running. Its inbox is not part of it.
+
+    All that is written is checked on the way. The file is there whole, or not at all.
+
+    Raises:
+        UnknownAgent: there is none, or it never started.
+        InvalidInput: its history was folded, so its beginning is not there.
+        Corrupt: what is stored is damaged; ``podium verify`` says more.
+        OSError: the file cannot be written.
+    """
+    head = read_agent(store, address).head
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
+            manifest = _write(archive, store, blobs, address, head)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return manifest
+
+
+def _write(archive: zipfile.ZipFile, store: JournalStore, blobs: BlobReader, address: Address, head: Head) -> Manifest:
+    reader = _Noting(blobs)
+    checker = TreeChecker(reader)
+    branches: list[ArchivedBranch] = []
+    checked: Head | None = None
+    for number, (branch_id, to_seq) in enumerate(lineage(store, head.branch_id, head.seq)):
+        if store.branch(branch_id).folded_seq:
+            raise InvalidInput(f"{address} cannot be exported: the beginning of its history was folded away")
+        checked = checked or empty_head(branch_id)
+        branch = ArchivedBranch(branch_id, checked.seq, to_seq)
+        branches.append(branch)
+        with archive.open(_info(f"events/{number}.jsonl"), "w") as file:
+            for event in store.events(branch_id, branch.after_seq, to_seq):
+                checked = check_events(checked, [event])
+                _check_blobs(event, reader, checker)
+                file.write(_encode(event) + b"\n")
+    for identifier in sorted(reader.seen):
+        archive.writestr(_info(f"blobs/{identifier}"), blobs.get(identifier))
+    assert checked is not None
+    manifest = Manifest(str(address), checked, tuple(branches), checked.seq, len(reader.seen))
+    archive.writestr(_info(_MANIFEST), json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1))
+    return manifest
+
+
+class Archive:
+    """An archive, open for reading. Use it as a context manager.
+
+    Args:
+        path: the file.
+
+    Raises:
+        Corrupt: it is no archive, or its table of contents is damaged.
+        UnsupportedFormat: a newer version wrote it.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            raise Corrupt(f"{path} is not an archive of an agent, or its end is cut off: {error}") from error
+        try:
+            self.manifest = self._read_manifest()
+        except BaseException:
+            self._zip.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._zip.close()
+
+    def check(self) -> None:
+        """Check the chain of events and every blob.
+
+        Raises:
+            Corrupt: something is damaged or missing; the message says where in the file.
+        """
+        checker = TreeChecker(self)
+        branches = self.manifest.branches
+        head = empty_head(branches[0].branch_id if branches else BranchId(""))
+        for number, branch in enumerate(branches):
+            if branch.after_seq != head.seq:
+                raise self._damaged(_MANIFEST, f"branch {branch.branch_id} does not begin where the one before ends")
+            for line, event in enumerate(self.events(number), start=1):
+                where = f"events/{number}.jsonl line {line}"
+                try:
+                    head = check_events(head, [event])
+                    _check_blobs(event, self, checker)
+                except (Corrupt, NotFound) as error:
+                    raise self._damaged(where, str(error)) from error
+                if event.branch_id != branch.branch_id:
+                    raise self._damaged(where, f"an event of branch {event.branch_id}, not of {branch.branch_id}")
+            if head.seq != branch.to_seq:
+                raise self._damaged(f"events/{number}.jsonl", f"ends at event {head.seq}, not at {branch.to_seq}")
+        if head != self.manifest.head:
+            raise self._damaged(_MANIFEST, "the last event is not the head that it names")
+
+    def events(self, number: int) -> Iterator[Event]:
+        """Yield the events of the n-th branch.
+
+        Raises:
+            Corrupt: a line cannot be read.
+        """
+        name = f"events/{number}.jsonl"
+        for line, text in enumerate(self._read(name).splitlines(), start=1):
+            try:
+                yield _decode(text)
+            except (ValueError, TypeError, KeyError) as error:
+                raise self._damaged(f"{name} line {line}", f"not an event: {error}") from error
+
+    def blob_ids(self) -> list[BlobId]:
+        """Return the ids of the blobs that are in it."""
+        return [BlobId(name.removeprefix("blobs/")) for name in self._zip.namelist() if name.startswith("blobs/")]
+
+    def get(self, identifier: BlobId) -> bytes:
+        """Return a blob; see `chronicle.blobs.store.BlobReader.get`."""
+        data = self._read(f"blobs/{identifier}")
+        if blob_id(data) != identifier:
+            raise self._damaged(f"blobs/{identifier}", "its bytes do not have its id")
+        return data
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return self._zip.read(name)
+        except KeyError:
+            raise self._damaged(name, "it is missing") from None
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise self._damaged(name, str(error)) from error
+
+    def _read_manifest(self) -> Manifest:
+        try:
+            fields = json.loads(self._read(_MANIFEST))
+            if fields["format"] > FORMAT:
+                raise UnsupportedFormat(
+                    f"{self._path} has format {fields['format']}; this podium reads {FORMAT}: upgrade podium"
+                )
+            return Manifest(
+                agent=str(fields["agent"]),
+                head=Head(**fields["head"]),
+                branches=tuple(ArchivedBranch(**branch) for branch in fields["branches"]),
+                events=fields["events"],
+                blobs=fields["blobs"],
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._damaged(_MANIFEST, f"it cannot be read: {error}") from error
+
+    def _damaged(self, where: str, why: str) -> Corrupt:
+        return Corrupt(f"{self._path}: {where}: {why}; nothing was imported")
+
+
+class _Noting:
+    """A reader that notes what is read."""
+
+    def __init__(self, blobs: BlobReader) -> None:
+        self._blobs = blobs
+        self.seen: set[BlobId] = set()
+
+    def get(self, identifier: BlobId, /) -> bytes:
+        data = self._blobs.get(identifier)
+        self.seen.add(identifier)
+        return data
+
+
+def _check_blobs(event: Event, reader: BlobReader, checker: TreeChecker) -> None:
+    """Read all that an event reaches."""
+    if event.erased:
+        return
+    payload = decode(payload_bytes(event, reader))
+    tree = tree_of(payload) if "." in event.type and isinstance(payload, dict) else None
+    if tree is not None:
+        checker.check(tree)
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _EPOCH)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = 0o644 << 16
+    return info
+
+
+_FIELDS: Final = (
+    "branch_id",
+    "seq",
+    "event_id",
+    "type",
+    "turn",
+    "ts",
+    "payload_ref",
+    "payload_sha256",
+    "correlation_id",
+    "causation_id",
+    "prev_hash",
+    "hash",
+    "erased",
+)
+
+
+def _encode(event: Event) -> bytes:
+    fields: dict[str, Any] = {name: getattr(event, name) for name in _FIELDS}
+    fields["payload"] = event.payload.decode() if event.payload is not None else None
+    return json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def _decode(line: bytes) -> Event:
+    fields = json.loads(line)
+    payload = fields["payload"]
+    return Event(
+        branch_id=BranchId(fields["branch_id"]),
+        event_id=EventId(fields["event_id"]),
+        payload=payload.encode() if payload is not None else None,
+        **{name: fields[name] for name in _FIELDS if name not in ("branch_id", "event_id")},
+    )

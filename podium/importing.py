@@ -1,0 +1,148 @@
+"""Taking an agent over from an archive.
+
+Order: all of the archive is checked; its blobs are put; then its branches are made, the oldest first, each with all of
+its events in one commit, and the agent's own last. So what a crash leaves is not seen as the agent, and the same import
+again goes on from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import Conflict, NotFound
+from chronicle.journal.records import Commit
+from podium.branching import fork_at
+from podium.errors import AgentExists
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobStore
+    from chronicle.ids import BlobId, IdSource
+    from chronicle.journal.records import Branch, Head, Session
+    from chronicle.journal.store import JournalStore
+    from podium.address import Address
+    from podium.archive import Archive, ArchivedBranch
+
+__all__ = ["HOLDER_PREFIX", "Imported", "import_agent"]
+
+HOLDER_PREFIX: Final = "imported:"
+"""Sessions that hold the branches which an imported fork continues; no agent's address begins like this."""
+_PACK_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import made."""
+
+    head: Head
+    blobs: int
+    """Blobs that the store did not have yet."""
+
+
+def import_agent(
+    store: JournalStore, blobs: BlobStore, archive: Archive, target: Address, ids: IdSource, now_ms: int
+) -> Imported:
+    """Make an agent from an archive.
+
+    Branches keep their ids and events, so its head is the one that was exported. Where this store has the agent's
+    branch already, as on the machine that it comes from, the new agent is a fork of it.
+
+    Raises:
+        Corrupt: the archive is damaged; nothing was written.
+        AgentExists: there is an agent of the target's address already; nothing was written.
+        Conflict: this store has one of the branches up to an earlier event, or with other events.
+    """
+    *ancestors, own = archive.manifest.branches
+    _refuse_if_taken(store, target, own)
+    archive.check()
+    present = [_present(store, archive, number) for number in range(len(archive.manifest.branches))]
+    put = _put_blobs(blobs, archive)
+    parent: Branch | None = None
+    for number, branch in enumerate(ancestors):
+        parent = present[number] or _make(store, archive, number, parent, HOLDER_PREFIX + branch.branch_id, ids, now_ms)
+    last = archive.manifest.head
+    if present[-1] is not None:
+        forked = fork_at(store, present[-1], last.seq, last.turn, archive.manifest.agent, target, ids, now_ms)
+        return Imported(forked.head, put)
+    return Imported(_make(store, archive, len(ancestors), parent, str(target), ids, now_ms).head, put)
+
+
+def _refuse_if_taken(store: JournalStore, target: Address, own: ArchivedBranch) -> None:
+    try:
+        session = store.session(str(target))
+    except NotFound:
+        return
+    branch = store.branch(session.main_branch_id)
+    if branch.branch_id != own.branch_id or branch.head.seq != own.after_seq:
+        raise AgentExists(f"there is an agent {target} already; give the imported one another address with --as")
+
+
+def _present(store: JournalStore, archive: Archive, number: int) -> Branch | None:
+    """Return a branch of the archive if the store has it with all of its events; ``None`` if none of them.
+
+    Raises:
+        Conflict: the store has some of them, or others.
+    """
+    wanted = archive.manifest.branches[number]
+    try:
+        branch = store.branch(wanted.branch_id)
+    except NotFound:
+        return None
+    if branch.head.seq == wanted.after_seq:
+        return None  # made by an import that died before it put the events
+    *_, last = archive.events(number)
+    found = next(store.events(branch.branch_id, wanted.to_seq - 1, wanted.to_seq), None)
+    if found is None or found.hash != last.hash:
+        raise Conflict(
+            f"this home has branch {branch.branch_id} of the archive with other events, or not all of them; import it "
+            "into another home"
+        )
+    return branch
+
+
+def _make(
+    store: JournalStore,
+    archive: Archive,
+    number: int,
+    parent: Branch | None,
+    name: str,
+    ids: IdSource,
+    now_ms: int,
+) -> Branch:
+    """Make a branch and the session that it is the main branch of, and return it with its events."""
+    wanted = archive.manifest.branches[number]
+    session = _session(store, wanted, parent, name, ids, now_ms)
+    if session.main_branch_id != wanted.branch_id:
+        raise Conflict(f"a session named {name!r} came up meanwhile; try again")
+    events = tuple(archive.events(number))
+    store.commit(Commit(session.session_id, store.head(wanted.branch_id), events, epoch=None))
+    return store.branch(wanted.branch_id)
+
+
+def _session(
+    store: JournalStore, wanted: ArchivedBranch, parent: Branch | None, name: str, ids: IdSource, now_ms: int
+) -> Session:
+    if parent is None:
+        return store.ensure_session(name, ids.session(now_ms), wanted.branch_id, now_ms)
+    try:
+        return store.fork_session(
+            parent.branch_id, wanted.after_seq, name, ids.session(now_ms), wanted.branch_id, now_ms
+        )
+    except Conflict:
+        return store.session(name)
+
+
+def _put_blobs(blobs: BlobStore, archive: Archive) -> int:
+    """Put the blobs that the store does not have, in packs, and return how many those were."""
+    missing = sorted(blobs.missing(archive.blob_ids()))
+    pack: dict[BlobId, bytes] = {}
+    size = 0
+    for identifier in missing:
+        pack[identifier] = data = archive.get(identifier)
+        size += len(data)
+        if size >= _PACK_BYTES:
+            blobs.put(pack)
+            pack, size = {}, 0
+    if pack:
+        blobs.put(pack)
+    return len(missing)

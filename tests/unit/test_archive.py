@@ -1,0 +1,250 @@
+"""Agents in files: export, import, damage."""
+
+from __future__ import annotations
+
+import json
+import random
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.errors import ChronicleError, Conflict, Corrupt, UnsupportedFormat
+from chronicle.ids import IdSource
+from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.sqlite import SqliteJournalStore
+from coordinator.verification import Verifier
+from podium.address import Address
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+from podium.archive import Archive, export_agent
+from podium.branching import fork_agent, rewind_agent
+from podium.errors import AgentExists, UnknownAgent
+from podium.importing import Imported, import_agent
+from podium.record import list_agents, read_agent
+from podium.testing import AgentHarness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.journal.store import JournalStore
+
+NOW_MS = 1_700_000_000_000
+
+
+class Notes(BaseAgent):
+    """Keeps what it is told, in its state and in a file."""
+
+    max_attempts = 1
+
+    class State(DeltaState):
+        _entity_type = "notes"
+        said: list[str] = []
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.said.append(message["text"])
+        (ctx.workspace / "notes.txt").write_text("\n".join(ctx.state.said))
+        (ctx.workspace / "big").write_bytes(random.Random(message["text"]).randbytes(200_000))
+        if message["text"] == "fail":
+            raise ValueError("as told")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JournalStore]:
+    """The journal on another machine."""
+    made: JournalStore = (
+        MemoryJournalStore() if request.param == "memory" else SqliteJournalStore(tmp_path / "other.db")
+    )
+    yield made
+    made.close()
+
+
+def take(store: JournalStore, blobs: BlobStore, path: Path, name: str) -> Imported:
+    with Archive(path) as archive:
+        return import_agent(store, blobs, archive, Address.parse(name), IdSource(), NOW_MS)
+
+
+def verified(store: JournalStore, blobs: BlobStore) -> bool:
+    verifier = Verifier(store, blobs)
+    return all(verifier.check(session).problem is None for session in store.sessions())
+
+
+@pytest.fixture
+async def parent(tmp_path: Path) -> Any:
+    """An agent with three turns, one of which goes back, and a try that failed; asleep."""
+    async with AgentHarness(Notes, "a") as agent:
+        await agent.send("one")
+        await agent.send("two")
+        await agent.send("fail")
+        await agent.sleep()
+        rewind_agent(agent.store, agent.blobs, agent.address, 1, None, IdSource(), agent.clock.now_ms())
+        export_agent(agent.store, agent.blobs, agent.address, tmp_path / "a.podium")
+        yield agent
+
+
+async def test_an_agent_goes_on_elsewhere(parent: AgentHarness, other: JournalStore, tmp_path: Path) -> None:
+    blobs = MemoryBlobStore()
+    head = read_agent(parent.store, parent.address).head
+    imported = take(other, blobs, tmp_path / "a.podium", "notes/a")
+    assert imported.head == head
+    assert imported.blobs == len(list(blobs.blob_ids()))
+    for turn in range(4):
+        here, there = (read_agent(store, parent.address, turn) for store in (parent.store, other))
+        assert (here.state, here.tree) == (there.state, there.tree)
+    assert verified(other, blobs)
+    async with AgentHarness(Notes, "a", store=other, blobs=blobs) as agent:
+        assert (agent.workspace / "notes.txt").read_text() == "one"
+        await agent.send("four")
+        versions = agent.activation.workspace.history("notes.txt")
+        assert [version.iteration for version in versions] == [1, 2, 4, 5]
+    assert verified(other, blobs)
+    with pytest.raises(AgentExists, match="notes/a already"):
+        take(other, blobs, tmp_path / "a.podium", "notes/a")
+
+
+async def test_where_it_is_already_the_import_is_a_fork(parent: AgentHarness, tmp_path: Path) -> None:
+    imported = take(parent.store, parent.blobs, tmp_path / "a.podium", "notes/copy")
+    assert imported.blobs == 0
+    assert read_agent(parent.store, Address("notes", "copy")).state == parent.state
+    branch = parent.store.branch(imported.head.branch_id)
+    assert branch.parent_branch_id == read_agent(parent.store, parent.address).head.branch_id
+
+
+async def test_a_fork_brings_what_it_inherits(parent: AgentHarness, other: JournalStore, tmp_path: Path) -> None:
+    fork_agent(parent.store, parent.address, 2, Address("notes", "b"), IdSource(), NOW_MS)
+    async with AgentHarness(Notes, "b", store=parent.store, blobs=parent.blobs) as child:
+        await child.send("three")
+        await child.sleep()
+        export_agent(child.store, child.blobs, child.address, tmp_path / "b.podium")
+        head, state = read_agent(child.store, child.address).head, child.state
+    blobs = MemoryBlobStore()
+    assert take(other, blobs, tmp_path / "b.podium", "notes/b").head == head
+    assert read_agent(other, Address("notes", "b")).state == state
+    assert [session.name for session in list_agents(other)] == ["notes/b"]
+    assert verified(other, blobs)
+    with pytest.raises(Conflict, match="not all of them"):  # only the fork's part of it is here
+        take(other, blobs, tmp_path / "a.podium", "notes/a")
+
+
+async def test_a_fork_meets_its_parent_again(parent: AgentHarness, other: JournalStore, tmp_path: Path) -> None:
+    fork_agent(parent.store, parent.address, 2, Address("notes", "b"), IdSource(), NOW_MS)
+    export_agent(parent.store, parent.blobs, Address("notes", "b"), tmp_path / "b.podium")
+    blobs = MemoryBlobStore()
+    ours = take(other, blobs, tmp_path / "a.podium", "notes/a").head
+    take(other, blobs, tmp_path / "b.podium", "notes/b")
+    assert len(other.sessions()) == 2
+    assert other.branch(read_agent(other, Address("notes", "b")).head.branch_id).parent_branch_id == ours.branch_id
+    assert verified(other, blobs)
+
+
+async def test_equal_agents_make_equal_files(parent: AgentHarness, tmp_path: Path) -> None:
+    export_agent(parent.store, parent.blobs, parent.address, tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "a.podium").read_bytes()
+    with pytest.raises(UnknownAgent):
+        export_agent(parent.store, parent.blobs, Address("notes", "nobody"), tmp_path / "nobody")
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("other")) == [
+        "a.podium",
+        "again",
+    ]
+
+
+async def test_every_damage_is_refused_and_nothing_is_written(parent: AgentHarness, tmp_path: Path) -> None:
+    whole = (tmp_path / "a.podium").read_bytes()
+    rng = random.Random(5)
+    damaged = tmp_path / "damaged"
+    for number in range(150):
+        data = bytearray(whole)
+        if number % 10 == 0:
+            del data[rng.randrange(len(data)) :]
+        else:
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        damaged.write_bytes(data)
+        store, blobs = MemoryJournalStore(), MemoryBlobStore()
+        try:
+            take(store, blobs, damaged, "notes/a")
+        except (Corrupt, UnsupportedFormat) as error:
+            assert str(damaged) in str(error)  # noqa: PT017  some changes do no harm
+            assert list(store.sessions()) == []
+            assert list(blobs.blob_ids()) == []
+        else:  # a bit that means nothing, such as a date in the table of contents
+            assert read_agent(store, parent.address).head == read_agent(parent.store, parent.address).head
+            assert verified(store, blobs)
+
+
+def rewritten(source: Path, target: Path, change: Any) -> None:
+    """Copy an archive with members changed; ``None`` leaves one out."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            data = change(name, old.read(name))
+            if data is not None:
+                new.writestr(name, data)
+
+
+async def test_damage_is_named_by_its_place(parent: AgentHarness, tmp_path: Path) -> None:
+    source, target = tmp_path / "a.podium", tmp_path / "changed"
+    with zipfile.ZipFile(source) as archive:
+        blob = next(name for name in archive.namelist() if name.startswith("blobs/"))
+
+    def refused(change: Any) -> str:
+        rewritten(source, target, change)
+        with pytest.raises(ChronicleError) as caught:
+            take(MemoryJournalStore(), MemoryBlobStore(), target, "notes/a")
+        return str(caught.value).removeprefix(f"{target}: ")
+
+    def events(change: Any) -> str:
+        return refused(lambda name, data: b"\n".join(change(data.splitlines())) if name == "events/0.jsonl" else data)
+
+    assert blob.removeprefix("blobs/") in refused(lambda name, data: None if name == blob else data)
+    assert blob.removeprefix("blobs/") in refused(lambda name, data: data + b"x" if name == blob else data)
+    assert events(lambda lines: [lines[0], *lines[2:]]).startswith("events/0.jsonl line 2: ")
+    assert events(lambda lines: lines[:-1]).startswith("events/0.jsonl: ends at event ")
+    assert events(lambda lines: [*lines[:2], b"{}", *lines[3:]]).startswith("events/0.jsonl line 3: not an event")
+    assert events(lambda lines: [lines[0].replace(b"said", b"sold"), *lines[1:]]).startswith("events/0.jsonl line 1: ")
+    assert "archive.json: it is missing" in refused(lambda name, data: None if name == "archive.json" else data)
+    newer = json.dumps({"format": 99}).encode()
+    assert "upgrade podium" in refused(lambda name, data: newer if name == "archive.json" else data)
+
+
+class Dying(MemoryJournalStore):
+    """Dies after so many writes."""
+
+    left = 10**6
+
+    def _count(self) -> None:
+        if self.left == 0:
+            raise ChronicleError("died")
+        self.left -= 1
+
+    def ensure_session(self, *args: Any) -> Any:
+        """Make a session, or die."""
+        self._count()
+        return super().ensure_session(*args)
+
+    def fork_session(self, *args: Any) -> Any:
+        """Fork a session, or die."""
+        self._count()
+        return super().fork_session(*args)
+
+    def commit(self, commit: Any) -> Any:
+        """Commit, or die."""
+        self._count()
+        return super().commit(commit)
+
+
+async def test_an_import_that_died_anywhere_is_completed_by_the_same_import(
+    parent: AgentHarness, tmp_path: Path
+) -> None:
+    fork_agent(parent.store, parent.address, 2, Address("notes", "b"), IdSource(), NOW_MS)
+    export_agent(parent.store, parent.blobs, Address("notes", "b"), tmp_path / "b.podium")
+    for writes in range(4):
+        store, blobs = Dying(), MemoryBlobStore()
+        store.left = writes
+        with pytest.raises(ChronicleError, match="died"):
+            take(store, blobs, tmp_path / "b.podium", "notes/b")
+        store.left = 10**6
+        take(store, blobs, tmp_path / "b.podium", "notes/b")
+        assert read_agent(store, Address("notes", "b")).head == read_agent(parent.store, Address("notes", "b")).head
+        assert verified(store, blobs)
