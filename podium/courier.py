@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from chronicle.errors import InboxFull
+from chronicle.errors import InboxFull, Unavailable
 from chronicle.journal.records import NewMessage
 from podium.address import Address
 
@@ -35,17 +35,23 @@ def deliver_outbox(store: JournalStore, ids: IdSource, now_ms: int, inbox_limit:
         the receivers that have something new, each once: they are to be woken.
 
     Raises:
-        Unavailable: the store is away; nothing is lost.
+        Unavailable: the store is away and nothing was delivered; nothing is lost.
     """
     receivers: dict[Address, None] = {}
-    for message in store.outbox(_BATCH):
-        session = store.ensure_session(message.target, ids.session(now_ms), ids.branch(now_ms), now_ms)
-        arriving = NewMessage(message.message_id, message.body, now_ms, message.message_id, message.sender)
-        try:
-            store.admit(session.session_id, arriving, limit=inbox_limit)
-        except InboxFull as error:
-            _log.warning("inbox_full", agent_id=message.target, sender=message.sender, error=str(error))
-            continue
-        store.outbox_delivered(message.message_id)
-        receivers[Address.parse(message.target)] = None
+    try:
+        for message in store.outbox(_BATCH):
+            session = store.ensure_session(message.target, ids.session(now_ms), ids.branch(now_ms), now_ms)
+            arriving = NewMessage(message.message_id, message.body, now_ms, message.message_id, message.sender)
+            try:
+                store.admit(session.session_id, arriving, limit=inbox_limit)
+            except InboxFull as error:
+                _log.warning("inbox_full", agent_id=message.target, sender=message.sender, error=str(error))
+                continue
+            receivers[Address.parse(message.target)] = None
+            store.outbox_delivered(message.message_id)
+    except Unavailable as error:
+        # Those who have something new must hear of it now: what was delivered is not in the outbox the next time.
+        if not receivers:
+            raise
+        _log.warning("outbox_delivered_in_part", receivers=len(receivers), error=str(error))
     return list(receivers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from chronicle.errors import ChronicleError, Unavailable
 
@@ -67,6 +67,9 @@ class Weather:
 
 
 CALM = Weather()
+_WRITES: Final = frozenset(
+    {"admit", "ensure_session", "acquire_lease", "renew_lease", "release_lease", "retry_message", "outbox_delivered"}
+)
 
 
 class Link:
@@ -208,7 +211,7 @@ class _LinkedStore:
     def __getattr__(self, name: str) -> Any:
         """Return a method that goes through the link."""
         method = getattr(self._store, name)
-        writes = name in {"admit", "acquire_lease", "renew_lease", "release_lease", "retry_message"}
+        writes = name in _WRITES
 
         def through(*args: Any, **kwargs: Any) -> Any:
             if writes:

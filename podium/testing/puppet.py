@@ -7,6 +7,7 @@ simulation compares the two at every commit.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections.abc import MutableMapping
 from contextvars import ContextVar
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from podium.agent.context import AgentContext
 
-__all__ = ["STAGE", "Expected", "Puppet", "Stage", "expect", "script"]
+__all__ = ["KEYS", "STAGE", "Expected", "Puppet", "Stage", "expect", "script"]
 
+KEYS: Final = ("alice", "quiet-bob")
+"""The agents that there may be from the beginning, and that others tell things."""
 _PATHS: Final = ("a.txt", "b.txt", "c.txt")
 
 
@@ -100,6 +103,8 @@ class Puppet(BaseAgent):
                 files.pop(path, None)
             case "say", [text]:
                 await ctx.send_message(text)
+            case "tell", [agent, message]:
+                await ctx.tell(agent, message)
             case "wait", [seconds]:
                 await asyncio.sleep(seconds)
             case "stubborn", []:
@@ -126,6 +131,11 @@ def _has_hooks(key: str) -> bool:
 
 def script(generator: random.Random, number: int) -> JsonObject:
     """Return a message for a puppet."""
+    tellings = itertools.count(1)
+
+    def told() -> JsonObject:
+        return {"number": 1000 * next(tellings) + number, "do": [["say", "told"], ["add", number]]}
+
     kinds: tuple[Callable[[], list[Any]], ...] = (
         lambda: ["put", f"k{generator.randrange(4)}", generator.randrange(100)],
         lambda: ["drop", f"k{generator.randrange(4)}"],
@@ -135,6 +145,7 @@ def script(generator: random.Random, number: int) -> JsonObject:
         lambda: ["write", generator.choice(_PATHS), f"message {number}, {generator.randrange(1000)}"],
         lambda: ["delete", generator.choice(_PATHS)],
         lambda: ["say", f"words of {number}"],
+        lambda: ["tell", f"puppet/{generator.choice(KEYS)}", told()],
         lambda: ["wait", generator.random() * 0.5],
         lambda: ["stubborn"],
     )
@@ -153,6 +164,8 @@ class Expected:
     files: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     """The replies of the last turn."""
+    told: list[tuple[str, Any]] = field(default_factory=list)
+    """What the last turn sent to other agents: address and message."""
 
 
 def expect(before: Expected, cause: str, message: JsonObject | None) -> Expected:
@@ -188,4 +201,6 @@ def expect(before: Expected, cause: str, message: JsonObject | None) -> Expected
                     after.files.pop(path, None)
                 case "say", [text]:
                     after.said.append(text)
+                case "tell", [agent, told]:
+                    after.told.append((agent, told))
     return after

@@ -34,12 +34,13 @@ from chronicle.journal.records import MessageStatus, NewMessage
 from chronicle.journal.verify import verify_session
 from podium.activation import Activation, Environment, Step
 from podium.address import Address
+from podium.courier import deliver_outbox
 from podium.errors import AgentAsleep, Evicted
 from podium.loop import ActivationLoop, Ending
 from podium.record import read_agent
 from podium.state import to_json
 from podium.testing.faults import CALM, Link, LinkedWorkspace, Weather
-from podium.testing.puppet import STAGE, Puppet, script
+from podium.testing.puppet import KEYS, STAGE, Puppet, script
 from podium.testing.scratch import Forest, Node
 from podium.testing.virtual_time import LoopClock, VirtualLoop
 from podium.testing.watch import Broken, Watch
@@ -169,6 +170,7 @@ class Simulator:
         self._hosts: list[_Host] = []
         self._notes: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_LAST_NOTES)
         self._tries: dict[int, int] = {}
+        self._sent = asyncio.Event()
         self._over = False
         self._main: asyncio.Task[None] | None = None
 
@@ -209,8 +211,9 @@ class Simulator:
 
     async def _play(self) -> None:
         draw = self._generator
-        for key in draw.choice((["alice"], ["quiet-bob"], ["alice", "quiet-bob"])):
+        for key in draw.choice((KEYS[:1], KEYS[1:], KEYS)):
             self._add_agent(Address("puppet", key), self._new_session(f"puppet/{key}"))
+        _ = self._link.spawn(self._deliver(), "courier")
         async with asyncio.TaskGroup() as group:
             for number in range(draw.randrange(2, 10)):
                 group.create_task(self._client(number))
@@ -218,7 +221,7 @@ class Simulator:
                 group.create_task(self._disturb())
         self._weather = CALM
         async with asyncio.timeout(_PATIENCE_S):
-            while any(line.waiting for line in self._watch.lines.values()):  # noqa: ASYNC110 - time costs nothing here
+            while self._store.outbox() or any(line.waiting for line in self._watch.lines.values()):  # noqa: ASYNC110 - time costs nothing here
                 await asyncio.sleep(0.5)
         self._over = True
         async with asyncio.timeout(_PATIENCE_S):
@@ -319,6 +322,31 @@ class Simulator:
                     await agent.changed.wait()
             except TimeoutError:
                 continue
+
+    async def _deliver(self) -> None:
+        """Carry what agents send to each other, also when its sender has died."""
+        while not self._over:
+            try:
+                async with asyncio.timeout(1.0):  # a sender may die before it says that it sent something
+                    await self._sent.wait()
+            except TimeoutError:
+                if not self._store.outbox():
+                    continue
+            self._sent.clear()
+            try:
+                receivers = deliver_outbox(self._link.store, self._ids, self._clock.now_ms())
+            except Unavailable:
+                await asyncio.sleep(0.2)
+                self._sent.set()
+                continue
+            if self._store.outbox():
+                self._sent.set()
+            for address in receivers:
+                if all(agent.address != address for agent in self._agents):
+                    self._add_agent(address, self._store.session(str(address)))
+            for agent in self._agents:
+                if agent.address in receivers:
+                    self._poke(agent)
 
     def _wake(self, agent: _Agent, *, usurp: bool) -> None:
         """Take an agent's lease and give it to a new host.
@@ -444,6 +472,7 @@ class Simulator:
             self._ids,
             opener,
             run_blocking=link.run_blocking,
+            on_sent=self._sent.set,
             most_replayed_turns=_REPLAYED_TURNS,
         )
 

@@ -105,6 +105,8 @@ class Watch:
         self.store = store
         self.lines: dict[SessionId, Line] = {}
         self.commits = 0
+        self.sent: dict[MessageId, tuple[str, Any]] = {}
+        """What was sent from agent to agent: address and message."""
         self.broken: Broken | None = None
         """The first thing that was wrong, wherever it was raised."""
         self._files_of = files_of
@@ -163,6 +165,10 @@ class Watch:
         receipt = self.store.admit(session_id, message, limit)
         line = self.lines[session_id]
         known = line.messages.get(receipt.message_id)
+        if message.sender is not None:
+            wanted = (line.session.name, decode(message.body))
+            self._same(line, "a message from another agent", self.sent.get(message.message_id), wanted)
+            self._must(receipt.message_id == message.message_id, line, "a delivery was taken for another message")
         if receipt.repeated:
             self._must(known is not None, line, f"{receipt.message_id} is a repeat of nothing")
         else:
@@ -236,6 +242,8 @@ class Watch:
 
     def _turn(self, line: Line, commit: Commit, payload: dict[str, Any]) -> None:
         last = commit.events[-1]
+        sent = {message.message_id: (message.target, decode(message.body)) for message in commit.outbox}
+        self._must(list(sent) == payload["sent"], line, f"turn {last.turn} sends other messages than it names")
         self._must(last.turn == line.turn + 1, line, f"turn {last.turn} was committed after turn {line.turn}")
         self._must(payload["epoch"] == commit.epoch, line, f"{TURN_COMMITTED} names epoch {payload['epoch']}")
         by_message = payload["cause"] == "message"
@@ -260,6 +268,8 @@ class Watch:
             if event.type == ASSISTANT_MESSAGE
         ]
         self._same(line, f"replies of turn {last.turn}", replies, expected.said)
+        self._same(line, f"messages sent by turn {last.turn}", list(sent.values()), expected.told)
+        self.sent.update(sent)
         line.tree = self._kept(line, payload)
         files = self._files_of(line.tree) if line.tree is not None else {}
         self._same(line, f"files of turn {last.turn}", files, expected.files)
@@ -357,6 +367,10 @@ class Watch:
 
     def check_inboxes(self) -> None:
         """Compare every message's status with what the commits said of it."""
+        for message_id, (target, _) in self.sent.items():
+            receivers = [line.session.name for line in self.lines.values() if message_id in line.messages]
+            if receivers != [target] or self.store.outbox():
+                self.fail(f"{message_id} was sent to {target} and got to {receivers}")
         for line in self.lines.values():
             for message_id, message in line.messages.items():
                 stored = self.store.message(message_id)
