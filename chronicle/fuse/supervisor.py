@@ -21,6 +21,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import secrets
 import select
 import signal
 import socket
@@ -130,6 +131,8 @@ class Zygote:
         self._mounts: dict[str, _Mount] = {}
         self._peers: dict[int, Peer] = {}
         self._serial = 0
+        self._name = secrets.token_hex(4)
+        """Part of the control sockets' names: a host whose zygote died must never reach another one's mount by them."""
         self._ending = False
         self._until_idle = until_idle
         self._owner_pidfd = -1
@@ -282,7 +285,7 @@ class Zygote:
             raise InvalidInput(f"something is mounted at {request.mountpoint} already; unmount it or name another path")
         mounts.make_mountpoint(request.mountpoint)
         self._serial += 1
-        socket_path = self._directory / f"{self._socket_path.name}.{self._serial}.ctl"
+        socket_path = self._directory / f"{self._socket_path.name}.{self._name}.{self._serial}.ctl"
         mount = _Mount(request, control.listen(socket_path), socket_path, waiting=[peer])
         if message.get("with_caller"):
             try:
