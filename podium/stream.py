@@ -71,8 +71,9 @@ class Subscription:
 
     def push(self, frame: Frame) -> None:
         """Add a frame, merged into the last one if both are text of the same reply."""
-        self._waiting.add(frame)
-        self._ready.set()
+        if not self.ended:  # what comes after the end is another stream's: the message was parked and put back
+            self._waiting.add(frame)
+            self._ready.set()
 
     def fail(self, error: Exception) -> None:
         """End the stream with an error, after the frames that wait."""

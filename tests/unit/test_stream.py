@@ -64,3 +64,12 @@ def test_many_small_pieces_cost_their_sum() -> None:
             hub.publish("m", update("50 characters of text, that is a token, or several"))
         (frame,) = reader.take()
     assert len(frame["delta"]) == 200_000 * 50
+
+
+def test_a_reader_that_lags_sees_one_end_although_the_message_was_put_back() -> None:
+    hub = StreamHub()
+    with hub.subscribe("msg_1") as reader:
+        hub.publish("msg_1", {"type": "error", "parked": True})
+        hub.publish("msg_1", {"type": "turn_start", "turn": 1})
+        hub.publish("msg_1", {"type": "turn_end", "turn": 1})
+        assert [frame["type"] for frame in reader.take()] == ["error"]
