@@ -108,12 +108,17 @@ class PostgresDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[PostgresConnection]:
-        """Lend a connection in a transaction that commits at the end, durably, or rolls back on any error."""
+        """Lend a connection in a transaction that commits at the end, durably, or rolls back on any error.
+
+        Statements are sent without waiting for their answers, until one's rows are asked for; what fails meanwhile
+        raises there, or at the end, where the failure keeps the transaction from being committed.
+        """
         with self._lent() as db:
-            db.execute("BEGIN")
             try:
-                yield db
-                db.execute("COMMIT")
+                with db.raw.pipeline():
+                    db.execute("BEGIN")
+                    yield db
+                    db.execute("COMMIT")
             except BaseException:
                 if not db.raw.broken:
                     db.execute("ROLLBACK")
@@ -132,6 +137,7 @@ class PostgresDatabase:
         try:
             with self._translated():
                 yield
+                db.execute("SELECT 1").fetchone()  # waits for the answers to all that was sent before
         except Unavailable:
             raise  # the connection is lost, and the transaction with it
         except BaseException:

@@ -79,9 +79,9 @@ def insert_session(db: Connection, session: Session, parent: BranchId | None, he
             raise Conflict(f"there is a session {session.session_id} already")
         return False
     made = db.execute(
-        f"INSERT INTO session ({SESSION_COLUMNS}) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+        f"INSERT INTO session ({SESSION_COLUMNS}) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING 1",
         (session.session_id, session.name, session.main_branch_id, session.created_ms),
-    ).rowcount
+    ).fetchall()
     if made:
         insert_branch(db, session, session.main_branch_id, parent, head, session.created_ms)
     return bool(made)
@@ -283,7 +283,9 @@ def _drop_branch(db: Connection, key: int) -> int:
     db.execute("DELETE FROM branch WHERE key = ?", (key,))
     for table in ("snapshot", "snapshot_pack"):
         db.execute(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", bounds)
-    return db.execute("DELETE FROM event WHERE id BETWEEN ? AND ?", bounds).rowcount
+    (events,) = db.execute("SELECT count(*) FROM event WHERE id BETWEEN ? AND ?", bounds).fetchone()
+    db.execute("DELETE FROM event WHERE id BETWEEN ? AND ?", bounds)
+    return int(events)
 
 
 def _locked(db: Connection, branch_id: BranchId) -> tuple[int, Branch]:

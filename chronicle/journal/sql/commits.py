@@ -30,15 +30,18 @@ _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
 
 _OF: Final = "WHERE message_id = ? AND session = ? AND status"
 _SETTLE: Final = {
-    Outcome.CONSUMED: f"UPDATE inbox SET status = {_CONSUMED}, body = NULL {_OF} = {_PENDING}",
-    Outcome.CANCELLED: f"UPDATE inbox SET status = {_CANCELLED}, body = NULL {_OF} IN ({_PENDING}, {_PARKED})",
-    Outcome.FAILED: f"UPDATE inbox SET attempts = attempts + 1 {_OF} = {_PENDING}",
-    Outcome.PARKED: f"UPDATE inbox SET status = {_PARKED}, attempts = attempts + 1 {_OF} = {_PENDING}",
+    outcome: f"UPDATE inbox SET {change} RETURNING 1"
+    for outcome, change in {
+        Outcome.CONSUMED: f"status = {_CONSUMED}, body = NULL {_OF} = {_PENDING}",
+        Outcome.CANCELLED: f"status = {_CANCELLED}, body = NULL {_OF} IN ({_PENDING}, {_PARKED})",
+        Outcome.FAILED: f"attempts = attempts + 1 {_OF} = {_PENDING}",
+        Outcome.PARKED: f"status = {_PARKED}, attempts = attempts + 1 {_OF} = {_PENDING}",
+    }.items()
 }
 _IN_FORCE: Final = "SELECT 1 FROM session WHERE key = ? AND epoch = ? AND (holder IS NOT NULL OR epoch = 0)"
 _ADVANCE: Final = (
     "UPDATE branch SET seq = ?, turn = ?, event_id = ?, hash = ? WHERE key = ? AND seq = ? AND hash = ? "
-    f"AND EXISTS ({_IN_FORCE})"
+    f"AND EXISTS ({_IN_FORCE}) RETURNING 1"
 )
 _INSERT_EVENT: Final = (
     "INSERT INTO event (id, event_id, type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, "
@@ -109,13 +112,14 @@ def apply(db: Connection, ready: Ready) -> None:
     """
     if db.for_share:
         db.execute(f"SELECT 1 FROM session WHERE key = ?{db.for_share}", (ready.session_key,))
-    if not db.execute(_ADVANCE, ready.advance).rowcount:
+    if not db.execute(_ADVANCE, ready.advance).fetchall():
         raise _refusal(db, ready)
     for row in ready.events:
         db.execute(_INSERT_EVENT, row)
     commit = ready.commit
     for settlement in commit.settled:
-        if not db.execute(_SETTLE[settlement.outcome], (settlement.message_id, ready.session_key)).rowcount:
+        values = (settlement.message_id, ready.session_key)
+        if not db.execute(_SETTLE[settlement.outcome], values).fetchall():
             raise NotFound(f"message {settlement.message_id} does not wait in the inbox of session {commit.session_id}")
     for message in commit.outbox:
         db.execute(

@@ -18,11 +18,6 @@ __all__ = ["Connection", "Cursor", "Database"]
 class Cursor(Protocol):
     """The result of a statement."""
 
-    @property
-    def rowcount(self) -> int:
-        """Rows changed."""
-        ...
-
     def fetchone(self) -> Any:
         """Return the next row, ``None`` after the last."""
         ...
@@ -50,7 +45,7 @@ class Connection(Protocol):
         ...
 
     def execute(self, sql: str, values: Sequence[Any] = ..., /) -> Cursor:
-        """Run a statement."""
+        """Run a statement. Its errors may come with a later one's, or at the transaction's end."""
         ...
 
 
