@@ -79,7 +79,7 @@ class MarkWatch:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._stamp = objects.stamp(_OBJECT)
-        self._mark = read_mark(objects)
+        self._mark = Mark() if self._stamp is None else read_mark(objects)
 
     @property
     def packs(self) -> frozenset[str]:

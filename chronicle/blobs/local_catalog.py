@@ -242,11 +242,16 @@ class LocalCatalog:
     def _segments(self) -> list[Segment]:
         """Return the segments there are; those that are known already are not read again."""
         loaded = {segment.name: segment for segment in self._places.segments}
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - each mount server would copy the memory that a glob uses
+        except FileNotFoundError:
+            return []
         found = []
-        for item in sorted(self._folder.glob(f"*{SEGMENT_SUFFIX}")):
-            segment = loaded.get(item.name) or _mapped(item)
-            if segment is not None:
-                found.append(segment)
+        for name in sorted(names):
+            if name.endswith(SEGMENT_SUFFIX):
+                segment = loaded.get(name) or _mapped(self._folder / name)
+                if segment is not None:
+                    found.append(segment)
         return found
 
     def _new_header(self) -> bytes:

@@ -73,7 +73,7 @@ class Objects(Protocol):
         ...
 
     def stamp(self, name: str) -> object:
-        """Return something that differs once an object has been made or replaced, cheaply.
+        """Return something that differs once an object has been made or replaced, cheaply; ``None``: it is not there.
 
         A medium that cannot tell without a request may go on for `STAMP_S` seconds before it does.
 
