@@ -194,7 +194,7 @@ class Simulator:
             if self._watch.broken is not None:
                 raise self._watch.broken
         except Exception as error:
-            what = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+            what = str(self._watch.broken or f"{type(error).__name__}: {error}")
             raise Broken(f"seed {self.seed}: {what}\n{self._protocol()}\n{self._again()}") from error
         finally:
             self._loop.close()
@@ -612,8 +612,11 @@ class _Host:
                 continue
 
     async def _open(self, request: WorkspaceRequest) -> Opened:
-        opened = await self.link.run_blocking(self._simulator.places.open, self.node, request)
-        self._workspace = LinkedWorkspace(opened.workspace, self.link)
+        return await self.link.run_blocking(self._opened, request)
+
+    def _opened(self, request: WorkspaceRequest) -> Opened:
+        opened = self._simulator.places.open(self.node, request)
+        self._workspace = LinkedWorkspace(opened.workspace, self.link)  # to be closed even if the host dies right now
         return type(opened)(cast("Workspace", self._workspace), opened.recovered)
 
     def _done(self, task: asyncio.Task[None]) -> None:

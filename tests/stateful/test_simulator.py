@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +15,19 @@ from typing import Any
 
 import pytest
 
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.clock import SystemClock
 from chronicle.errors import Unavailable
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import Commit, Head, InboxMessage, MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
-from podium.activation import Activation
+from chronicle.workspace import content, tree
+from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
+from podium.activation import Activation, WorkspaceRequest
 from podium.ledger import Ledger
 from podium.stream import StreamHub
-from podium.testing.simulator import Broken, Simulator
+from podium.testing.simulator import Broken, Places, Simulator
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 10_000
@@ -53,6 +58,65 @@ def test_sqlite_holds_as_memory_does(tmp_path: Path) -> None:
     numbers = itertools.count()
     for seed in range(25):
         Simulator(seed, store=lambda: SqliteJournalStore(tmp_path / f"{next(numbers)}.db")).run()
+
+
+class Directory(MutableMapping[str, str]):
+    """The files of a real directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __getitem__(self, path: str) -> str:
+        try:
+            return (self.root / path).read_text()
+        except FileNotFoundError:
+            raise KeyError(path) from None
+
+    def __setitem__(self, path: str, text: str) -> None:
+        (self.root / path).write_text(text)
+
+    def __delitem__(self, path: str) -> None:
+        try:
+            (self.root / path).unlink()
+        except FileNotFoundError:
+            raise KeyError(path) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(path.name for path in self.root.iterdir()))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.root.iterdir())
+
+
+class Directories(Places):
+    """Workspaces that are plain directories."""
+
+    nodes = 2
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.blobs = MemoryBlobStore()
+
+    def open(self, node: int, request: WorkspaceRequest) -> Opened:
+        home = self.base / f"node{node}"
+        name = request.address.workspace_id
+        spec = LayerSpec(name, home / "layers", request.base, request.epoch, request.turn)
+        return open_dir_workspace(spec, self.blobs, home / "files" / name, SystemClock())
+
+    def files(self, workspace: Workspace) -> Directory:
+        return Directory(workspace.root)
+
+    def tree(self, ref: TreeRef) -> dict[str, str]:
+        return {
+            path.decode(): content.read(self.blobs, entry.content).decode()
+            for path, entry in tree.walk(self.blobs, ref.tree_id)
+            if entry.content is not None
+        }
+
+
+def test_directories_hold_as_scratch_does(tmp_path: Path) -> None:
+    for seed in range(60):
+        Simulator(seed, places=lambda seed=seed: Directories(tmp_path / str(seed))).run()  # type: ignore[misc]
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
