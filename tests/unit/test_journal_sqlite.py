@@ -24,6 +24,7 @@ from chronicle.errors import (
 )
 from chronicle.journal.records import Outcome, Settlement, Snapshot
 from chronicle.journal.sqlite import SqliteJournalStore, schema
+from chronicle.journal.sqlite.database import SqliteConnection, SqliteDatabase
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import Writer
 
@@ -45,6 +46,13 @@ def store(path: Path) -> Iterator[SqliteJournalStore]:
     store = SqliteJournalStore(path)
     yield store
     store.close()
+
+
+def writing_connection(store: SqliteJournalStore) -> SqliteConnection:
+    """The store's own, to set what cannot be set from outside."""
+    database = store._db
+    assert isinstance(database, SqliteDatabase)
+    return database._writer
 
 
 # -- paths and formats -------------------------------------------------------------------------------------------------
@@ -186,7 +194,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     try:
         writer = Writer.on(store)
         events = writer.turns(1)
-        store._db._writer.execute("PRAGMA max_page_count = 20")
+        writing_connection(store).execute("PRAGMA max_page_count = 20")
         big = writer.draft(payload="x" * 1_000_000)
         with pytest.raises(Unavailable, match="full"):
             writer.write(big)
@@ -194,7 +202,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="full"):  # SQLite rolls all of it back
             store.commit_many([other.commit_of(), writer.commit_of(big)])
         assert store.head(other.head.branch_id) == other.head
-        store._db._writer.execute("PRAGMA max_page_count = 100000")
+        writing_connection(store).execute("PRAGMA max_page_count = 100000")
         assert list(store.events(writer.head.branch_id)) == events
         writer.write(big)
         assert verify_session(store, writer.session).ok
@@ -204,7 +212,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 def test_someone_else_holds_it_locked(store: SqliteJournalStore, path: Path) -> None:
     writer = Writer.on(store)
-    store._db._writer.execute("PRAGMA busy_timeout = 1")
+    writing_connection(store).execute("PRAGMA busy_timeout = 1")
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable, match="another program holds"):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from chronicle.journal.sql.port import Connection
 
-__all__ = ["SqliteDatabase", "translate"]
+__all__ = ["SqliteConnection", "SqliteDatabase", "translate"]
 
 _BUSY_TIMEOUT_MS: Final = 30_000
 """Only for others than journal stores: a SQLite shell that writes, recovery after a crash by another process."""
