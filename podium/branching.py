@@ -39,10 +39,20 @@ if TYPE_CHECKING:
     from podium.events import Part
     from podium.record import AgentRecord
 
-__all__ = ["Forked", "Rewind", "fork_agent", "fork_at", "owner_of", "plan_rewind", "rewind_agent"]
+__all__ = [
+    "Forked",
+    "Rewind",
+    "awake",
+    "fork_agent",
+    "fork_at",
+    "owner_of",
+    "plan_rewind",
+    "rewind_agent",
+    "sleeping_lease",
+]
 
-_HOLDER: Final = "podium-rewind"
-"""Who holds the lease of an agent that is taken back: not a process, so nobody takes it for one that is alive."""
+_HOLDER: Final = "podium-cli"
+"""Who holds the lease of an agent that is written while it sleeps: no process, so it is not taken for a living one."""
 _LEASE_MS: Final = 30_000
 
 
@@ -191,7 +201,7 @@ def rewind_agent(
     """
     plan_rewind(store, address, turn, only)  # a moment that is not there is refused before an epoch is spent on it
     session = find_session(store, address)
-    with _lease(store, session, now_ms) as lease:
+    with sleeping_lease(store, session, now_ms) as lease:
         plan = plan_rewind(store, address, turn, only)
         head = plan.now.head
         tree = _rewound_tree(store, blobs, plan, now_ms)
@@ -213,7 +223,7 @@ def rewind_agent(
         try:
             made = store.commit(Commit(session.session_id, head, seal(head, [draft]), lease.epoch))
         except (StaleEpoch, BranchVersionConflict) as error:
-            raise _awake(session.name, "was woken at this moment") from error
+            raise awake(session.name, "was woken at this moment") from error
         return plan, made
 
 
@@ -240,8 +250,8 @@ def _fork_session(
 
 
 @contextmanager
-def _lease(store: JournalStore, session: Session, now_ms: int) -> Iterator[Lease]:
-    """Hold an agent's lease.
+def sleeping_lease(store: JournalStore, session: Session, now_ms: int) -> Iterator[Lease]:
+    """Hold the lease of an agent that sleeps.
 
     A lease that its last holder did not give back is not given back here either but left to run out, so that the next
     activation still learns that the last one did not end in order.
@@ -253,7 +263,7 @@ def _lease(store: JournalStore, session: Session, now_ms: int) -> Iterator[Lease
     try:
         lease = store.acquire_lease(session.session_id, _HOLDER, now_ms, _LEASE_MS)
     except LeaseHeld as error:
-        raise _awake(session.name, "is awake") from error
+        raise awake(session.name, "is awake") from error
     try:
         yield lease
     finally:
@@ -289,7 +299,7 @@ def _given_up(store: JournalStore, blobs: BlobReader, record: AgentRecord, now: 
     return trees
 
 
-def _awake(name: str, what: str) -> AgentAwake:
+def awake(name: str, what: str) -> AgentAwake:
     return AgentAwake(f"{name} {what}; try again when it sleeps: end its clients, or wait until it is idle")
 
 

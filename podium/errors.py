@@ -11,6 +11,7 @@
     ├── UnknownMoment           the agent never had that turn
     ├── AgentExists             there is an agent of that address already
     ├── AgentAwake              the agent is in memory; only its activation may write its branch
+    ├── AgentInUse              forks read the agent's history
     ├── TurnFailed              ``on_message`` raised or ran out of time, as often as it may; the message is parked
     ├── TurnCancelled           its sender took the message back
     ├── AgentAsleep             the activation is ending; wake the agent and deliver again
@@ -33,6 +34,7 @@ __all__ = [
     "AgentExists",
     "AgentFileBroken",
     "AgentFileNotFound",
+    "AgentInUse",
     "AgentLoadError",
     "Evicted",
     "HomeError",
@@ -99,6 +101,18 @@ class AgentExists(PodiumError):
 
 class AgentAwake(PodiumError):
     """The agent is in memory, and only its activation may write its branch. Nothing was written."""
+
+
+class AgentInUse(PodiumError):
+    """An agent cannot be deleted, as forks read its history. Nothing was changed.
+
+    Attributes:
+        forks: their addresses.
+    """
+
+    def __init__(self, message: str, forks: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.forks = forks
 
 
 class TurnFailed(PodiumError):

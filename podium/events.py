@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGENT_CREATED",
+    "AGENT_DETACHED",
     "AGENT_FORKED",
     "AGENT_REWOUND",
     "ASSISTANT_MESSAGE",
@@ -22,6 +23,7 @@ __all__ = [
     "TURN_FAILED",
     "USER_MESSAGE",
     "AgentCreated",
+    "AgentDetached",
     "AgentForked",
     "AgentRewound",
     "AssistantMessage",
@@ -39,13 +41,14 @@ __all__ = [
 USER_MESSAGE: Final = "user_message"
 ASSISTANT_MESSAGE: Final = "assistant_message"
 AGENT_CREATED: Final = "agent.created"
+AGENT_DETACHED: Final = "agent.detached"
 AGENT_FORKED: Final = "agent.forked"
 AGENT_REWOUND: Final = "agent.rewound"
 TURN_COMMITTED: Final = "turn.committed"
 TURN_FAILED: Final = "turn.failed"
 TURN_CANCELLED: Final = "turn.cancelled"
 
-STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED, AGENT_REWOUND)
+STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED, AGENT_REWOUND, AGENT_DETACHED)
 """The events that change an agent's state or tree: what replay needs. Each ends a turn, and each turn has one."""
 
 Cause = Literal["message", "init", "idle", "shutdown"]
@@ -129,6 +132,19 @@ class AgentRewound(TypedDict):
     only: Part | None
     """What went back; ``None`` for both."""
     state: StateDelta
+    tree_id: str | None
+    oplog_id: str | None
+    epoch: int
+
+
+class AgentDetached(TypedDict):
+    """``agent.detached``: a turn that changes nothing and holds all, so that the events before it can be dropped."""
+
+    agent: str
+    entity_type: str
+    version: int
+    state: JsonObject
+    """The whole state."""
     tree_id: str | None
     oplog_id: str | None
     epoch: int

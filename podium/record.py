@@ -14,7 +14,7 @@ from chronicle.canonical import decode, encode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.workspace.port import TreeRef
 from podium.errors import UnknownAgent, UnknownMoment
-from podium.events import AGENT_CREATED, STATE_EVENTS
+from podium.events import AGENT_CREATED, AGENT_DETACHED, STATE_EVENTS
 from podium.state import apply_patch
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Replay:
         if event.payload is None:
             raise Corrupt(f"event {event.event_id} (seq {event.seq}) has no payload: it was erased or is out of line")
         payload = cast("dict[str, Json]", decode(event.payload))
-        if event.type == AGENT_CREATED:
+        if event.type in (AGENT_CREATED, AGENT_DETACHED):
             self.state = cast("JsonObject", payload["state"])
             self.entity_type = cast("str", payload["entity_type"])
             self.schema_version = cast("int", payload["version"])
@@ -147,7 +147,7 @@ def read_agent(store: JournalStore, address: Address, turn: int | None = None) -
 
     Raises:
         UnknownAgent: it never handled a message in this journal.
-        UnknownMoment: it has not committed that turn.
+        UnknownMoment: it has not committed that turn, or its history up to there was dropped.
         Corrupt: what is stored does not replay.
     """
     session = find_session(store, address)
@@ -159,7 +159,7 @@ def read_agent(store: JournalStore, address: Address, turn: int | None = None) -
             break
         replay.apply(event)
     if replay.state is None:
-        raise _never_started(address)
+        raise _dropped(address, turn) if head.seq else _never_started(address)
     return AgentRecord(
         address=address,
         session=session,
@@ -197,7 +197,7 @@ def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -
 
     Raises:
         UnknownAgent: the agent was addressed but never started.
-        UnknownMoment: it has not committed that turn.
+        UnknownMoment: it has not committed that turn, or its history up to there was dropped.
     """
     if head.seq == 0:
         raise _never_started(address)
@@ -214,7 +214,7 @@ def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -
         if event.turn == turn:
             return event.seq
         break
-    raise Corrupt(f"{address} has no event that ended turn {turn}, although it is at turn {head.turn}")
+    raise _dropped(address, turn)
 
 
 def list_agents(store: JournalStore) -> Sequence[Session]:
@@ -229,6 +229,10 @@ def _check_turn(address: Address, head: Head, turn: int | None) -> None:
 
 def _never_started(address: Address) -> UnknownAgent:
     return UnknownAgent(f"agent {address} was addressed but never started in this home")
+
+
+def _dropped(address: Address, turn: int | None) -> UnknownMoment:
+    return UnknownMoment(f"turn {turn} of {address} is not kept any more: its older history was dropped")
 
 
 def _start(store: JournalStore, branch_id: BranchId, turn: int | None) -> Replay:

@@ -94,6 +94,7 @@ ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
     podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,
     podium.AgentExists: ExitCode.AGENT_EXISTS,
     podium.AgentAwake: ExitCode.CONFLICT,
+    podium.AgentInUse: ExitCode.CONFLICT,
     podium.TurnFailed: ExitCode.TURN_FAILED,
     podium.TurnCancelled: ExitCode.TURN_CANCELLED,
     podium.AgentAsleep: ExitCode.UNAVAILABLE,

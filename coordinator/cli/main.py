@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from coordinator.cli import archive, cat, diff, fork, history, log, ps, rewind, run, state, verify
+from coordinator.cli import archive, cat, delete, diff, fork, gc, history, log, ps, rewind, run, state, verify
 from coordinator.cli.exits import MEANINGS, ExitCode, exit_code
 from coordinator.cli.options import DebugOption, Invocation
 from coordinator.cli.terminal import say, warn, write_line
@@ -44,6 +44,8 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "rewind": rewind.rewind,
     "export": archive.export,
     "import": archive.import_,
+    "delete": delete.delete,
+    "gc": gc.gc,
     "verify": verify.verify,
 }
 for name, command in COMMANDS.items():

@@ -9,6 +9,8 @@ import pytest
 
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
+from coordinator.home import Home
+from podium.address import Address
 from tests.unit.cli_home import HomeMaker
 
 if TYPE_CHECKING:
@@ -223,3 +225,39 @@ def test_export_and_import(podium: Podium, tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-9])
     podium("import", str(file), "--as", "counter/c", code=ExitCode.DAMAGED)
     assert "is not an archive" in podium.err
+
+
+# -- delete and gc -----------------------------------------------------------------------------------------------------
+
+
+def test_delete_and_gc(made: HomeMaker, podium: Podium) -> None:
+    other = made.agent("counter/o")
+    other.turn("x", {"kept": b"kept", "out.txt": b"second\n"})
+    other.sleep()
+    podium("fork", "counter/a@1", "b")
+    podium("delete", "counter/a", code=ExitCode.USAGE)
+    assert "--yes" in podium.err
+    podium("delete", "counter/a", "--yes", code=ExitCode.CONFLICT)
+    assert podium.err.startswith("podium: counter/a is read by its forks counter/b; --detach makes")
+    before = set(made.blobs.blob_ids())
+    assert podium.json("gc", "--now")["dropped"] == 0
+    layer = made.path / "nodes" / "n" / "layers" / Address.parse("counter/a").workspace_id
+    layer.mkdir(parents=True)
+    assert podium.json("delete", "counter/a", "--yes", "--detach") == {
+        "agent": "counter/a",
+        "events": 11,
+        "detached": ["counter/b"],
+    }
+    assert not layer.exists()
+    assert podium.json("gc", "--now", "--dry-run")["condemned"] > 0
+    assert "marked" in podium("gc")
+    assert podium.json("gc", "--now")["dropped"] > 0
+    left = set(Home(made.path).blobs().blob_ids())
+    assert left < before
+    podium("verify")
+    assert podium("cat", "counter/b", "out.txt") == "first\n"
+    assert podium("cat", "counter/o", "out.txt") == "second\n"
+    podium("state", "counter/a", code=ExitCode.UNKNOWN_AGENT)
+    with Home(made.path).service_lock():
+        podium("gc", "--now", code=ExitCode.CONFLICT)
+        podium("gc")

@@ -1,0 +1,46 @@
+"""Which trees the layers of a node stand on: roots for whoever collects blobs, besides those that a journal names.
+
+A workspace that was opened and never committed stands on a tree that no journal has; so does one that was sealed by a
+process which died before its commit. Layers may be in use meanwhile: what is read is what they had a moment ago.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from chronicle.errors import Corrupt
+from chronicle.workspace.layer_log import read_frames
+from chronicle.workspace.layer_records import Header, unpack_ref
+from chronicle.workspace.layer_replay import last_sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["layer_refs"]
+
+
+def layer_refs(layers: Path) -> Iterator[TreeRef]:
+    """Yield the trees that the layers in a node's directory of layers stand on, mounts' and plain directories' alike.
+
+    Raises:
+        UnsupportedFormat: a newer version wrote one of them.
+        Corrupt: one cannot be read.
+    """
+    for log in sorted(layers.glob("*/*/log")):
+        try:
+            payloads, _ = read_frames(log.read_bytes())
+        except FileNotFoundError:
+            continue  # its epoch ended meanwhile; the next one stands on what the journal has
+        if payloads:
+            yield from filter(None, (Header.decode(payloads[0]).base, last_sealed(payloads)[1]))
+    for memory in sorted(layers.glob("*/dir")):
+        try:
+            _, _, _, base, sealed, *_ = msgpack.unpackb(memory.read_bytes(), use_list=False)
+            yield from filter(None, (unpack_ref(base), unpack_ref(sealed)))
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise Corrupt(f"{memory} cannot be read") from error

@@ -1,0 +1,102 @@
+"""What moments of workspaces keep alive: their trees, and everything that their logs and histories refer to.
+
+Contents of files are not read; each node of a tree, map or history is read about once, however many moments share it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronicle.workspace import history, nodes
+from chronicle.workspace.oplog import decode_attr, read_root
+from chronicle.workspace.reach import Reach
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+    from chronicle.workspace.history import Record
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["MomentReach"]
+
+
+class MomentReach:
+    """The blobs that moments of workspaces refer to; grows as they are added.
+
+    Args:
+        reader: where they are.
+    """
+
+    def __init__(self, reader: BlobReader) -> None:
+        self._reader = _Noting(reader)
+        self._reach = Reach(self._reader)
+        self._roots: set[BlobId] = set()
+        self._attributes: set[BlobId] = set()
+        self._histories: set[BlobId] = set()
+        self._blocks: set[BlobId] = set()
+
+    def ids(self) -> set[BlobId]:
+        """Return all ids reached so far."""
+        return self._reach.ids() | self._reader.seen
+
+    def add_blob(self, identifier: BlobId) -> None:
+        """Reach one blob of plain bytes."""
+        self._reach.add_blob(identifier)
+
+    def add(self, ref: TreeRef) -> None:
+        """Reach a moment, and those before it in its log.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: something could not be read; the moment is reached in part.
+        """
+        self._reach.add_tree(ref.tree_id)
+        oplog_id: BlobId | None = ref.oplog_id
+        while oplog_id is not None and oplog_id not in self._roots:
+            self._roots.add(oplog_id)
+            root = read_root(self._reader, oplog_id)
+            self._reach.add_tree(root.tree_id)
+            for operations in root.operations:
+                self._reach.add_blob(operations)
+            self._reach.add_map(root.commits)
+            self._reach.add_map(root.links)
+            self._add_attributes(root.root.below)
+            self._add_histories(root.histories)
+            oplog_id = root.previous
+
+    def _add_attributes(self, below: BlobId | None) -> None:
+        todo = [below]
+        while todo:
+            for _, node in nodes.walk(self._reader, todo.pop(), self._attributes):
+                if node.level == 0:
+                    todo.extend(decode_attr(value).below for value in node.values)
+
+    def _add_histories(self, histories: BlobId | None) -> None:
+        for identifier, node in list(nodes.walk(self._reader, histories, self._histories)):
+            if node.level:
+                continue
+            for path in node.keys:
+                versions = history.path_history(self._reader, identifier, path)
+                assert versions is not None
+                self._add_records(versions.tail)
+                if versions.head is not None and versions.head not in self._blocks:
+                    self._blocks.add(versions.head)
+                    self._add_records(history.newest_first(self._reader, versions))
+
+    def _add_records(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if record.content is not None:
+                self._reach.add_content(record.content)
+
+
+class _Noting:
+    """A reader that notes what is read."""
+
+    def __init__(self, reader: BlobReader) -> None:
+        self._reader = reader
+        self.seen: set[BlobId] = set()
+
+    def get(self, blob_id: BlobId, /) -> bytes:
+        self.seen.add(blob_id)
+        return self._reader.get(blob_id)

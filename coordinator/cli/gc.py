@@ -1,0 +1,75 @@
+"""``podium gc``: the space of what nothing needs any more."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from coordinator.cli.record import opened_blobs, opened_journal
+from coordinator.cli.terminal import say, warn, write_json, write_line
+from coordinator.cli.times import iso
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chronicle.ids import BlobId
+
+__all__ = ["gc"]
+
+
+def gc(
+    *,
+    now: Annotated[
+        bool, typer.Option("--now", help="Free it at once; nothing else may use the home meanwhile.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Free what nothing needs any more: of deleted agents, and of turns that never were committed.
+
+    Safe while agents run: one call marks what is not needed, another one, an hour or more later, frees what is still
+    not. Everything that a turn, a fork or a version of a file reaches is needed.
+    """
+    from chronicle.blobs.gc import collect  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.home import Home  # noqa: PLC0415
+    from podium.errors import AgentAwake  # noqa: PLC0415
+
+    place = Home(home).open()
+    with ExitStack() as stack:
+        if now and not dry_run and not stack.enter_context(place.service_lock()):
+            raise AgentAwake("the service of this home is running; end its clients first, or leave --now away")
+        report = collect(
+            place.blobs_url,
+            lambda: _reached(home),
+            alone=now,
+            dry_run=dry_run,
+            keep_from=1.0 if now else 0.5,
+        )
+    for damage in report.damaged:
+        warn(damage)
+    if json:
+        write_json(asdict(report))
+        return
+    write_line(
+        f"{report.packs} packs, {report.size_bytes} bytes: {report.condemned} marked, "
+        f"{report.dropped} freed ({report.dropped_bytes - report.copied_bytes} bytes)"
+    )
+    if report.ripe_ms is not None and not now:
+        say(f"what is marked can be freed from {iso(report.ripe_ms)} on: podium gc")
+    if dry_run:
+        say("nothing was changed (--dry-run)")
+
+
+def _reached(home: Path) -> set[BlobId]:
+    from chronicle.workspace.layer_refs import layer_refs  # noqa: PLC0415
+    from podium.collection import reached_blobs  # noqa: PLC0415
+
+    with opened_journal(home) as store, opened_blobs(home) as blobs:
+        layers = [ref for node in sorted((home / "nodes").glob("*/layers")) for ref in layer_refs(node)]
+        return reached_blobs(store, blobs, layers)

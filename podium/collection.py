@@ -1,0 +1,57 @@
+"""What a home's journal and layers reach of its blobs: the roots for :func:`chronicle.blobs.gc.collect`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronicle.canonical import decode
+from chronicle.journal.payloads import payload_bytes
+from chronicle.workspace.moment_reach import MomentReach
+from podium.record import tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+    from chronicle.journal.records import Event
+    from chronicle.journal.store import JournalStore
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["reached_blobs"]
+
+
+def reached_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeRef]) -> set[BlobId]:
+    """Return the ids of all blobs that are needed.
+
+    Those are payloads out of line, and what the trees of all turns of all branches refer to, with the trees of tries
+    that failed and the whole history of every path.
+
+    Args:
+        layers: the trees that the layers of all nodes stand on.
+
+    Raises:
+        NotFound, Corrupt: something that is needed is damaged, so that it is not known what is.
+        Unavailable: a store could not be reached.
+    """
+    reach = MomentReach(blobs)
+    for ref in layers:  # before the journal: what a layer had sealed may be committed by then
+        reach.add(ref)
+    for session in store.sessions():
+        for branch in store.branches(session.session_id):
+            for event in store.events(branch.branch_id, after_seq=branch.parent_seq):
+                _add(reach, event, blobs)
+    return reach.ids()
+
+
+def _add(reach: MomentReach, event: Event, blobs: BlobReader) -> None:
+    if event.erased:
+        return
+    if event.payload_ref is not None:
+        reach.add_blob(event.payload_ref)
+    if "." not in event.type:
+        return  # what a public type carries is its writer's: it names no tree of ours
+    payload = decode(payload_bytes(event, blobs))
+    tree = tree_of(payload) if isinstance(payload, dict) else None
+    if tree is not None:
+        reach.add(tree)

@@ -1,0 +1,147 @@
+"""Deleting agents for good, and making forks stand on their own first where that is asked for.
+
+What deleting leaves is the store's tombstone. Blobs go with the next collection (:mod:`podium.collection`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chronicle.errors import BranchInUse, LeaseHeld
+from chronicle.journal.chain import seal
+from chronicle.journal.records import Commit, Draft
+from podium.address import Address
+from podium.branching import awake, sleeping_lease
+from podium.errors import AgentInUse
+from podium.events import AGENT_DETACHED
+from podium.importing import HOLDER_PREFIX
+from podium.record import find_session, read_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chronicle.canonical import JsonObject
+    from chronicle.ids import IdSource
+    from chronicle.journal.records import Session, Tombstone
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["Deleted", "delete_agent", "detach_agent", "forks_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What deleting an agent did."""
+
+    tombstone: Tombstone
+    detached: tuple[str, ...]
+    """Forks that stand on their own now, by address."""
+
+
+def delete_agent(
+    store: JournalStore,
+    address: Address,
+    ids: IdSource,
+    now_ms: int,
+    *,
+    detach: bool = False,
+    before_delete: Callable[[], None] | None = None,
+) -> Deleted:
+    """Delete an agent that sleeps, with its events, snapshots and inbox.
+
+    Args:
+        detach: forks that read its history get to stand on their own first, and lose what they inherited.
+        before_delete: called when nothing stands in the way any more; removes what is kept of the agent elsewhere.
+
+    Raises:
+        UnknownAgent: there is none.
+        AgentInUse: forks read its history; nothing was changed.
+        AgentAwake: it is in memory, or a fork is that was to be detached. Forks before that one are detached.
+    """
+    session = find_session(store, address)
+    with sleeping_lease(store, session, now_ms):
+        forks = forks_of(store, session)
+    if forks and not detach:
+        names = tuple(fork.name for fork in forks)
+        raise AgentInUse(
+            f"{address} is read by its forks {', '.join(names)}; --detach makes them stand on their own, without the "
+            "history that they share",
+            names,
+        )
+    detached: list[str] = []
+    for fork in forks:
+        _detach_tree(store, fork, ids, now_ms, detached)
+    parents = _holders(store, session)
+    if before_delete is not None:
+        before_delete()
+    try:
+        tombstone = store.delete_session(session.session_id, now_ms)
+    except LeaseHeld as error:
+        raise awake(session.name, "was woken at this moment") from error
+    except BranchInUse as error:
+        raise AgentInUse(f"{address} was forked at this moment; look at the fork and try again", ()) from error
+    _drop_holders(store, parents, now_ms)
+    return Deleted(tombstone, tuple(detached))
+
+
+def detach_agent(store: JournalStore, session: Session, ids: IdSource, now_ms: int) -> None:
+    """Let a fork that sleeps stand on its own: a turn that holds its whole state, and nothing before it.
+
+    Raises:
+        AgentAwake: it is in memory; nothing was changed.
+        BranchInUse: forks of its own read what would be dropped. The turn was written.
+    """
+    with sleeping_lease(store, session, now_ms) as lease:
+        record = read_agent(store, Address.parse(session.name))
+        tree = record.tree
+        payload: JsonObject = {
+            "agent": session.name,
+            "entity_type": record.entity_type,
+            "version": record.schema_version,
+            "state": record.state,
+            "tree_id": tree.tree_id if tree else None,
+            "oplog_id": tree.oplog_id if tree else None,
+            "epoch": lease.epoch,
+        }
+        draft = Draft(ids.event(now_ms), AGENT_DETACHED, payload, record.head.turn + 1, now_ms)
+        head = store.commit(Commit(session.session_id, record.head, seal(record.head, [draft]), lease.epoch))
+        store.fold(head.branch_id, head.seq, now_ms)
+
+
+def forks_of(store: JournalStore, session: Session) -> list[Session]:
+    """Return the sessions whose branches continue a branch of this one."""
+    own = {branch.branch_id for branch in store.branches(session.session_id)}
+    return [
+        other
+        for other in store.sessions()
+        if other.session_id != session.session_id
+        and any(branch.parent_branch_id in own and not branch.folded_seq for branch in store.branches(other.session_id))
+    ]
+
+
+def _detach_tree(store: JournalStore, fork: Session, ids: IdSource, now_ms: int, detached: list[str]) -> None:
+    """Detach a fork after its own forks, which read through it."""
+    for deeper in forks_of(store, fork):
+        _detach_tree(store, deeper, ids, now_ms, detached)
+    detach_agent(store, fork, ids, now_ms)
+    detached.append(fork.name)
+
+
+def _holders(store: JournalStore, session: Session) -> list[Session]:
+    """Return the sessions, nearest first, that only hold what an imported agent inherited."""
+    by_id = {other.session_id: other for other in store.sessions(HOLDER_PREFIX)}
+    found = []
+    branch = store.branch(session.main_branch_id)
+    while branch.parent_branch_id is not None and not branch.folded_seq:
+        branch = store.branch(branch.parent_branch_id)
+        if branch.session_id in by_id:
+            found.append(by_id[branch.session_id])
+    return found
+
+
+def _drop_holders(store: JournalStore, holders: list[Session], now_ms: int) -> None:
+    for holder in holders:
+        try:
+            store.delete_session(holder.session_id, now_ms)
+        except BranchInUse:
+            return
