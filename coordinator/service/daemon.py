@@ -56,17 +56,22 @@ async def _serve(home: Home, settings: Settings) -> None:
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
 
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, stopping.set)
+    _stop_at_signals(stopping)
     fleet = Fleet(home, settings)
     try:
         await fleet.start(on_stage=lambda text: _say_stage(home, text))
+        _stop_at_signals(stopping)  # again: starting, Ray put a handler of its own in place that ends us on the spot
         server = ServiceServer(home, settings, fleet)
         async with server.listening():
             await server.wait_unused(stopping, first_client_s=_FIRST_CLIENT_S)
     finally:
         await fleet.stop()
+
+
+def _stop_at_signals(stopping: asyncio.Event) -> None:
+    """End in order when asked to from outside."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
 
 
 def _say_stage(home: Home, text: str) -> None:
