@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobStore
     from chronicle.journal.store import JournalStore
+    from podium.address import Address
 
 __all__ = ["Home"]
 
@@ -118,6 +119,10 @@ class Home:
     def logs(self) -> Path:
         """Where the service and its hosts log."""
         return self.path / "logs"
+
+    def agent_log(self, address: Address) -> Path:
+        """Return where an agent's prints, its log and its tracebacks go."""
+        return self.logs / f"{address.workspace_id}.log"
 
     def node(self, node: str) -> Path:
         """Return the directory of one node."""

@@ -17,6 +17,7 @@ from coordinator.cli.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
     from coordinator.cli.keyboard import Lines
     from coordinator.cli.reply import ReplyView
@@ -42,13 +43,15 @@ class Chat:
 
     Args:
         json: show frames as JSON instead of text.
+        log: the agent's log, to be named when a turn failed.
     """
 
-    def __init__(self, client: Sender, agent: AgentRef, key: str, *, json: bool) -> None:
+    def __init__(self, client: Sender, agent: AgentRef, key: str, *, json: bool, log: Path | None = None) -> None:
         self._client = client
         self._agent = agent
         self._key = key
         self._json = json
+        self._log = log
         self._interrupted = False
 
     async def send_all(self, texts: Sequence[str]) -> ExitCode:
@@ -84,7 +87,7 @@ class Chat:
         """Send one message and show its frames to the last."""
         with Progress(lines=False) as waiting:
             waiting.show(f"{self._agent.agent_type}/{self._key} …")
-            view: ReplyView = JsonReply() if self._json else TextReply(before_output=waiting.clear)
+            view: ReplyView = JsonReply() if self._json else TextReply(waiting.clear, self._log)
             async with asyncio.TaskGroup() as tasks:
                 exchange = _Exchange(self._client, tasks, view)
                 with interrupts(exchange.interrupt):

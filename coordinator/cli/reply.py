@@ -9,6 +9,7 @@ from coordinator.cli.terminal import json_text, say, shown, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = ["JsonReply", "ReplyView", "TextReply", "outcome"]
 
@@ -41,10 +42,12 @@ class TextReply:
 
     Args:
         before_output: called before each output; stops a spinner.
+        log: where the agent's tracebacks are, to be named when a turn failed.
     """
 
-    def __init__(self, before_output: Callable[[], None]) -> None:
+    def __init__(self, before_output: Callable[[], None], log: Path | None = None) -> None:
         self._before_output = before_output
+        self._log = log
         self._written: dict[str, int] = {}
         """Characters of each reply that were shown in this attempt."""
         self._current: str | None = None
@@ -67,7 +70,7 @@ class TextReply:
                 self._say(f"attempt {frame['attempt']} failed: {_reason(frame['error'])}.{lost} Trying again.")
                 self._written.clear()
             case "error":
-                self._say(_failure(frame))
+                self._say(_failure(frame, self._log))
             case "turn_end":
                 self.break_off()
             case _:
@@ -107,11 +110,12 @@ def outcome(frame: dict[str, Any], before: ExitCode) -> ExitCode:
             return before
 
 
-def _failure(frame: dict[str, Any]) -> str:
+def _failure(frame: dict[str, Any], log: Path | None) -> str:
     if exit_code_of_frame(frame["error"]["type"]) is ExitCode.TURN_CANCELLED:
         return "cancelled: nothing of this turn was kept"
     parked = " The message is set aside (podium ps counts it as parked)." if frame.get("parked") else ""
-    return f"failed: {_reason(frame['error'])}. State and files are as before it.{parked}"
+    more = f"\nThe agent's log says more: {log}" if log is not None else ""
+    return f"failed: {_reason(frame['error'])}. State and files are as before it.{parked}{more}"
 
 
 def _reason(error: dict[str, Any]) -> str:

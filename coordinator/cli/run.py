@@ -69,7 +69,7 @@ async def _talk(home: Home, agent: AgentRef, address: Address, texts: Sequence[s
         async with connect(home, on_progress=progress.show, on_notice=warn) as client:
             progress.clear()
             say(f"{address}, {position}")
-            chat = Chat(client, agent, address.key, json=json)
+            chat = Chat(client, agent, address.key, json=json, log=home.agent_log(address))
             if texts is not None:
                 return await chat.send_all(texts)
             lines = chosen_lines()

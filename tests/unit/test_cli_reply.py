@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +71,12 @@ def test_a_failure_says_what_was_kept_and_what_became_of_the_message(capsys: pyt
         "failed: KeyError: 'x'. State and files are as before it. "
         "The message is set aside (podium ps counts it as parked).\n"
     )
+
+
+def test_a_failure_names_the_log_that_has_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    view = TextReply(before_output=lambda: None, log=Path("logs/a.log"))
+    view.show({"type": "error", "error": {"type": "KeyError", "message": "'x'"}, "parked": False})
+    assert capsys.readouterr().err.endswith("as before it.\nThe agent's log says more: logs/a.log\n")
 
 
 def test_a_cancelled_reply_is_no_failure_of_the_agent(capsys: pytest.CaptureFixture[str]) -> None:
