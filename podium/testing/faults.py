@@ -68,7 +68,16 @@ class Weather:
 
 CALM = Weather()
 _WRITES: Final = frozenset(
-    {"admit", "ensure_session", "acquire_lease", "renew_lease", "release_lease", "retry_message", "outbox_delivered"}
+    {
+        "acquire_lease",
+        "admit",
+        "ensure_session",
+        "fork_session",
+        "outbox_delivered",
+        "release_lease",
+        "renew_lease",
+        "retry_message",
+    }
 )
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
+from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import encode
 from chronicle.errors import ChronicleError, Conflict, IdempotencyConflict, LeaseHeld, StaleEpoch, Unavailable
 from chronicle.ids import IdSource
@@ -34,8 +35,9 @@ from chronicle.journal.records import MessageStatus, NewMessage
 from chronicle.journal.verify import verify_session
 from podium.activation import Activation, Environment, Step
 from podium.address import Address
+from podium.branching import fork_agent, rewind_agent
 from podium.courier import deliver_outbox
-from podium.errors import AgentAsleep, Evicted
+from podium.errors import AgentAsleep, AgentAwake, AgentExists, Evicted
 from podium.loop import ActivationLoop, Ending
 from podium.record import read_agent
 from podium.state import to_json
@@ -49,10 +51,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
     from pathlib import Path
 
+    from chronicle.blobs.store import BlobStore
     from chronicle.journal.records import Lease, Receipt, Session
     from chronicle.journal.store import JournalStore
     from chronicle.workspace.port import Opened, TreeRef, Workspace
     from podium.activation import WorkspaceRequest
+    from podium.events import Part
     from podium.stream import Frame
 
 __all__ = ["Broken", "Places", "Run", "ScratchPlaces", "Simulator", "main"]
@@ -84,6 +88,8 @@ class Places:
     """Where workspaces are: nodes, and the store of their trees."""
 
     nodes: int
+    blobs: BlobStore | None = None
+    """Where trees are blobs, for going back to earlier files; ``None`` where they are something else."""
 
     def open(self, node: int, request: WorkspaceRequest) -> Opened:
         """Open a workspace on a node."""
@@ -379,7 +385,9 @@ class Simulator:
         await asyncio.sleep(draw.random() * _CLIENTS_S * 1.5)
         agent = draw.choice(self._agents)
         host = agent.host
-        match draw.choice(("kill", "kill", "stall", "usurp", "usurp", "power", "stop", "again", "fork")):
+        match draw.choice(
+            ("kill", "kill", "stall", "usurp", "usurp", "power", "stop", "again", "fork", "rewind", "rewind")
+        ):
             case "kill" if host is not None:
                 host.link.die()
             case "stall" if host is not None:
@@ -393,7 +401,9 @@ class Simulator:
             case "again":
                 self._put_back(agent)
             case "fork":
-                self._fork(agent)
+                await self._fork(agent)
+            case "rewind":
+                await self._rewind(agent)
 
     def _lose_power(self, node: int) -> None:
         self._note("fleet", "node", node, "loses power")
@@ -409,25 +419,41 @@ class Simulator:
             self._watch.retry_message(session_id, parked[0].message_id)
             self._poke(agent)
 
-    def _fork(self, agent: _Agent) -> None:
-        ends = self._watch.line(agent.session.session_id).ends
-        if not ends:
+    async def _fork(self, agent: _Agent) -> None:
+        """Fork an agent at some turn, again after each fault, as a user would."""
+        line = self._watch.line(agent.session.session_id)
+        if not line.created:
             return
-        address = Address("puppet", f"fork{len(self._agents)}-of-{agent.address.key}"[:60])
-        if agent.address.key.startswith("quiet"):
-            address = Address("puppet", f"quiet-fork{len(self._agents)}")
+        quiet = "quiet-" if agent.address.key.startswith("quiet") else ""
+        address = Address("puppet", f"{quiet}fork{self._generator.getrandbits(32):08x}")
+        turn = self._generator.choice(list(line.past))
+        for _ in range(20):
+            try:
+                fork_agent(self._link.store, agent.address, turn, address, self._ids, self._clock.now_ms())
+            except Unavailable:
+                await asyncio.sleep(0.3)
+                continue
+            except AgentExists:  # it was made, but the answer was lost
+                pass
+            self._note("fleet", "forks", str(agent.address), "at turn", turn)
+            self._add_agent(address, self._store.session(str(address)))
+            return
+
+    async def _rewind(self, agent: _Agent) -> None:
+        """Let an agent sleep, and take it back, unless it was woken meanwhile."""
+        if agent.host is not None:
+            await agent.host.end()
+        line = self._watch.line(agent.session.session_id)
+        if not line.created:
+            return
+        turn, blobs = self._generator.choice(list(line.past)), self._places.blobs
+        only: Part | None = "state" if blobs is None else self._generator.choice((None, "state", "files"))
         now_ms = self._clock.now_ms()
-        seq, _ = self._generator.choice(ends)
-        session = self._watch.fork_session(
-            agent.session.main_branch_id,
-            seq,
-            str(address),
-            self._ids.session(now_ms),
-            self._ids.branch(now_ms),
-            now_ms,
-        )
-        self._note("fleet", "forks", str(agent.address), "at", seq)
-        self._add_agent(address, session)
+        try:
+            rewind_agent(self._link.store, blobs or MemoryBlobStore(), agent.address, turn, only, self._ids, now_ms)
+        except (AgentAwake, Unavailable):
+            return
+        self._note("fleet", str(agent.address), "went back to turn", turn, only or "")
 
     # -- at the end -----------------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ class Line:
     state: JsonObject = field(default_factory=dict)
     """The patches' replay, which is compared with `expected` at every turn."""
     created: bool = False
+    went_back: bool = False
     tree: TreeRef | None = None
     messages: dict[MessageId, _Message] = field(default_factory=dict)
     past: dict[int, Expected] = field(default_factory=dict)
@@ -211,7 +212,7 @@ class Watch:
         self._note("commit", line.session.name, last.type, f"turn {last.turn}", f"seq {head.seq}", commit.epoch)
         self.commits += 1
         self._must(
-            line.held and commit.epoch == line.epoch,
+            (line.held and commit.epoch == line.epoch) or (commit.epoch is None and line.epoch == 0),
             line,
             f"{last.type} was accepted under epoch {commit.epoch}, but {line.epoch} was given out",
         )
@@ -229,6 +230,10 @@ class Watch:
                 line.past[0] = line.expected
             case "turn.committed":
                 self._turn(line, commit, payload)
+            case "agent.forked":
+                self._must(last.turn == line.turn and not commit.settled, line, "a fork's first event is a turn")
+            case "agent.rewound":
+                self._rewind(line, last, payload)
             case "turn.failed":
                 self._failure(line, commit, last, payload)
             case "turn.cancelled":
@@ -277,6 +282,19 @@ class Watch:
         line.turn = last.turn
         if message is not None:
             message.said, message.turn = tuple(replies), last.turn
+
+    def _rewind(self, line: Line, last: Event, payload: dict[str, Any]) -> None:
+        self._must(last.turn == line.turn + 1, line, f"going back after turn {line.turn} made turn {last.turn}")
+        then, only = line.past[payload["to"]], payload["only"]
+        files = line.expected if only == "state" else then
+        state = line.expected if only == "files" else then
+        expected = Expected(deepcopy(state.state), dict(files.files))
+        line.state = cast("JsonObject", apply_patch(line.state, payload["state"]["patch"]))
+        self._same(line, f"state after going back to {payload['to']}", line.state, expected.state)
+        line.tree = self._kept(line, payload)
+        self._same(line, "files", self._files_of(line.tree) if line.tree is not None else {}, expected.files)
+        line.expected = line.past[last.turn] = expected
+        line.turn, line.went_back = last.turn, True
 
     def _failure(self, line: Line, commit: Commit, last: Event, payload: dict[str, Any]) -> None:
         self._must(last.turn == line.turn, line, f"{TURN_FAILED} counted as a turn")
@@ -381,6 +399,8 @@ class Watch:
                 for message in sorted(line.messages.values(), key=lambda message: message.turn)
                 if message.status is MessageStatus.CONSUMED
             ]
+            if line.went_back:
+                continue
             found = cast("list[int]", line.state.get("log", []))
             self._same(line, "messages in its state", found[len(found) - len(log) :], log)
 

@@ -27,7 +27,8 @@ from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
 from podium.activation import Activation, WorkspaceRequest
 from podium.ledger import Ledger
 from podium.stream import StreamHub
-from podium.testing.simulator import Broken, Places, Simulator
+from podium.testing import Broken, Simulator
+from podium.testing.simulator import Places
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 10_000
@@ -95,21 +96,21 @@ class Directories(Places):
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        self.blobs = MemoryBlobStore()
+        self.memory = self.blobs = MemoryBlobStore()
 
     def open(self, node: int, request: WorkspaceRequest) -> Opened:
         home = self.base / f"node{node}"
         name = request.address.workspace_id
         spec = LayerSpec(name, home / "layers", request.base, request.epoch, request.turn)
-        return open_dir_workspace(spec, self.blobs, home / "files" / name, SystemClock())
+        return open_dir_workspace(spec, self.memory, home / "files" / name, SystemClock())
 
     def files(self, workspace: Workspace) -> Directory:
         return Directory(workspace.root)
 
     def tree(self, ref: TreeRef) -> dict[str, str]:
         return {
-            path.decode(): content.read(self.blobs, entry.content).decode()
-            for path, entry in tree.walk(self.blobs, ref.tree_id)
+            path.decode(): content.read(self.memory, entry.content).decode()
+            for path, entry in tree.walk(self.memory, ref.tree_id)
             if entry.content is not None
         }
 
