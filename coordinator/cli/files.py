@@ -115,7 +115,7 @@ def clean_path(path: str) -> str:
 
 def version_object(record: Record) -> dict[str, Any]:
     """Return a version of a path as JSON: what ``.chronicle/query`` says of it."""
-    from chronicle.workspace.layer import iteration_of  # noqa: PLC0415
+    from chronicle.workspace.layer_history import iteration_of  # noqa: PLC0415
 
     version = asdict(iteration_of(record))
     return {name: value for name, value in version.items() if name != "source" or value is not None}
