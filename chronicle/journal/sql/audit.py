@@ -1,6 +1,6 @@
 """What is stored of a session, straight from the tables, for verification."""
 
-# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
 
 from __future__ import annotations
 

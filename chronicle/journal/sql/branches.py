@@ -1,6 +1,6 @@
 """Sessions, branches and the events on them: what is done inside a transaction that the store has begun."""
 
-# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The update of the branch's row checks head and epoch at once; why a commit was refused is looked for only after it.
 """
 
-# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 moves it back, so a commit need not keep an index of what waits.
 """
 
-# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
 
 from __future__ import annotations
 

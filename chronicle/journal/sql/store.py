@@ -4,7 +4,7 @@ Keys of branches are remembered. The key of a deleted branch may be given to a n
 expects does not fit, as its hash covers the branch's id.
 """
 
-# ruff: noqa: S608 - statements are put together from names in the code, never from values
+
 
 from __future__ import annotations
 
