@@ -1,0 +1,228 @@
+"""A journal's file that is only read: nothing is made, changed or waited for beside it.
+
+SQLite's write-ahead mode wants to write even to read: it makes ``-wal`` and ``-shm`` where they are not. So it depends
+on how the file is found, each time a connection is made:
+
+- *At rest*: closed in order, no log that has anything in it. The file alone is the journal; it is opened as
+  ``immutable``, which touches nothing else and takes no lock. Should a writer come meanwhile, what is being read may
+  mix two commits: the file's stamp is compared after each read, and a read that it changed under is refused. The next
+  one finds the journal in use.
+- *In use*, or left behind by a crash: the log and its index are there. It is opened with ``mode=ro``, which reads both,
+  and needs to write neither.
+- Left behind by a crash, or copied, with its log but without the log's index, where nothing can be written: SQLite
+  cannot read that, and the error says what to do. Where it can be written, SQLite makes the index anew.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import urllib.parse
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from chronicle.errors import InvalidInput, NotFound, Unavailable, UnsupportedFormat
+from chronicle.journal.sqlite import schema
+from chronicle.journal.sqlite.database import SqliteConnection, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from chronicle.journal.sql.port import Connection
+
+__all__ = ["ReadOnlyDatabase"]
+
+_BUSY_TIMEOUT_MS: Final = 30_000
+"""As for those who write: recovery after a crash, by another process, may take a while."""
+
+
+class ReadOnlyDatabase:
+    """A `chronicle.journal.sql.port.Database` that reads; asked to write, it raises `InvalidInput`.
+
+    Args:
+        path: the file.
+
+    Raises:
+        NotFound: there is no journal.
+        InvalidInput: it may not be read, or is a directory.
+        Corrupt: it is not a journal.
+        UnsupportedFormat: it is a journal of another format than this code's; an older one is brought up to it when it
+            is opened for writing.
+        Unavailable: it has a log that cannot be read without writing, and nothing can be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        _check_path(path)
+        self._path = path
+        self._pid = os.getpid()
+        self._closed = False
+        self._guard = threading.Lock()
+        self._idle: list[_Reader] = []
+        with self.reading() as db:
+            _check_version(db, path)
+
+    @contextmanager
+    def reading(self) -> Iterator[SqliteConnection]:
+        """Lend a connection for statements that read; each sees the last commit before it.
+
+        Raises:
+            Unavailable: a writer came in between; what was read must not be used.
+        """
+        self._check_open()
+        try:
+            reader = self._borrow()
+            try:
+                yield reader.db
+            except Exception:  # whatever it is, it may come of a mixture of commits
+                self._check_unchanged(reader)
+                raise
+            finally:
+                self._give_back(reader)
+            self._check_unchanged(reader)
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
+                raise Unavailable(
+                    f"{self._path} was not closed in order, and its log cannot be read where nothing can be written: "
+                    f"make its directory writable, or copy it and {self._path.name}-wal to one that is"
+                ) from error
+            raise translate(error, self._path) from error
+
+    @contextmanager
+    def reading_one_moment(self) -> Iterator[SqliteConnection]:
+        """Lend a connection on which all statements see the same commit."""
+        with self.reading() as db:
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.execute("ROLLBACK")
+
+    def writing(self) -> AbstractContextManager[Connection]:
+        """Refuse."""
+        self._refuse()
+
+    def erasing(self) -> AbstractContextManager[Connection]:
+        """Refuse."""
+        self._refuse()
+
+    def savepoint(self, db: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - the port has it
+        """Refuse."""
+        self._refuse()
+
+    def close(self) -> None:
+        """Close all connections."""
+        if os.getpid() != self._pid:
+            return
+        with self._guard:
+            self._closed = True
+            readers, self._idle = self._idle, []
+        for reader in readers:
+            reader.db.close()
+
+    def _refuse(self) -> NoReturn:
+        raise InvalidInput(f"the journal {self._path} was opened for reading only")
+
+    def _check_unchanged(self, reader: _Reader) -> None:
+        if reader.rest is not None and _stamp(self._path) != reader.rest:
+            raise Unavailable(f"{self._path} was written to while it was read; read it again")
+
+    def _borrow(self) -> _Reader:
+        """Take an idle connection that is still of use, or make one."""
+        while True:
+            with self._guard:
+                reader = self._idle.pop() if self._idle else None
+            if reader is None:
+                return self._connect()
+            if reader.rest is None or _at_rest(self._path) == reader.rest:
+                return reader
+            reader.db.close()
+
+    def _give_back(self, reader: _Reader) -> None:
+        with self._guard:
+            if not self._closed:
+                self._idle.append(reader)
+                return
+        reader.db.close()
+
+    def _connect(self) -> _Reader:
+        rest = _at_rest(self._path)
+        how = "mode=ro" if rest is None else "mode=ro&immutable=1"
+        db = sqlite3.connect(
+            f"file:{urllib.parse.quote(os.fspath(self._path))}?{how}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=SqliteConnection,
+        )
+        db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        db.execute("PRAGMA query_only = ON")
+        return _Reader(db, rest)
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise Unavailable(
+                f"the journal {self._path} was opened by process {self._pid}, before a fork; open it again in the child"
+            )
+        if self._closed:
+            raise Unavailable(f"the journal {self._path} was closed")
+
+
+class _Stamp(NamedTuple):
+    """What changes when a file is written to."""
+
+    ino: int
+    size: int
+    mtime_ns: int
+
+
+class _Reader(NamedTuple):
+    """A connection."""
+
+    db: SqliteConnection
+    rest: _Stamp | None
+    """The file that it takes for unchanging; ``None`` if it reads along with writers."""
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _at_rest(path: Path) -> _Stamp | None:
+    """Return the stamp of a journal that is at rest; ``None`` if it has a log to be read, or someone has it open."""
+    log = _stamp(path.with_name(path.name + "-wal"))
+    if log is not None and (log.size > 0 or _stamp(path.with_name(path.name + "-shm")) is not None):
+        return None
+    return _stamp(path)
+
+
+def _check_path(path: Path) -> None:
+    # os.path and not Path, whose questions raise where a directory on the way must not be entered
+    if os.path.isdir(path):  # noqa: PTH112
+        raise InvalidInput(f"{path} is a directory; give the path of a file")
+    if not os.path.exists(path):  # noqa: PTH110
+        raise NotFound(f"there is no journal {path}")
+    if not os.access(path, os.R_OK):
+        raise InvalidInput(f"{path} cannot be read; mend its permissions")
+
+
+def _check_version(db: sqlite3.Connection, path: Path) -> None:
+    version = schema.version_of(db, path)
+    if version == 0:
+        raise NotFound(f"there is no journal in {path} yet")
+    if version > schema.VERSION:
+        raise UnsupportedFormat(
+            f"{path} is a journal of format {version}, and this code reads up to {schema.VERSION}: upgrade podium"
+        )
+    if version < schema.VERSION:
+        raise UnsupportedFormat(
+            f"{path} is a journal of format {version}, and this code reads {schema.VERSION}: it is upgraded when it is "
+            "opened for writing"
+        )
