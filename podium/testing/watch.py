@@ -71,6 +71,8 @@ class Line:
     expected: Expected = field(default_factory=Expected)
     state: JsonObject = field(default_factory=dict)
     """The patches' replay, which is compared with `expected` at every turn."""
+    owes_a_try: bool = False
+    """Whether the lease was taken from somebody who did not give it back: that counts as a try of what waits."""
     created: bool = False
     went_back: bool = False
     tree: TreeRef | None = None
@@ -149,7 +151,7 @@ class Watch:
         lease = self.store.acquire_lease(session_id, holder, now_ms, ttl_ms, takeover=takeover)
         line = self.lines[session_id]
         self._must(lease.epoch == line.epoch + 1, line, f"epoch {lease.epoch} came after {line.epoch}")
-        line.epoch, line.held = lease.epoch, True
+        line.epoch, line.held, line.owes_a_try = lease.epoch, True, line.held
         self._note("lease", line.session.name, lease.epoch, holder)
         return lease
 
@@ -222,6 +224,10 @@ class Watch:
             f"{last.type} was put on {commit.expected.seq}, but the branch ends at {line.seq}",
         )
         payload = cast("dict[str, Any]", decode(last.payload or b"null"))
+        if line.owes_a_try and last.type.startswith("turn."):
+            lost = last.type == TURN_FAILED and payload["error"]["type"] == "HostLost"
+            self._must(lost, line, f"{last.type} came after a lost host, of which nothing is recorded")
+            line.owes_a_try = False
         match last.type:
             case "agent.created":
                 line.state, line.created = payload["state"], True
