@@ -16,7 +16,7 @@ import ray
 import structlog
 
 from chronicle.clock import SystemClock
-from chronicle.errors import ChronicleError, Unavailable
+from chronicle.errors import ChronicleError, LeaseHeld, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.code_stamp import code_stamp
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CoordinatorActor", "CoordinatorConfig", "Route"]
 
+_HOST_PREFIX: Final = "host_"
+_LEASE_POLL_S: Final = 0.2
+"""How often a lease that a command has is asked for again; it is held for milliseconds."""
 _TICK_S: Final = 2.0
 """How often the loop looks without being asked: for edited code and lost hosts."""
 _ORDERLY_END_S: Final = 10.0
@@ -245,7 +248,7 @@ class CoordinatorActor:
     def _act(self, action: Action) -> None:
         match action:
             case StartHost(code, stamp):
-                host_id = self._ids.other("host_", self._clock.now_ms())
+                host_id = self._ids.other(_HOST_PREFIX, self._clock.now_ms())
                 self._hosts[host_id] = Host(host_id, code, stamp, HostStatus.STARTING)
                 self._spawn(self._start_host(host_id, code), f"start-{host_id}")
             case Assign(host_id, address):
@@ -275,7 +278,7 @@ class CoordinatorActor:
             handle = find_actor(host_id)
             if handle is None:
                 raise HostDied(f"host {host_id} died while it was warm")
-            lease, unclean = taken = await asyncio.to_thread(self._take_lease, address, host_id)
+            lease, unclean = taken = await self._leased(address, host_id)
             taken_back = tuple(self._taken_back.pop(address, ()))
             async with asyncio.timeout(self._config.wake_timeout_s):
                 turn = await handle.activate.remote(address, *taken, taken_back)
@@ -368,19 +371,33 @@ class CoordinatorActor:
 
     # -- leases and names -----------------------------------------------------------------------------------------
 
+    async def _leased(self, address: Address, host_id: str) -> tuple[Lease, bool]:
+        """Take an agent's lease as soon as whoever has it for a moment lets go, within the time a wake may take."""
+        async with asyncio.timeout(self._config.wake_timeout_s):
+            while True:
+                try:
+                    return await asyncio.to_thread(self._take_lease, address, host_id)
+                except LeaseHeld as error:
+                    _log.info("waiting_for_lease", agent_id=str(address), error=str(error))
+                    await asyncio.sleep(_LEASE_POLL_S)
+
     def _take_lease(self, address: Address, host_id: str) -> tuple[Lease, bool]:
-        """Take an agent's lease for a host; also from a holder that Ray says is dead.
+        """Take an agent's lease for a host; also from a host that Ray says is dead.
 
         Returns:
-            the lease, and whether the one before was not given back in order.
+            the lease, and whether a host had it that did not give it back in order: that may have tried a message.
+
+        Raises:
+            LeaseHeld: someone who is no host has it, such as a command that rewinds the agent, for a moment.
         """
         session = self._store.session(str(address))
         before = self._store.lease(session.session_id)
-        dead = before is not None and find_actor(before.holder) is None
+        last_host = before.holder if before is not None and before.holder.startswith(_HOST_PREFIX) else None
+        dead = last_host is not None and find_actor(last_host) is None
         lease = self._store.acquire_lease(
             session.session_id, host_id, self._clock.now_ms(), round(self._config.lease_ttl_s * 1000), takeover=dead
         )
-        return lease, before is not None
+        return lease, last_host is not None
 
     async def _recover(self) -> None:
         """Take up agents that run already: this coordinator was started again."""
