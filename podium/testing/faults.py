@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Commit, Head
     from chronicle.journal.store import JournalStore
 
-__all__ = ["CALM", "Link", "LinkedWorkspace", "Weather"]
+__all__ = ["CALM", "LATEST_S", "Link", "LinkedWorkspace", "Weather"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -67,6 +67,8 @@ class Weather:
 
 
 CALM = Weather()
+LATEST_S: Final = 3.0
+"""How much later than its caller gave up a write may happen."""
 _WRITES: Final = frozenset(
     {
         "acquire_lease",
@@ -179,7 +181,7 @@ class Link:
         weather = self._weather()
         self._maybe_fail(weather.write_fails, what)
         if weather.late and self._generator.random() < weather.late:
-            asyncio.get_running_loop().call_later(3 * self._generator.random() ** 2, self._do_late, call, what)
+            asyncio.get_running_loop().call_later(LATEST_S * self._generator.random() ** 2, self._do_late, call, what)
             raise Unavailable(f"simulated: {what} is late")
         answer = call()
         self._maybe_fail(weather.answer_lost, f"the answer to {what}")

@@ -41,7 +41,7 @@ from podium.errors import AgentAsleep, AgentAwake, AgentExists, Evicted
 from podium.loop import ActivationLoop, Ending
 from podium.record import read_agent
 from podium.state import to_json
-from podium.testing.faults import CALM, Link, LinkedWorkspace, Weather
+from podium.testing.faults import CALM, LATEST_S, Link, LinkedWorkspace, Weather
 from podium.testing.puppet import KEYS, STAGE, Puppet, script
 from podium.testing.scratch import Forest, Node
 from podium.testing.virtual_time import LoopClock, VirtualLoop
@@ -226,6 +226,7 @@ class Simulator:
             for _ in range(draw.randrange(5)):
                 group.create_task(self._disturb())
         self._weather = CALM
+        await asyncio.sleep(LATEST_S)
         async with asyncio.timeout(_PATIENCE_S):
             while self._store.outbox() or any(line.waiting for line in self._watch.lines.values()):  # noqa: ASYNC110 - time costs nothing here
                 await asyncio.sleep(0.5)
