@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput
 from chronicle.workspace import layer_records as records
+from chronicle.workspace import nodes
+from chronicle.workspace.history import path_history
 from chronicle.workspace.layer_content import Handle
 from chronicle.workspace.layer_history import HistoryLayer
 from chronicle.workspace.layer_log import LayerLog, position
@@ -197,7 +199,9 @@ class Layer(HistoryLayer):
         for path, number in self._sealed_numbers.items():
             floors[path] = max(number, floors.get(path, 0))
         moves = Counter(self._sealed_moves + self._moves)
-        gaps = self.gaps + [Gap(path, self._next_seq, count) for path, count in moves.items()]
+        # Those of the commit may have come with what was sealed since the base.
+        gaps = [*self._commit.gaps[len(self._base_commit.gaps) :], *self.gaps]
+        gaps += [Gap(path, self._next_seq, count) for path, count in moves.items()]
         self._next_seq += 1
         # In this order, for a crash in between: what changed is taken out of the cache index while the log still says
         # that it did, and the files go when the log needs them no more.
@@ -263,9 +267,14 @@ class Layer(HistoryLayer):
             self.adopt(self._sealed)
         elif self._sealed != self._base:
             self._sealed_operations = self._commit.operations
+            # Not from the operations alone: what was rolled back before the seal is in the histories only.
+            reader, histories = self._reader, self._commit.histories
+            for path, _, _ in nodes.diff(reader, self._base_commit.histories, histories):
+                known = path_history(reader, histories, path)
+                if known is not None:
+                    self._sealed_numbers[path] = known.last
             view = self._view()
-            for operation in stored_operations(self._reader, self._commit):
-                self._sealed_numbers[operation.path] = operation.iteration
+            for operation in stored_operations(reader, self._commit):
                 if operation.source is not None and operation.op == "rename":
                     record = view.find(operation.path, operation.iteration)
                     if record is not None and record.kind is Kind.DIR:

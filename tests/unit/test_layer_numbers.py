@@ -1,0 +1,122 @@
+"""Numbers of versions are given out once, whatever became of the versions: sealed, rolled back, taken over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.clock import ManualClock
+from chronicle.workspace.layer_node import DirNode
+from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.port import LayerSpec, TreeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Workspace:
+    """A layer, and what the tests do with it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.blobs = MemoryBlobStore()
+        self.clock = ManualClock()
+        self.epoch = 1
+        self.layer, self.recovered = open_layer(self._spec(None), self.blobs, self.clock)
+        self.base = self.layer.base
+        self.layer.begin_turn(1)
+
+    def _spec(self, base: TreeRef | None) -> LayerSpec:
+        return LayerSpec(workspace_id="w", layers=self.directory, base=base, epoch=self.epoch, turn=1)
+
+    def _place(self, path: str) -> tuple[DirNode, bytes]:
+        directory, _, name = path.rpartition("/")
+        node = self.layer.resolve(directory.encode())
+        assert isinstance(node, DirNode)
+        return node, name.encode()
+
+    def mkdir(self, path: str) -> None:
+        self.clock.advance(1)
+        self.layer.make(*self._place(path), 0o40755, *self.layer._owner)
+
+    def rmdir(self, path: str) -> None:
+        self.clock.advance(1)
+        self.layer.rmdir(*self._place(path))
+
+    def rename(self, old: str, new: str) -> None:
+        self.clock.advance(1)
+        self.layer.rename(*self._place(old), *self._place(new))
+
+    def commit(self) -> None:
+        self.base = self.layer.seal()
+        self.layer.adopt(self.base)
+
+    def reopen(self) -> None:
+        """Let the next process of the same epoch go on."""
+        self.layer.close()
+        self.layer, self.recovered = open_layer(self._spec(self.base), self.blobs, self.clock)
+
+    def take_over(self) -> None:
+        """Let a newer epoch open the workspace."""
+        self.epoch += 1
+        self.reopen()
+
+    def numbers(self, path: str) -> list[int]:
+        return [version.iteration for version in self.layer.history(path)]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = Workspace(tmp_path / "layers")
+    yield made
+    made.layer.close()
+
+
+def test_what_was_rolled_back_before_a_seal_is_known_to_the_next_epoch(workspace: Workspace) -> None:
+    workspace.mkdir("a")
+    workspace.layer.rollback()
+    workspace.mkdir("b")
+    workspace.layer.seal()
+    workspace.take_over()
+    workspace.mkdir("a")
+    workspace.mkdir("b")
+    assert workspace.numbers("a") == [2]
+    assert workspace.numbers("b") == [2]
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_what_was_rolled_back_before_a_seal_is_known_after_the_next_rollback(
+    workspace: Workspace, reopened: bool
+) -> None:
+    workspace.mkdir("a")
+    workspace.layer.rollback()
+    workspace.mkdir("b")
+    workspace.layer.seal()
+    if reopened:
+        workspace.reopen()
+    workspace.layer.rollback()
+    workspace.mkdir("a")
+    assert workspace.numbers("a") == [2]
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_what_was_below_a_directory_whose_renaming_was_rolled_back_before_a_seal(
+    workspace: Workspace, reopened: bool
+) -> None:
+    workspace.mkdir("a")
+    workspace.mkdir("a/f")
+    workspace.commit()
+    workspace.rename("a", "b")
+    assert workspace.numbers("b/f") == [1]
+    workspace.layer.rollback()
+    workspace.mkdir("c")
+    workspace.layer.seal()
+    if reopened:
+        workspace.reopen()
+    workspace.layer.rollback()
+    workspace.mkdir("b")
+    workspace.mkdir("b/f")
+    assert workspace.numbers("b/f")[0] > 1
