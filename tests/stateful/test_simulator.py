@@ -42,6 +42,7 @@ def part_of(first: int) -> int:
     return sum(Simulator(seed).run().commits for seed in range(first, first + PART))
 
 
+@pytest.mark.timeout(900)  # a minute on two idle cores
 def test_nothing_is_broken_in_ten_thousand_runs() -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         commits = sum(pool.map(part_of, range(0, SEEDS, PART)))
