@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.errors import NotFound
 from chronicle.journal.sqlite import SqliteJournalStore
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 
@@ -102,9 +103,23 @@ class Home:
 
     # -- what is in it --------------------------------------------------------------------------------------------
 
-    def journal(self) -> JournalStore:
-        """Open the journal."""
-        return SqliteJournalStore(self.path / "journal.db")
+    def journal(self, *, create: bool = True, read_only: bool = False) -> JournalStore:
+        """Open the journal.
+
+        Args:
+            create: make it if it is not there.
+            read_only: write and make nothing; the home need not be writable.
+
+        Raises:
+            HomeError: there is none, and none is to be made.
+        """
+        try:
+            return SqliteJournalStore(self.path / "journal.db", create=create, read_only=read_only)
+        except NotFound:
+            raise HomeError(
+                f"no agent has run in the home {self.path} yet: podium run starts one; if one has, its journal.db is "
+                "gone: restore it"
+            ) from None
 
     @property
     def blobs_url(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, opened_blobs, opened_journal
+from coordinator.cli.record import find_agent, opened_blobs, opened_journal, read_journal
 from coordinator.cli.terminal import say, write_json, write_line
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def export(
 
     if file.exists():
         raise InvalidInput(f"{file} is there already; name another file")
-    with opened_journal(home) as store, opened_blobs(home) as blobs:
+    with read_journal(home) as store, opened_blobs(home) as blobs:
         manifest = export_agent(store, blobs, Address.parse(find_agent(store, agent).name), file)
     size = file.stat().st_size
     if json:

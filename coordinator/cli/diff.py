@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
-from coordinator.cli.record import opened_blobs, opened_journal, split_moment
+from coordinator.cli.record import opened_blobs, read_journal, split_moment
 from coordinator.cli.terminal import one_line, say, write_json, write_line
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def diff(
     """
     from podium.comparison import compare  # noqa: PLC0415  slow to import, and --help needs none
 
-    with opened_journal(home) as store, opened_blobs(home) as blobs:
+    with read_journal(home) as store, opened_blobs(home) as blobs:
         before = _moment(store, moment)
         after = _moment(store, other) if other is not None else (before[0], None)
         found = compare(store, blobs, before, after)

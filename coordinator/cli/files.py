@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import InvalidInput, NotFound
-from coordinator.cli.record import nearest, opened_blobs, opened_journal, split_moment
+from coordinator.cli.record import nearest, opened_blobs, read_journal, split_moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ def opened_files(home: Path, moment: str) -> Iterator[Files]:
     from podium.address import Address  # noqa: PLC0415
     from podium.record import read_agent  # noqa: PLC0415
 
-    with opened_journal(home) as store:
+    with read_journal(home) as store:
         session, turn = split_moment(store, moment)
         agent = read_agent(store, Address.parse(session.name), turn)
     if agent.tree is None:

@@ -16,7 +16,7 @@ from coordinator.cli.options import (
     HomeOption,
     JsonOption,
 )
-from coordinator.cli.record import find_agent, opened_journal
+from coordinator.cli.record import find_agent, read_journal
 from coordinator.cli.terminal import json_text, one_line, write_json, write_line
 from coordinator.cli.times import iso
 
@@ -42,7 +42,7 @@ def log(
 
     Messages, replies, and turns with their state patches and the ids of their trees.
     """
-    with opened_journal(home) as store:
+    with read_journal(home) as store:
         branch_id = find_agent(store, agent).main_branch_id
         for event in islice(store.events(branch_id, after_seq=after, types=types or None), limit):
             if json:

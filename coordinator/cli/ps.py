@@ -11,7 +11,7 @@ from coordinator.cli.options import (
     HomeOption,
     JsonOption,
 )
-from coordinator.cli.record import opened_journal, service_alive
+from coordinator.cli.record import read_journal, service_alive
 from coordinator.cli.terminal import say, table, write_json
 from coordinator.cli.times import ago, iso
 
@@ -54,7 +54,7 @@ def ps(
     from podium.record import list_agents  # noqa: PLC0415
 
     now_ms = SystemClock().now_ms()
-    with opened_journal(home) as store:
+    with read_journal(home) as store:
         rows = [_row(store, session, now_ms) for session in list_agents(store)]
     alive = service_alive(home)
     if json:

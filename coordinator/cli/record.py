@@ -1,9 +1,9 @@
-"""Finding things in a home: the journal and the blobs, opened for reading, and the agent or moment that was named."""
+"""Finding things in a home: the journal and the blobs, opened for a while, and the agent or moment that was named."""
 
 from __future__ import annotations
 
 import difflib
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import NotFound
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Session
     from chronicle.journal.store import JournalStore
 
-__all__ = ["find_agent", "nearest", "opened_blobs", "opened_journal", "service_alive", "split_moment"]
+__all__ = ["find_agent", "nearest", "opened_blobs", "opened_journal", "read_journal", "service_alive", "split_moment"]
 
 _SHOWN: Final = 5
 """How many names a message about an unknown one lists."""
@@ -26,16 +26,20 @@ _SHOWN: Final = 5
 
 @contextmanager
 def opened_journal(home: Path) -> Iterator[JournalStore]:
-    """Open a home's journal for a while; the service may be writing to it or not be there."""
+    """Open a home's journal for a while, to write to it; the service may be writing to it or not be there."""
     from coordinator.home import Home  # noqa: PLC0415  databases are slow to import and --help needs none
 
-    place = Home(home)
-    place.open()
-    store = place.journal()
-    try:
+    with closing(Home(home).open().journal()) as store:
         yield store
-    finally:
-        store.close()
+
+
+@contextmanager
+def read_journal(home: Path) -> Iterator[JournalStore]:
+    """Open a home's journal for a while, to read it: nothing is written, so the home need not be writable."""
+    from coordinator.home import Home  # noqa: PLC0415
+
+    with closing(Home(home).open().journal(create=False, read_only=True)) as store:
+        yield store
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import typer
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
 from coordinator.cli.progress import Progress
-from coordinator.cli.record import find_agent, opened_blobs, opened_journal
+from coordinator.cli.record import find_agent, opened_blobs, read_journal
 from coordinator.cli.terminal import one_line, write_json, write_line
 
 __all__ = ["verify"]
@@ -32,7 +32,7 @@ def verify(
     from coordinator.verification import Verifier  # noqa: PLC0415
 
     checks = []
-    with opened_journal(home) as store, opened_blobs(home) as blobs, Progress(lines=False) as progress:
+    with read_journal(home) as store, opened_blobs(home) as blobs, Progress(lines=False) as progress:
         sessions = [find_agent(store, agent)] if agent is not None else store.sessions()
         verifier = Verifier(store, blobs)
         for number, session in enumerate(sessions, start=1):
