@@ -7,7 +7,6 @@ workspace it need not be named.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sys
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from chronicle import errors
+from chronicle.stdout import whole_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -234,10 +234,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         the exit code, one of `ExitCode`. No exception leaves.
     """
+    with whole_stdout():
+        return _main(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
+
+
+def _main(arguments: list[str]) -> int:
     command = typer.main.get_command(app)
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        with command.make_context("chronicle", given) as context:
+        with command.make_context("chronicle", arguments) as context:
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as end:
@@ -247,9 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.USAGE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # Nobody reads any more. Python would flush stdout once more at its end and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # nobody reads any more
         return ExitCode.OK
     except Exception as error:  # noqa: BLE001 - this is where they all end
         return _report(error)

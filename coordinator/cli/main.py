@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 import traceback
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from chronicle.stdout import whole_stdout
 from coordinator.cli import archive, cat, delete, diff, fork, gc, history, log, ps, rewind, run, state, verify
 from coordinator.cli.exits import MEANINGS, ExitCode, exit_code
 from coordinator.cli.options import DebugOption, Invocation
@@ -80,11 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         the exit code, one of `ExitCode`. No exception leaves.
     """
-    invocation = Invocation()
     sys.set_int_max_str_digits(0)  # a state may hold longer integers than Python prints by default
-    _buffer_stdout()
+    with whole_stdout():
+        return _main(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
+
+
+def _main(arguments: list[str]) -> int:
+    invocation = Invocation()
     try:
-        code = _invoke(list(sys.argv[1:] if arguments is None else arguments) or ["--help"], invocation)
+        code = _invoke(arguments, invocation)
         sys.stdout.flush()  # here, where a reader that left can still be told apart from a bug
     except KeyboardInterrupt:
         if invocation.debug:
@@ -120,9 +123,7 @@ def _report_usage(error: typer.TyperException) -> int:
 def _report(error: Exception, *, debug: bool) -> int:
     """Say what went wrong in a line or two."""
     code = exit_code(error)
-    if code is ExitCode.BROKEN_PIPE:
-        # Nobody reads any more. Python would flush stdout once more at its end and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if code is ExitCode.BROKEN_PIPE:  # nobody reads any more
         return code
     if debug:
         traceback.print_exception(error)
@@ -142,16 +143,3 @@ def _single(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
-
-
-def _buffer_stdout() -> None:
-    """Put a buffer under stdout if PYTHONUNBUFFERED took it away.
-
-    Without one Python takes a write that wrote only a part for a whole one, and neither a signal in the middle of a
-    long output nor a reader that left would be noticed. What must be seen at once is flushed anyway.
-    """
-    raw = getattr(sys.stdout, "buffer", None)
-    if isinstance(raw, io.RawIOBase):
-        sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(raw), encoding=sys.stdout.encoding, errors=sys.stdout.errors, write_through=True
-        )
