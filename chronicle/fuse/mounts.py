@@ -15,8 +15,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from chronicle.errors import InvalidInput, Unavailable
 
@@ -34,6 +35,8 @@ _KIND: Final = "fuse.chronicle"
 """The file system type of our mounts: what the driver gives as ``subtype``."""
 _DEVICE: Final = "/dev/fuse"
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
+_CONNECTIONS: Final = Path("/sys/fs/fuse/connections")
+"""A directory for each FUSE connection, named by the minor device number; its files belong to who mounted."""
 # The numbers are those of linux/mount.h and of umount2(2).
 _MS_NOSUID: Final = 2
 _MS_NODEV: Final = 4
@@ -86,17 +89,14 @@ def _probe(device: int) -> str | None:
 def fuse_mounts_under(directory: Path) -> list[Path]:
     """Return the mountpoints of Chronicle at or below a directory, innermost last mounted first."""
     prefix = os.fspath(directory.absolute())
-    found = []
-    for mountpoint, kind, _ in _mounts():
-        if kind == _KIND and (mountpoint == prefix or mountpoint.startswith(prefix + "/")):
-            found.append(Path(mountpoint))
-    return found[::-1]
+    ours = [mount.point for mount in _mounts() if mount.kind == _KIND]
+    return [Path(point) for point in reversed(ours) if point == prefix or point.startswith(prefix + "/")]
 
 
 def is_mounted(mountpoint: Path) -> bool:
     """Say whether a file system of any kind is mounted at exactly this path."""
     path = os.fspath(mountpoint.absolute())
-    return any(mounted == path for mounted, _, _ in _mounts())
+    return any(mount.point == path for mount in _mounts())
 
 
 def make_mountpoint(mountpoint: Path) -> None:
@@ -116,14 +116,13 @@ def make_mountpoint(mountpoint: Path) -> None:
         raise InvalidInput(f"{mountpoint} is not empty, and a mount would hide what is in it; name an empty directory")
 
 
-def unmount(mountpoint: Path) -> bool:
+def unmount(mountpoint: Path) -> None:
     """Unmount at once, whatever still uses it; nothing to do if nothing is mounted there.
 
-    As root, the connection to the server is aborted first: requests that wait for it fail, so that this never waits
-    for a server that hangs. Others cannot do that; for them the connection ends with its server.
-
-    Returns:
-        whether a connection was aborted.
+    The connection to the server is aborted first: requests that wait for it fail, so that this never waits for a
+    server that hangs. Root does both with one call. Others write to the connection's control file, which is theirs;
+    where the control file system is not mounted (in most containers) they cannot, and the connection ends with its
+    server.
 
     Raises:
         Unavailable: it is still mounted; the message says why.
@@ -133,9 +132,10 @@ def unmount(mountpoint: Path) -> bool:
         code = _umount2(path)
         if code not in (0, errno.EINVAL, errno.ENOENT):  # EINVAL: not a mountpoint
             raise Unavailable(f"could not unmount {path}: {os.strerror(code)}")
-        return code == 0
+        return
     if not is_mounted(mountpoint):
-        return False
+        return
+    _abort(mountpoint)
     command = ["fusermount3", "-u", "-z", "-q", path]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FUSERMOUNT_DEADLINE_S, check=False)
@@ -143,7 +143,6 @@ def unmount(mountpoint: Path) -> bool:
         raise Unavailable(f"could not unmount {path}: {error}; try: {' '.join(command)}") from error
     if done.returncode != 0 and is_mounted(mountpoint):
         raise Unavailable(f"could not unmount {path}: {done.stderr.strip()}; try: {' '.join(command)}")
-    return False
 
 
 def unmount_all_under(directory: Path) -> list[Path]:
@@ -158,24 +157,44 @@ def source_of(path: Path) -> str | None:
     """Return the source of the Chronicle mount that a path is in; ``None`` if it is in none."""
     wanted = os.fspath(path.absolute())
     found: tuple[str, str] | None = None
-    for mountpoint, kind, source in _mounts():
-        inside = wanted == mountpoint or wanted.startswith(mountpoint.rstrip("/") + "/")
-        if inside and (found is None or len(mountpoint) >= len(found[0])):
-            found = mountpoint, source if kind == _KIND else ""
+    for mount in _mounts():
+        inside = wanted == mount.point or wanted.startswith(mount.point.rstrip("/") + "/")
+        if inside and (found is None or len(mount.point) >= len(found[0])):
+            found = mount.point, mount.source if mount.kind == _KIND else ""
     return found[1] or None if found is not None else None
 
 
-def _mounts() -> list[tuple[str, str, str]]:
-    """Return (mountpoint, file system type, source) of each mount, in the order they were mounted."""
+class _Mount(NamedTuple):
+    """A line of mountinfo."""
+
+    device: str
+    """``major:minor``."""
+    point: str
+    kind: str
+    source: str
+
+
+def _mounts() -> list[_Mount]:
+    """Return what is mounted, in the order in which it was."""
     found = []
     with _MOUNTINFO.open("rb") as mountinfo:
         for line in mountinfo:
             before, _, after = line.partition(b" - ")
+            _, _, device, _, path = before.split(b" ")[:5]
             # Blanks and backslashes in a path are written as three octal digits: proc(5).
-            path = before.split(b" ")[4].decode("unicode_escape").encode("latin-1")
+            path = path.decode("unicode_escape").encode("latin-1")
             kind, source = after.split(b" ")[:2]
-            found.append((os.fsdecode(path), os.fsdecode(kind), os.fsdecode(source)))
+            found.append(_Mount(device.decode(), os.fsdecode(path), os.fsdecode(kind), os.fsdecode(source)))
     return found
+
+
+def _abort(mountpoint: Path) -> None:
+    """Abort the connection of the FUSE file system that was mounted last at a path, if this user may."""
+    path = os.fspath(mountpoint.absolute())
+    for mount in [mount for mount in _mounts() if mount.point == path][-1:]:
+        if mount.kind.startswith("fuse"):
+            with suppress(OSError):
+                (_CONNECTIONS / mount.device.partition(":")[2] / "abort").write_bytes(b"1")
 
 
 def _umount2(path: str) -> int:

@@ -307,16 +307,9 @@ class _Server:
         return version.read(min(arguments["size"], _PIECE_LIMIT))
 
     def _drop_caches(self, inodes: list[int]) -> None:
-        """Fail every handle and mapping of this mount, the pages that the kernel holds included.
-
-        The connection is aborted first: then no page is locked by a request that waits for us, and none can come back.
-        Where it cannot be aborted the pages stay: dropping one that a request waits for would never end, and neither
-        would this process.
-        """
+        """Fail every handle and mapping of this mount, the pages that the kernel holds included."""
         try:
-            aborted = unmount(self._mountpoint)
+            unmount(self._mountpoint)
         except ChronicleError:
             log.exception("unmounting failed: %s", self._mountpoint)
-            return
-        if aborted:
-            self._session.forget_pages(inodes)
+        self._session.forget_pages(inodes)

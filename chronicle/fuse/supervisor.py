@@ -340,7 +340,7 @@ class Zygote:
             return
         self._watch(forked.pidfd, lambda: self._server_ended(mount))
         if mount.state is _State.ENDING:
-            signal.pidfd_send_signal(forked.pidfd, signal.SIGKILL)
+            mount.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
 
     def _replace_template(self) -> None:
         """Fork another template, from this process as it is now, and order again what it did not get to."""
@@ -396,14 +396,12 @@ class Zygote:
 
     def _close(self, mount: _Mount) -> None:
         """Let a server close its layer and end; kill it if it does not."""
-        if mount.state is _State.STARTING:
-            # It listens to nobody yet, and has acknowledged nothing.
+        if mount.state is not _State.ENDING:
+            # One that starts sees it as soon as it is mounted. It is not killed: a fusermount3 that it runs would go
+            # on, and mount after the unmounting.
             mount.state = _State.ENDING
-            if mount.pidfd >= 0:  # else as soon as it is forked
-                signal.pidfd_send_signal(mount.pidfd, signal.SIGKILL)
-        elif mount.state is _State.UP:
-            mount.state = _State.ENDING
-            mount.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
+            if mount.pidfd >= 0:  # else from when it is forked
+                mount.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
             if mount.channel is not None:
                 self._unwatch(mount.channel.fileno())
                 mount.channel.close()
