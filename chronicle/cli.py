@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -24,9 +25,12 @@ from chronicle import errors
 from chronicle.stdout import whole_stdout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from chronicle.fuse.client import FuseWorkspace
     from chronicle.repository import Committed, Repository
+    from chronicle.workspace.committed import CommittedWorkspace
+    from chronicle.workspace.layer import Layer
 
 __all__ = ["ExitCode", "app", "main"]
 
@@ -165,7 +169,7 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """List the versions of a path, oldest first, those not committed included."""
-    with _repository(store).opened(workspace) as opened:
+    with _reading(store, workspace) as opened:
         versions = opened.history(path)
     if as_json:
         _write_json(
@@ -189,7 +193,7 @@ def cat(
     path, _, number = moment.rpartition("@")
     if not path or not number.isdecimal():
         path, number = moment, ""
-    with _repository(store).opened(workspace) as opened:
+    with _reading(store, workspace) as opened:
         iteration = int(number) if number else opened.history(path)[-1].iteration
         with opened.at(path, iteration) as version:
             shutil.copyfileobj(version, sys.stdout.buffer, _PIECE)
@@ -274,6 +278,17 @@ def _repository(store: Path | None) -> Repository:
     from chronicle.repository import Repository  # noqa: PLC0415 - the help needs none of it
 
     return Repository(store) if store is not None else Repository.around(Path.cwd())
+
+
+@contextmanager
+def _reading(store: Path | None, workspace: str) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
+    """Open a workspace to read it, and say so if that is not all of it."""
+    from chronicle.workspace.committed import CommittedWorkspace  # noqa: PLC0415 - the help needs none of it
+
+    with _repository(store).opened(workspace) as opened:
+        if isinstance(opened, CommittedWorkspace) and not opened.complete:
+            _say("the store cannot be written, so what was changed since the last commit cannot be read")
+        yield opened
 
 
 def _repository_at(store: Path) -> Repository:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import urllib.parse
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import verify_session
+from chronicle.workspace.committed import CommittedWorkspace
 from chronicle.workspace.layer_open import check_spec, open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.tree import EMPTY, Kind, walk
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json
     from chronicle.clock import Clock
     from chronicle.fuse.client import FuseWorkspace
-    from chronicle.journal.records import Event, Head
+    from chronicle.journal.records import Event, Head, Session
     from chronicle.workspace.layer import Layer
 
 __all__ = ["Check", "Committed", "Repository", "Stats"]
@@ -173,11 +174,19 @@ class Repository:
     @contextmanager
     def _journal(self) -> Iterator[SqliteJournalStore]:
         self.check_format()
-        journal = SqliteJournalStore(self.directory / "journal.db")
-        try:
+        with closing(SqliteJournalStore(self.directory / "journal.db")) as journal:
             yield journal
-        finally:
-            journal.close()
+
+    @contextmanager
+    def _record(self) -> Iterator[SqliteJournalStore]:
+        """Open the journal for reading: nothing is made, and nothing need be writable."""
+        self.check_format()
+        try:
+            journal = SqliteJournalStore(self.directory / "journal.db", read_only=True)
+        except NotFound:
+            raise NotFound(f"no workspace was ever mounted from {self.directory}; chronicle mount makes one") from None
+        with closing(journal):
+            yield journal
 
     @contextmanager
     def _blobs(self) -> Iterator[FsspecBlobStore]:
@@ -208,7 +217,10 @@ class Repository:
         if attached is not None:
             raise InvalidInput(f"workspace {workspace!r} is mounted at {attached.root} already; unmount it first")
         with self._journal() as journal:
-            spec = self._spec(journal, workspace)
+            check_spec(LayerSpec(workspace, self._layers, None, _EPOCH, 1))
+            now_ms, ids = self._clock.now_ms(), IdSource()
+            session = journal.ensure_session(workspace, ids.session(now_ms), ids.branch(now_ms), now_ms)
+            spec = self._spec(journal, session)
         run = self._socket.parent
         zygote.start(self._socket, run / "mounts", run / "log", until_idle=True)
         source = _SCHEME + urllib.parse.quote(os.fspath(self.directory))
@@ -241,7 +253,7 @@ class Repository:
 
     def workspaces(self) -> list[str]:
         """Return the names of the workspaces that were ever mounted or committed."""
-        with self._journal() as journal:
+        with self._record() as journal:
             return [session.name for session in journal.sessions()]
 
     def commits(self, workspace: str) -> list[Committed]:
@@ -250,7 +262,7 @@ class Repository:
         Raises:
             NotFound: no such workspace.
         """
-        with self._journal() as journal:
+        with self._record() as journal:
             return list(_commits(journal, workspace))
 
     def commit(self, workspace: str, message: str) -> Committed | None:
@@ -277,19 +289,32 @@ class Repository:
             return Committed(head.turn + 1, now_ms, message, ref)
 
     @contextmanager
-    def opened(self, workspace: str) -> Iterator[FuseWorkspace | Layer]:
-        """Open a workspace as it is now, what is not committed included: through its mount if it has one.
+    def opened(self, workspace: str) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
+        """Open a workspace to read it as it is now, what is not committed included: through its mount if it has one.
+
+        In a store that cannot be written there is only what was committed; `CommittedWorkspace.complete` tells whether
+        that is all.
 
         Raises:
             NotFound: no such workspace.
             Conflict: another process has the workspace open, and is not this store's mount.
         """
-        with self._journal() as journal, self._opened(journal, workspace) as opened:
-            yield opened
+        with self._record() as journal:
+            session = journal.session(workspace)
+            layer = self._layers / workspace
+            if os.access(
+                layer / "lock", os.W_OK
+            ):  # a mounted workspace has it, and who may talk to its server may write
+                with self._opened(journal, workspace) as opened:
+                    yield opened
+                return
+            base = self._spec(journal, session).base
+        with self._blobs() as blobs:
+            yield CommittedWorkspace(blobs, base, complete=not layer.exists())
 
     @contextmanager
     def _opened(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
-        journal.session(workspace)
+        session = journal.session(workspace)
         attached = self._attached(workspace)
         if attached is not None:
             try:
@@ -298,26 +323,26 @@ class Repository:
                 attached.detach()
             return
         with self._blobs() as blobs:
-            layer, _ = open_layer(self._spec(journal, workspace), blobs, self._clock)
+            layer, _ = open_layer(self._spec(journal, session), blobs, self._clock)
             try:
                 yield layer
             finally:
                 layer.close()
 
-    def _spec(self, journal: SqliteJournalStore, workspace: str) -> LayerSpec:
-        """Return what opens a workspace; it is made if it is not there."""
-        check_spec(LayerSpec(workspace, self.directory / "layers", None, _EPOCH, 1))
-        now_ms, ids = self._clock.now_ms(), IdSource()
-        session = journal.ensure_session(workspace, ids.session(now_ms), ids.branch(now_ms), now_ms)
+    def _spec(self, journal: SqliteJournalStore, session: Session) -> LayerSpec:
+        """Return what opens a workspace."""
         head = journal.head(session.main_branch_id)
-        base = _committed_at(journal, head)
-        return LayerSpec(workspace, self.directory / "layers", base, _EPOCH, head.turn + 1)
+        return LayerSpec(session.name, self._layers, _committed_at(journal, head), _EPOCH, head.turn + 1)
+
+    @property
+    def _layers(self) -> Path:
+        return self.directory / "layers"
 
     # -- checking and counting ------------------------------------------------------------------------------------
 
     def verify(self) -> Iterator[Check]:
         """Check each workspace: its chain of commits, and every blob that they reach, read back and hashed."""
-        with self._journal() as journal, self._blobs() as blobs:
+        with self._record() as journal, self._blobs() as blobs:
             for session in journal.sessions():
                 report = verify_session(journal, session)
                 problem = str(report.damage) if report.damage is not None else None
@@ -343,6 +368,11 @@ class Repository:
             stored = sum(path.stat().st_blocks * 512 for path in self.directory.glob("blobs/**/*") if path.is_file())
             count = sum(1 for _ in blobs.blob_ids())
         return Stats(workspace, len(commits), files, logical_bytes, count, stored)
+
+
+def _writable(directory: Path) -> bool:
+    """Whether a directory, and what is in it, can be written by this process."""
+    return all(os.access(path, os.W_OK) for path in (directory, *directory.rglob("*")) if not path.is_symlink())
 
 
 def _commits(journal: SqliteJournalStore, workspace: str) -> Iterator[Committed]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import pytest
 
 from chronicle.cli import ExitCode, main
 from chronicle.fuse import mounts, zygote
+from chronicle.repository import Repository
 from tests.fuse.conftest import wait_for_end
+from tests.unit.read_only import listing, without_write_access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,6 +114,50 @@ def test_workspaces_of_one_store_are_apart_and_share_what_is_equal(chronicle: Co
     assert counted["stored_bytes"] < 200_000
     chronicle("unmount", tmp_path / "left")
     assert (tmp_path / "right" / "same").read_bytes() == content
+
+
+def test_a_store_that_cannot_be_written_is_read(chronicle: Command) -> None:
+    root = chronicle.mount()
+    (root / "a").write_text("one")
+    (root / "b").symlink_to("a")
+    (root / "dir").mkdir()
+    chronicle.on_store("commit", "-m", "first")
+    (root / "a").write_text("not committed")
+    pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+    chronicle("unmount", root)
+    assert pid is not None
+    wait_for_end(pid)
+    before = listing(chronicle.store)
+
+    def read() -> None:
+        assert len(chronicle.json("log")) == 1
+        assert chronicle.on_store("cat", "a") == "one"
+        assert chronicle.on_store("cat", "b") == "a"
+        assert [item["size"] for item in chronicle.json("history", "a")] == [3]
+        assert "has no content" in str(chronicle.on_store("cat", "a@2", code=ExitCode.NOT_FOUND))
+        assert "no content of its own" in chronicle.on_store("cat", "dir", code=ExitCode.NOT_FOUND)
+        assert "never existed" in chronicle.on_store("history", "c", code=ExitCode.NOT_FOUND)
+        said = chronicle.on_store("cat", "c", code=ExitCode.NOT_FOUND)
+        assert "what was changed since the last commit cannot be read" in said
+        assert chronicle.json("verify")[0]["problem"] is None
+        assert chronicle.json("stats")["files"] == 1
+
+    without_write_access(chronicle.store, read)
+    assert listing(chronicle.store) == before
+    assert chronicle.on_store("cat", "a") == "not committed"
+    shutil.rmtree(chronicle.store / "layers")
+    before = listing(chronicle.store)
+    assert chronicle.on_store("cat", "a") == "one"
+    assert "cannot" not in chronicle.on_store("cat", "c", code=ExitCode.NOT_FOUND)
+    assert listing(chronicle.store) == before
+
+
+def test_a_store_that_nothing_was_mounted_from(chronicle: Command) -> None:
+    Repository(chronicle.store).create()
+    before = listing(chronicle.store)
+    for command in (["log"], ["history", "a"], ["cat", "a"], ["verify"], ["stats"]):
+        assert "chronicle mount makes one" in chronicle.on_store(*command, code=ExitCode.NOT_FOUND)
+    assert listing(chronicle.store) == before
 
 
 def test_verify_reads_everything_back(chronicle: Command) -> None:

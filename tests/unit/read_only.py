@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ _DEADLINE_S = 60
 
 def without_write_access(path: Path, do: Callable[[], None]) -> None:
     """Call something in a process that can read a directory and write nothing in it; its errors are failures here."""
-    with cannot_write(path):
+    with cannot_write(path), tempfile.TemporaryFile("w+") as said:
         pid = os.fork()
         if pid == 0:
             code = 1
@@ -33,11 +34,13 @@ def without_write_access(path: Path, do: Callable[[], None]) -> None:
                 do()
                 code = 0
             except BaseException:  # noqa: BLE001 - nothing may get to the test's own process
-                traceback.print_exc()
+                traceback.print_exc(file=said)
+                said.flush()
             finally:
                 os._exit(code)
         _, status = os.waitpid(pid, 0)
-    assert status == 0, "the process without write access failed; its traceback is in the output"
+        said.seek(0)
+        assert status == 0, said.read()
 
 
 @contextmanager

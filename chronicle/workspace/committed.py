@@ -1,0 +1,60 @@
+"""A workspace as it was committed: its history and its files' versions, from the blob store alone.
+
+Nothing is opened, locked or made on this machine; what was changed since the commit is not in it.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, BinaryIO
+
+from chronicle.errors import NotFound
+from chronicle.workspace import content
+from chronicle.workspace.history_view import HistoryView
+from chronicle.workspace.layer_history import encode_path, iteration_of
+from chronicle.workspace.oplog import read_root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.workspace.port import Iteration, TreeRef
+
+__all__ = ["CommittedWorkspace"]
+
+
+class CommittedWorkspace:
+    """The reading half of `chronicle.workspace.port.Workspace`, of a commit.
+
+    Args:
+        reader: where blobs are read.
+        ref: the commit; ``None`` for a workspace that never had one.
+        complete: whether nothing was changed since.
+    """
+
+    def __init__(self, reader: BlobReader, ref: TreeRef | None, *, complete: bool) -> None:
+        self.complete = complete
+        self._reader = reader
+        if ref is None:
+            self._view = HistoryView(reader, None, 0, {}, {}, ())
+        else:
+            root = read_root(reader, ref.oplog_id)
+            self._view = HistoryView(reader, root.histories, root.moved_seq, {}, {}, root.gaps)
+
+    def history(self, path: str) -> Sequence[Iteration]:
+        """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`."""
+        found = self._view.records(encode_path(path))
+        if not found:
+            raise NotFound(f"{path!r} never existed")
+        return [iteration_of(record) for record in found]
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
+        record = self._view.find(encode_path(path), iteration)
+        if record is None or record.deleted:
+            raise NotFound(f"{path!r} has no content at iteration {iteration}")
+        if record.content is not None:
+            return content.open(self._reader, record.content)
+        if record.target is not None:
+            return io.BytesIO(record.target)
+        raise NotFound("a version of a directory has no content of its own")
