@@ -97,6 +97,11 @@ class Layer(HistoryLayer):
         return self._sealed != self._base
 
     @property
+    def made_versions(self) -> bool:
+        """Whether what was sealed and not adopted has versions, or had some that were undone."""
+        return bool(self._sealed_operations)
+
+    @property
     def epoch(self) -> int:
         """The epoch it belongs to."""
         return self._header.epoch

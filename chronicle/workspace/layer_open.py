@@ -202,7 +202,8 @@ def _recover(layer: Layer, base: TreeRef | None, given: _Given) -> TreeRef | Non
     recovered = None
     if layer.changed or layer.uncommitted:
         sealed = layer.seal()
-        if base is None or sealed.tree_id != base.tree_id:
+        # Versions that were made and undone count, too: nobody else knows of their numbers.
+        if base is None or sealed.tree_id != base.tree_id or (sealed != base and layer.made_versions):
             recovered = sealed
     layer.rollback()
     for path, number in layer.floors.items():

@@ -120,3 +120,23 @@ def test_what_was_below_a_directory_whose_renaming_was_rolled_back_before_a_seal
     workspace.mkdir("b")
     workspace.mkdir("b/f")
     assert workspace.numbers("b/f")[0] > 1
+
+
+def test_versions_that_were_made_and_undone_are_reported(workspace: Workspace) -> None:
+    workspace.mkdir("a")
+    workspace.rmdir("a")
+    workspace.take_over()
+    found = workspace.recovered
+    assert found is not None
+    assert found.tree_id == workspace.base.tree_id
+    workspace.mkdir("a")
+    assert workspace.numbers("a") == [3]
+
+
+def test_a_layer_that_only_remembers_numbers_has_nothing_to_report(workspace: Workspace) -> None:
+    workspace.mkdir("a")
+    workspace.layer.rollback()
+    workspace.take_over()
+    assert workspace.recovered is None
+    workspace.mkdir("a")
+    assert workspace.numbers("a") == [2]
