@@ -37,6 +37,7 @@ __all__ = [
     "PathHistory",
     "Record",
     "append",
+    "decode_history",
     "find",
     "last_before",
     "newest_first",
@@ -138,7 +139,7 @@ class _Block:
 def path_history(reader: BlobReader, root: BlobId | None, path: bytes) -> PathHistory | None:
     """Return a path's history, ``None`` if it has none of its own."""
     value = nodes.lookup(reader, root, path)
-    return _decode_history(value) if value is not None else None
+    return decode_history(value) if value is not None else None
 
 
 def update(buffer: nodes.NodeBuffer, root: BlobId | None, changed: Mapping[bytes, PathHistory]) -> BlobId | None:
@@ -247,7 +248,13 @@ def _encode_history(history: PathHistory) -> bytes:
     return packed
 
 
-def _decode_history(data: bytes) -> PathHistory:
+def decode_history(data: bytes) -> PathHistory:
+    """Return the history that these bytes, a value of the map, are.
+
+    Raises:
+        UnsupportedFormat: written by a newer version.
+        Corrupt: they are none.
+    """
     try:
         version, last, head, tail = msgpack.unpackb(data, use_list=False)
         _check_format(version)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from blake3 import blake3
+
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.workspace import history
 from chronicle.workspace.oplog import decode_attr, read_root
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
     from chronicle.workspace.history import Record
+    from chronicle.workspace.nodes import Node
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.tree import Entry
 
 __all__ = ["TreeChecker"]
 
 _ROOT_NAME: Final = b"."
+_DIGEST_BYTES: Final = 16
 
 
 class TreeChecker:
@@ -49,6 +53,10 @@ class TreeChecker:
         self._attributes = MapChecker(self._reader)
         self._histories = MapChecker(self._reader)
         self._plain_maps = MapChecker(self._reader)
+        self._entries: set[bytes] = set()
+        """Digests of the items of directories that were checked."""
+        self._versions: set[bytes] = set()
+        """The same, of histories."""
         self._roots: set[BlobId] = set()
         self._blocks: set[BlobId] = set()
 
@@ -79,7 +87,7 @@ class TreeChecker:
             for _, node in found:
                 if node.level:
                     continue
-                for name, value in zip(node.keys, node.values, strict=True):
+                for name, value in self._unknown(self._entries, node):
                     # Entries are many, and each context entered costs as much as checking one: so there is none here.
                     below = path + b"/" + name if path else name
                     try:
@@ -122,18 +130,24 @@ class TreeChecker:
     def _check_histories(self, histories: BlobId | None) -> None:
         with _part("the history of paths"):
             found = self._histories.check(histories)
-        for identifier, node in found:
+        for _, node in found:
             if node.level:
                 continue
-            with _part("the history of paths"):
-                known = [(path, history.path_history(self._reader, identifier, path)) for path in node.keys]
-            for path, versions in known:
-                assert versions is not None
+            for path, value in self._unknown(self._versions, node):
                 with _part(f"the history of {_text(path)}"):
+                    versions = history.decode_history(value)
                     self._check_records(versions.tail, path)
                     if versions.head is not None and versions.head not in self._blocks:
                         self._blocks.add(versions.head)
                         self._check_records(history.newest_first(self._reader, versions), path)
+
+    def _unknown(self, known: set[bytes], node: Node) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the items of a node that no node before had: of those that a turn rewrites, most are as they were."""
+        for key, value in zip(node.keys, node.values, strict=True):
+            digest = blake3(len(key).to_bytes(4, "big") + key + value).digest(length=_DIGEST_BYTES)
+            if digest not in known:
+                known.add(digest)
+                yield key, value
 
     def _check_records(self, records: Iterator[Record] | tuple[Record, ...], path: bytes) -> None:
         for record in records:
@@ -142,18 +156,16 @@ class TreeChecker:
 
 
 class _Counted:
-    """A reader that remembers what was asked of it, and the last answer: a node is looked into once for each path."""
+    """A reader that remembers what was asked of it."""
 
     def __init__(self, reader: BlobReader) -> None:
         self._reader = reader
-        self._last: tuple[BlobId, bytes] | None = None
         self.seen: set[BlobId] = set()
 
     def get(self, blob_id: BlobId) -> bytes:
-        if self._last is None or self._last[0] != blob_id:
-            self._last = (blob_id, self._reader.get(blob_id))
-            self.seen.add(blob_id)
-        return self._last[1]
+        data = self._reader.get(blob_id)
+        self.seen.add(blob_id)
+        return data
 
 
 def _sound_entry(name: bytes, value: bytes) -> Entry:
