@@ -355,6 +355,54 @@ def test_a_commit_syncs_once(path: Path) -> None:
     assert said.stdout == "20\n"
 
 
+FAILING_SYNCS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <unistd.h>
+static int failures;
+void fail_next_sync(void) { failures = 1; }
+static int failing(void) { if (!failures) return 0; failures = 0; errno = EIO; return 1; }
+int fsync(int fd) { return failing() ? -1 : ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd); }
+int fdatasync(int fd) { return failing() ? -1 : ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd); }
+"""
+
+COMMITTING_ON_A_BAD_DISK = """
+import ctypes, sys
+from chronicle.errors import Unavailable
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.testing.journal_contract import Writer
+store, other = SqliteJournalStore(sys.argv[1]), SqliteJournalStore(sys.argv[1])
+writer = Writer.on(store)
+writer.turns(1)
+head = store.head(writer.head.branch_id)
+ctypes.CDLL(None).fail_next_sync()
+try:
+    writer.turns(1)
+except Unavailable:
+    print("refused", other.head(head.branch_id) == head, store.head(head.branch_id) == head)
+writer.head = head
+writer.turns(2)
+print(other.head(head.branch_id).seq > head.seq)
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="makes a sync fail with a small library that gcc builds")
+def test_a_commit_whose_sync_fails_never_happened(path: Path) -> None:
+    source, library = path.with_name("failing.c"), path.with_name("failing.so")
+    source.write_text(FAILING_SYNCS)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True, timeout=60)
+    said = subprocess.run(
+        [sys.executable, "-c", COMMITTING_ON_A_BAD_DISK, path],
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert said.stdout == "refused True True\nTrue\n"
+
+
 def test_a_consumed_message_leaves_its_place_on_disk(store: SqliteJournalStore, path: Path) -> None:
     writer = Writer.on(store)
     for _ in range(300):

@@ -3,11 +3,9 @@
 Locks, in the order in which they are taken: the writer lock (threads, then processes), then SQLite's own. Readers take
 none: in WAL mode they see the last commit before they began.
 
-The sync that makes a commit durable comes after the lock was let go (``synchronous=NORMAL`` and a sync of the
-write-ahead log of our own, instead of ``FULL``, which syncs inside): the syncs of several writers overlap, and eight
-processes reach the rate of one. A write returns only after its sync, so what was answered survives the loss of power.
-Between commit and sync others may see what is not on disk yet; what they write because of it comes later in the log,
-and is never on disk without it.
+Commits are durable before anyone sees them (``synchronous=FULL``): the write-ahead log is synced inside the writer
+lock, and a commit whose sync fails is rolled back. Syncing after the lock was let go would let the syncs of several
+processes overlap, but a commit whose sync then fails has been seen already and cannot be taken back.
 
 A connection must not be used by a forked child: SQLite's locks belong to the process. The child gets a clear error,
 and the connections that it inherited are kept from being closed there.
@@ -47,26 +45,6 @@ _inherited: Final[list[SqliteConnection]] = []
 """In a forked child: the parent's connections, kept so that they are not closed by garbage collection."""
 
 
-class _Log:
-    """The write-ahead log's file, open for syncing. It is closed with the last reference, which a sync may hold."""
-
-    __slots__ = ("_fd", "_path")
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        os.close(self._fd)
-
-    def sync(self) -> None:
-        """Wait until all that was committed is on disk."""
-        try:
-            os.fdatasync(self._fd)
-        except OSError as error:
-            raise Unavailable(f"{self._path} could not be synced to disk: {error.strerror}") from error
-
-
 class SqliteConnection(sqlite3.Connection):
     """A connection; as there is one writer at a time, it locks no rows."""
 
@@ -97,7 +75,6 @@ class SqliteDatabase:
         self._readers: deque[SqliteConnection] = deque()
         self._all: list[SqliteConnection] = []
         self._guard = threading.Lock()
-        self._log: _Log | None = None
         try:
             self._lock = WriterLock(path)
         except OSError as error:
@@ -106,8 +83,6 @@ class SqliteDatabase:
             with self._lock, self.translated():
                 self._writer = self._connect()
                 _set_up(self._writer, path)
-                self._log = _Log(path.with_name(path.name + "-wal"))
-            self._log.sync()
             _sync_directory(path.parent)
         except BaseException:
             self.close()
@@ -144,7 +119,7 @@ class SqliteDatabase:
         """Lend the writing connection in a transaction that commits at the end, durably, or rolls back on any error."""
         self._check_open()
         with self._lock:
-            log = self._check_open()
+            self._check_open()
             db = self._writer
             try:
                 db.execute("BEGIN IMMEDIATE")
@@ -156,7 +131,6 @@ class SqliteDatabase:
                 if isinstance(error, sqlite3.Error):
                     raise translate(error, self._path) from error
                 raise
-        log.sync()
 
     @contextmanager
     def erasing(self) -> Iterator[SqliteConnection]:
@@ -211,11 +185,7 @@ class SqliteDatabase:
             self._readers.clear()
         finally:
             self._lock.__exit__(None, None, None)
-            self._forget_files()
-
-    def _forget_files(self) -> None:
-        self._lock.forget()
-        self._log = None
+            self._lock.forget()
 
     def _connect(self) -> SqliteConnection:
         db = sqlite3.connect(
@@ -240,19 +210,17 @@ class SqliteDatabase:
                 self._all.remove(db)
         db.close()
 
-    def _check_open(self) -> _Log:
+    def _check_open(self) -> None:
         if os.getpid() != self._pid:
             raise Unavailable(
                 f"the journal {self._path} was opened by process {self._pid}, before a fork; open it again in the child"
             )
-        log = self._log
-        if self._closed or log is None:
+        if self._closed:
             raise Unavailable(f"the journal {self._path} was closed")
-        return log
 
     def _leave_to_parent(self) -> None:
         _inherited.extend(self._all)
-        self._forget_files()
+        self._lock.forget()
 
 
 def _leave_all_to_parent() -> None:
@@ -309,7 +277,7 @@ def _set_up(db: sqlite3.Connection, path: Path) -> None:
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise UnsupportedFormat(f"{path} is on a file system that SQLite's write-ahead log does not work on")
-    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA synchronous = FULL")
     schema.prepare(db, path)
 
 
