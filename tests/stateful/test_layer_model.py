@@ -67,6 +67,8 @@ class LayerModel(RuleBasedStateMachine):
         self.world = World()
         self.committed = World()
         self.sealed: tuple[TreeRef, World] | None = None
+        self.recovered: TreeRef | None = None
+        """What the last newer epoch found."""
         self.given: dict[str, dict[int, tuple[bytes | str | None, int]]] = {}
         """Path → every number that was ever seen, and what it stood for and since when."""
         self.open_files: list[Open] = []
@@ -349,6 +351,7 @@ class LayerModel(RuleBasedStateMachine):
             assert files_in(self.blobs, recovered.tree_id) == expected
         else:
             assert expected == before
+        self.recovered = recovered
         self.world = copy.deepcopy(self.committed)
         self.sealed = None
         self.layer.begin_turn(self.turn)

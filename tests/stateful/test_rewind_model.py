@@ -6,10 +6,11 @@ import copy
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.port import TreeRef
 from chronicle.workspace.rewind import rewound
 from chronicle.workspace.tree import diff_trees
 from chronicle.workspace.verify import TreeChecker
@@ -17,29 +18,60 @@ from tests.stateful.test_layer_model import LayerModel, World
 
 
 class RewindModel(LayerModel):
-    """The layer's model without deaths and rollbacks, whose commits are kept to be gone back to."""
-
-    kill = rollback = take_over = None  # type: ignore[assignment]
+    """The layer's model, whose commits are kept to be gone back to."""
 
     def __init__(self) -> None:
         super().__init__()
         self.commits = [(self.base, World())]
+        self.given_up: list[TreeRef] = []
+        """What was sealed on top of the base and rolled back: what the journal keeps of tries that failed."""
 
-    def commit(self) -> None:
-        """Commit everything."""
+    @precondition(lambda self: self.sealed is not None)
+    @rule()
+    def adopt(self) -> None:
+        before = self.base
+        super().adopt()
+        self.committed_since(before)
+
+    @rule()
+    def rollback(self) -> None:
+        """Give up everything, as turns do: sealed first."""
         self.seal()
-        self.adopt()
-        self.commits.append((self.base, copy.deepcopy(self.committed)))
+        assert self.sealed is not None
+        self.given_up.append(self.sealed[0])
+        super().rollback()
 
-    @rule(data=st.data())
-    def rewind(self, data: st.DataObject) -> None:
-        self.commit()
+    @rule(told=st.booleans())
+    def kill(self, told: bool) -> None:
+        before = self.base
+        super().kill(told)
+        self.committed_since(before)
+
+    @rule()
+    def take_over(self) -> None:
+        super().take_over()
+        if self.recovered is not None:
+            self.given_up.append(self.recovered)
+
+    def committed_since(self, before: TreeRef) -> None:
+        """Note a commit, if there is one."""
+        if self.base != before:
+            self.commits.append((self.base, copy.deepcopy(self.committed)))
+            self.given_up.clear()
+
+    @rule(data=st.data(), give_up=st.booleans())
+    def rewind(self, data: st.DataObject, give_up: bool) -> None:
+        if give_up:
+            self.rollback()
+        else:
+            self.seal()
+            self.adopt()
         self.look()
         then, world = data.draw(st.sampled_from(self.commits))
         self.abandon()
         self.open_files.clear()
         buffer = BlobBuffer(self.blobs)
-        ref = rewound(buffer, self.base, then, self.turn, self.clock.now_ms())
+        ref = rewound(buffer, self.base, then, self.turn, self.clock.now_ms(), self.given_up)
         buffer.flush()
         assert ref.tree_id == then.tree_id
         TreeChecker(self.blobs).check(ref)
@@ -47,8 +79,8 @@ class RewindModel(LayerModel):
         for path, _, now in diff_trees(self.blobs, self.base.tree_id, then.tree_id):
             file = self.world.files.get(path.decode())
             self.note(path.decode(), None if now is None else "dir" if file is None else file.content)
-        self.base, self.committed = ref, copy.deepcopy(self.world)
-        self.commits.append((self.base, copy.deepcopy(self.committed)))
+        before, self.base, self.committed = self.base, ref, copy.deepcopy(self.world)
+        self.committed_since(before)
         self.sealed = None
         self.turn += 1
         self.epoch += 1
