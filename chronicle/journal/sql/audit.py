@@ -1,7 +1,5 @@
 """What is stored of a session, straight from the tables, for verification."""
 
-
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final

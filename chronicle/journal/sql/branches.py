@@ -1,7 +1,5 @@
 """Sessions, branches and the events on them: what is done inside a transaction that the store has begun."""
 
-
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final

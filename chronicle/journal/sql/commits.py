@@ -3,8 +3,6 @@
 The update of the branch's row checks head and epoch at once; why a commit was refused is looked for only after it.
 """
 
-
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 moves it back, so a commit need not keep an index of what waits.
 """
 
-
-
 from __future__ import annotations
 
 from hashlib import sha256

@@ -4,8 +4,6 @@ Keys of branches are remembered. The key of a deleted branch may be given to a n
 expects does not fit, as its hash covers the branch's id.
 """
 
-
-
 from __future__ import annotations
 
 from contextlib import contextmanager
