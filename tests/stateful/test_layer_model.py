@@ -34,6 +34,7 @@ class File:
     """A file of the model: several paths may share one."""
 
     content: bytes = b""
+    mode: int = 0o644
     unversioned: bool = False
     versioned: bool = False
 
@@ -280,10 +281,12 @@ class LayerModel(RuleBasedStateMachine):
         file = self.world.files.get(path)
         if file is None:
             return
-        if file.versioned:
+        changes = file.mode != mode
+        if changes and file.versioned:
             self.settle(file)
         self.layer.set_mode(self.node(path), mode, *self.layer._owner)
-        if file.versioned:
+        file.mode = mode
+        if changes and file.versioned:
             for other in self.paths_of(file):
                 self.note(other, file.content)
 
