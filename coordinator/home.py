@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Home"]
 
 _FORMAT: Final = 1
+_FIRST_MADE: Final = frozenset({"blobs", "nodes", "logs"})
+"""What a home has before it has a format, for a moment or after a crash."""
 
 
 class Home:
@@ -59,10 +61,18 @@ class Home:
 
         Raises:
             HomeNotWritable: no permission, a file in the way, a read-only or full disk.
+            HomeError: it is something else's directory.
             HomeTooNew: a newer version wrote it.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if not self._format_path.exists() and (
+                there := sorted({found.name for found in self.path.iterdir()} - _FIRST_MADE)
+            ):
+                raise HomeError(
+                    f"{self.path} is no podium home and not empty (it has {there[0]!r}); give an empty or new "
+                    "directory with --home"
+                )
             for part in ("blobs", "nodes", "logs"):
                 (self.path / part).mkdir(exist_ok=True)
             if not self._format_path.exists():

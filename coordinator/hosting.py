@@ -45,6 +45,9 @@ __all__ = ["AgentHost", "HostConfig"]
 
 _DEADLINE_GRACE_S: Final = 5.0
 """Time a turn has to end by itself after its deadline or its cancellation, before its process is ended."""
+_STOP_GRACE_S: Final = 8.0
+"""Time a turn has to end by itself when its service ends: less than `Settings.stop_timeout_s`, so that giving it up and
+the agent's ``on_shutdown`` still fit."""
 _EXIT_DEADLINE: Final = 75
 """Exit code of a host that ended itself because a turn would not stop (EX_TEMPFAIL of sysexits.h)."""
 
@@ -168,9 +171,10 @@ class AgentHost:
         self._event_loop.call_soon_threadsafe(loop.poke)
 
     def stop(self) -> None:
-        """End in order after the turn that runs."""
-        if self._loop is not None:
+        """End in order after the turn that runs; a turn that goes on for long is given up, and its message waits."""
+        if self._loop is not None and self._activation is not None:
             self._loop.stop()
+            asyncio.get_running_loop().call_later(_STOP_GRACE_S, self._activation.interrupt)
 
     async def wait_ended(self) -> Ending:
         """Return how the activation ended, when it did.

@@ -281,8 +281,11 @@ class Activation:
         self._usercode.make_due(message_id)
 
     def interrupt(self) -> None:
-        """Stop the running turn, if one runs, as if its time were over; the message stays in the inbox."""
-        self._usercode.expire()
+        """Stop the running turn, if one runs, because the activation has to end: nothing of it is kept.
+
+        Its message stays in the inbox, and no attempt is counted.
+        """
+        self._usercode.interrupt()
 
     # -- one turn -------------------------------------------------------------------------------------------------
 
@@ -390,6 +393,9 @@ class Activation:
         if failed.cancelled:
             await self._give_up(message, None, failed.error)
             return Step.HANDLED
+        if failed.interrupted:
+            await self._give_up(None, Outcome.FAILED, failed.error)
+            return Step.RETRY
         attempt = message.attempts + 1
         if attempt < self._class.max_attempts:
             await self._give_up(message, Outcome.FAILED, failed.error)

@@ -33,12 +33,14 @@ class TryFailed(Exception):
     Attributes:
         error: what is recorded and shown.
         cancelled: whether its sender took the message back.
+        interrupted: whether it was stopped for no fault of its own; that is no attempt of its message.
     """
 
-    def __init__(self, error: ErrorInfo, *, cancelled: bool = False) -> None:
+    def __init__(self, error: ErrorInfo, *, cancelled: bool = False, interrupted: bool = False) -> None:
         super().__init__(error["message"])
         self.error = error
         self.cancelled = cancelled
+        self.interrupted = interrupted
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class UserCode:
         self._clock = clock
         self._call: _Call | None = None
         self._taken_back: set[str] = set()
+        self._interrupted = False
 
     @property
     def due_s(self) -> float | None:
@@ -97,6 +100,9 @@ class UserCode:
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # the last two would end the event loop
             if message_id is not None and message_id in self._taken_back:
                 raise TryFailed(cancelled_error(), cancelled=True) from error
+            if self._interrupted:
+                message = "its service or its lease ended before the turn did; the message waits"
+                raise TryFailed({"type": "Interrupted", "message": message}, interrupted=True) from error
             if isinstance(error, TimeoutError) and scope.expired():
                 message = f"it took longer than its limit of {limit_s:g} s"
                 raise TryFailed({"type": "TurnTimeout", "message": message}) from error
@@ -104,6 +110,13 @@ class UserCode:
             raise TryFailed(describe(error)) from error
         finally:
             self._call = None
+            self._interrupted = False
+
+    def interrupt(self) -> None:
+        """Stop the hook that handles a message, if one does, for no fault of its own: the activation has to end."""
+        if self._call is not None and self._call.message_id is not None:
+            self._interrupted = True
+            self.expire()
 
     def expire(self) -> None:
         """Stop the hook that runs, if one does, as if its time were over."""

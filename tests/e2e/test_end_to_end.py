@@ -154,6 +154,18 @@ def test_agents_talk_to_each_other(podium: Podium) -> None:
     chat.close()
 
 
+def test_leaving_in_the_middle_of_a_turn_is_no_failed_attempt(podium: Podium) -> None:
+    chat = podium.chat(PATIENT, "l")
+    chat.send("hang")
+    chat.until("message_update")
+    chat.kill()
+    wait_until(lambda: podium.json("ps")["service"] is False)
+    assert podium.json("ps")["agents"][0]["pending"] == 1
+    (event,) = [event for event in podium.lines("log", "patient/l") if event["type"] == "turn.failed"]
+    assert event["payload"]["message_id"] is None
+    assert event["payload"]["error"]["type"] == "Interrupted"
+
+
 def test_edited_code_runs_at_the_next_wake(podium: Podium, tmp_path: Path) -> None:
     file = tmp_path / "edited.py"
     source = AGENTS.read_text()

@@ -151,6 +151,23 @@ async def test_a_running_message_can_be_taken_back() -> None:
         assert (await agent.send("hi")).ok
 
 
+async def test_an_interrupted_turn_is_no_attempt_of_its_message() -> None:
+    async with AgentHarness(Counter) as agent:
+        receipt = agent.admit("hang")
+        handling = asyncio.ensure_future(agent.activation.handle_next())
+        while not (agent.workspace / "out.txt").exists():
+            await asyncio.sleep(0)
+        agent.activation.interrupt()
+        await handling
+        message = agent.store.message(receipt.message_id)
+        assert (message.status, message.attempts) == (MessageStatus.PENDING, 0)
+        assert not (agent.workspace / "out.txt").exists()
+        _, failure = agent.events("turn.failed")[-1]
+        assert failure["message_id"] is None
+        agent.activation.cancel(receipt.message_id)
+        assert (await agent.send("hi")).ok
+
+
 async def test_a_waiting_message_that_was_taken_back_is_never_handled() -> None:
     async with AgentHarness(Counter) as agent:
         first, second = agent.admit("first"), agent.admit("second")
