@@ -10,6 +10,7 @@ record of its own, the derived ones before it are stored with it (`HistoryView.s
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from chronicle.workspace import history as stored
@@ -37,6 +38,8 @@ class HistoryView:
         pending: records by path that are not stored yet, oldest first; their numbers are ignored.
         floors: by path, numbers given out by versions that were rolled back.
         gaps: numbers given out, below directories, by renamings that were rolled back.
+        floors_seq: when that was: floors count for versions from this seq on. What is derived from a commit before it
+            has its numbers already.
     """
 
     def __init__(
@@ -47,12 +50,14 @@ class HistoryView:
         pending: Mapping[bytes, Sequence[Record]],
         floors: Mapping[bytes, int],
         gaps: Sequence[Gap],
+        floors_seq: int = 0,
     ) -> None:
         self._reader = reader
         self._root = root
         self._pending = pending
         self._floors = floors
         self._gaps = gaps
+        self._floors_seq = floors_seq
         self._moved_seq = moved_seq
         self._loaded: dict[bytes, PathHistory | None] = {}
 
@@ -78,8 +83,7 @@ class HistoryView:
 
     def floor(self, path: bytes) -> int:
         """Return the highest number ever given out for a path."""
-        fresh = self.settle(path)
-        return fresh[-1].number if fresh else self._given(path)
+        return self._count(path, self._fresh(path, None))[1]
 
     def settle(self, path: bytes) -> list[Record]:
         """Return the versions of a path that are not stored: pending and derived ones, with their final numbers."""
@@ -88,7 +92,7 @@ class HistoryView:
     def numbered(self, path: bytes) -> list[tuple[int, Record]]:
         """Return what `settle` does, the numbers beside the records."""
         fresh = self._fresh(path, None)
-        return list(enumerate(fresh, self._given(path) + 1)) if fresh else []
+        return list(zip(self._count(path, fresh)[0], fresh, strict=True)) if fresh else []
 
     def below(self, path: bytes) -> bool:
         """Say whether any path below this one has a history of its own."""
@@ -122,14 +126,40 @@ class HistoryView:
             self._loaded[path] = stored.path_history(self._reader, self._root, path)
         return self._loaded[path]
 
-    def _given(self, path: bytes) -> int:
+    def _count(self, path: bytes, fresh: Sequence[Record]) -> tuple[list[int], int]:
+        """Return the numbers of the versions that are not stored, and the highest number ever given out.
+
+        Floors and gaps count from the moment they came to be: a version from before has had its number since.
+        """
         history = self._history(path)
-        given = max(history.last if history is not None else 0, self._floors.get(path, 0))
+        given = history.last if history is not None else 0
+        skipped = self._skipped(path)
+        if not skipped:
+            numbers = list(range(given + 1, given + 1 + len(fresh)))
+            return numbers, given + len(fresh)
+        numbers = []
+        for record in fresh:
+            while skipped and skipped[0][0] <= record.seq:
+                given = _skip(given, skipped.pop(0))
+            given += 1
+            numbers.append(given)
+        for skip in skipped:
+            given = _skip(given, skip)
+        return numbers, given
+
+    def _skipped(self, path: bytes) -> list[tuple[int, int, int]]:
+        """Return what a path's numbers skip, oldest first: from which seq on, up to which number, how many more."""
+        floor = self._floors.get(path)
+        skipped = [(self._floors_seq, floor, 0)] if floor is not None else []
         if self._gaps:
             last = self._stored_before(path, None)
             since = last.seq if last is not None else 0
-            given += sum(gap.numbers for gap in self._gaps if since < gap.seq and path.startswith(gap.directory + b"/"))
-        return given
+            skipped.extend(
+                (gap.seq, 0, gap.numbers)
+                for gap in self._gaps
+                if since < gap.seq and path.startswith(gap.directory + b"/")
+            )
+        return sorted(skipped, key=itemgetter(0))
 
     def _last_before(self, path: bytes, before: int | None) -> Record | None:
         """Return the last version of a path with a smaller seq; only its number may not be final."""
@@ -213,6 +243,11 @@ class HistoryView:
         if now is None or now.deleted:
             return None
         return Record(0, event.seq, event.timestamp_ms, "delete", event.turn, now.kind)
+
+
+def _skip(given: int, skip: tuple[int, int, int]) -> int:
+    _, floor, more = skip
+    return max(given, floor) + more
 
 
 def _seq(event: tuple[Record, bytes | None]) -> int:

@@ -228,11 +228,24 @@ def _begin(home: Path, warm: Path | None, spec: LayerSpec, blobs: BlobStore, clo
     else:
         directory.mkdir()
     files = LayerFiles(directory)
+    gaps = _gaps_on(spec.base, blobs, given.gaps)
+    next_seq = max([next_seq, *(gap.seq + 1 for gap in gaps)])
     header = Header(spec.workspace_id, spec.epoch, spec.base, spec.turn, next_ino, next_seq, files.next_number, owner)
-    later = [pack((FLOORS, *given))] if given.floors or given.gaps else []
+    later = [pack((FLOORS, given.floors, gaps))] if given.floors or gaps else []
     log = LayerLog.create(directory / "log", [header.encode(), *later])
     layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, spec.base, clock)
     layer.floors.update(given.floors)
-    layer.gaps.extend(given.gaps)
+    layer.gaps.extend(gaps)
     files.remove_orphans(())
     return layer
+
+
+def _gaps_on(base: TreeRef | None, blobs: BlobReader, gaps: list[Gap]) -> list[Gap]:
+    """Return what gaps of layers that stood on other commits are on this one.
+
+    What the commit has is left out. The others come after it: its versions are numbered without them.
+    """
+    if base is None or not gaps:
+        return gaps
+    commit = read_root(blobs, base.oplog_id)
+    return [gap._replace(seq=max(gap.seq, commit.next_seq)) for gap in gaps if gap not in commit.gaps]

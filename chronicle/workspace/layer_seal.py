@@ -227,12 +227,14 @@ class _Seal:
         layer = self._layer
         changed: dict[bytes, history.PathHistory] = {}
         numbers: dict[bytes, int] = {}
-        for path in layer.records:
+        # Where a floor is stored, what is derived is stored before it, or it would be numbered after it from then on.
+        for path in dict.fromkeys([*layer.records, *layer.floors]):
             settled = [
                 record.settled(number, record.content if record.held is None else self._store(record.held))
                 for number, record in layer.view.numbered(path)
             ]
-            changed[path] = history.append(self._buffer, layer.view.stored(path), settled)
+            known = history.append(self._buffer, layer.view.stored(path), settled)
+            changed[path] = replace(known, last=max(known.last, layer.floors.get(path, 0)))
             numbers[path] = changed[path].last
             self._operations.extend(
                 Operation(
@@ -247,9 +249,4 @@ class _Seal:
                 )
                 for record in settled
             )
-        for path, floor in layer.floors.items():
-            if path not in changed:
-                known = layer.view.stored(path) or history.PathHistory(0)
-                changed[path] = replace(known, last=max(known.last, floor))
-                numbers[path] = changed[path].last
         return history.update(self._buffer, layer.commit.histories, changed), numbers

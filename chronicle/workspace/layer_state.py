@@ -112,8 +112,11 @@ class LayerState:
 
     def _view(self) -> HistoryView:
         """Return the histories as they are now."""
-        gaps = (*self._commit.gaps, *self.gaps)
-        return HistoryView(self._reader, self._commit.histories, self._moved_seq, self._records, self.floors, gaps)
+        commit = self._commit
+        gaps = (*commit.gaps, *self.gaps)
+        return HistoryView(
+            self._reader, commit.histories, self._moved_seq, self._records, self.floors, gaps, commit.next_seq
+        )
 
     # -- operations -----------------------------------------------------------------------------------------------
 

@@ -122,4 +122,4 @@ def _view(
     pending: dict[bytes, list[Record]] | None = None,
     floors: dict[bytes, int] | None = None,
 ) -> HistoryView:
-    return HistoryView(reader, root.histories, root.moved_seq, pending or {}, floors or {}, root.gaps)
+    return HistoryView(reader, root.histories, root.moved_seq, pending or {}, floors or {}, root.gaps, root.next_seq)

@@ -122,6 +122,36 @@ def test_what_was_below_a_directory_whose_renaming_was_rolled_back_before_a_seal
     assert workspace.numbers("b/f")[0] > 1
 
 
+def test_what_follows_from_a_committed_renaming_keeps_its_number(workspace: Workspace) -> None:
+    workspace.mkdir("a")
+    workspace.mkdir("a/f")
+    workspace.rename("a", "b")
+    workspace.commit()
+    assert workspace.numbers("b/f") == [1]
+    workspace.rename("b", "c")
+    assert workspace.numbers("b/f") == [1, 2]
+    workspace.layer.rollback()
+    assert workspace.numbers("b/f") == [1]
+    workspace.rename("b", "c")
+    assert workspace.numbers("b/f") == [1, 3]
+
+
+def test_what_follows_from_a_committed_renaming_keeps_its_number_above_a_floor(workspace: Workspace) -> None:
+    workspace.mkdir("a")
+    workspace.mkdir("a/f")
+    workspace.rename("a", "b")
+    workspace.commit()
+    workspace.rmdir("b/f")
+    assert workspace.numbers("b/f") == [1, 2]
+    workspace.layer.rollback()
+    assert workspace.numbers("b/f") == [1]
+    workspace.mkdir("c")
+    workspace.commit()
+    assert workspace.numbers("b/f") == [1]
+    workspace.rmdir("b/f")
+    assert workspace.numbers("b/f") == [1, 3]
+
+
 def test_versions_that_were_made_and_undone_are_reported(workspace: Workspace) -> None:
     workspace.mkdir("a")
     workspace.rmdir("a")
