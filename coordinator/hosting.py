@@ -45,7 +45,7 @@ __all__ = ["AgentHost", "HostConfig"]
 
 _DEADLINE_GRACE_S: Final = 5.0
 """Time a turn has to end by itself after its deadline or its cancellation, before its process is ended."""
-_STOP_GRACE_S: Final = 8.0
+_STOP_GRACE_S: Final = 12.0
 """Time a turn has to end by itself when its service ends: less than `Settings.stop_timeout_s`, so that giving it up and
 the agent's ``on_shutdown`` still fit."""
 _EXIT_DEADLINE: Final = 75
