@@ -73,12 +73,12 @@ class Bench:
         return self._store.admit(session.session_id, message).message_id
 
     async def turn(self, address: Address) -> tuple[float, float]:
-        """Send a message; return the seconds to its ``turn_start`` and to its end."""
+        """Send a message; return the seconds to the first frame of its turn and to its end."""
         began_s = time.perf_counter()
         started_s = 0.0
         message_id = self._admit(address)
         async for frame in self._fleet.deliver(address, self._codes[address.agent_type], message_id, lambda: False):
-            if frame["type"] == "turn_start":
+            if not started_s and frame["type"] != "agent_start":
                 started_s = time.perf_counter() - began_s
             if frame["type"] == "error":
                 raise RuntimeError(str(frame))

@@ -8,13 +8,12 @@ batch of turns and a batch of inserts in turn.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.clock import ManualClock
@@ -80,44 +79,18 @@ def _floor(directory: Path) -> sqlite3.Connection:
     return database
 
 
-async def _rate(directory: Path) -> tuple[float, float, float]:
-    """Return a turn's rate over the floor's, that of turns 901-1,000 over that of 1-100, and syncs a turn."""
+async def _rate(directory: Path) -> tuple[float, float]:
+    """Return a turn's rate over the floor's, and that of turns 901-1,000 over that of 1-100."""
     database = _floor(directory)
-    ratios, batches_s, syncs = [], [], 0
+    ratios, batches_s = [], []
     store = SqliteJournalStore(directory / "journal.db")
     blobs = FsspecBlobStore(f"file://{directory / 'blobs'}")
     async with AgentHarness(Talker, store=store, blobs=blobs, clock=ManualClock(), directory=directory) as agent:
-        for batch in range(TURNS // BATCH):
-            with _Syncs() as counted:
-                batches_s.append(await turns_s(agent, BATCH))
-            syncs += counted.total - BATCH if batch else 0  # one for each admission, which is not timed
+        for _ in range(TURNS // BATCH):
+            batches_s.append(await turns_s(agent, BATCH))
             ratios.append(_inserts_s(database, BATCH) / batches_s[-1])
     database.close()
-    return median(ratios), batches_s[0] / batches_s[-1], syncs / (TURNS - BATCH)
-
-
-class _Syncs:
-    """Counts what this process syncs to disk while it lasts."""
-
-    def __init__(self) -> None:
-        self.total = 0
-
-    def __enter__(self) -> Self:
-        self._originals = {name: getattr(os, name) for name in ("fsync", "fdatasync")}
-        for name, original in self._originals.items():
-            setattr(os, name, self._counting(original))
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        for name, original in self._originals.items():
-            setattr(os, name, original)
-
-    def _counting(self, original: Any) -> Any:
-        def sync(fd: int) -> None:
-            self.total += 1
-            original(fd)
-
-        return sync
+    return median(ratios), batches_s[0] / batches_s[-1]
 
 
 async def _stored(directory: Path) -> float:
@@ -134,20 +107,18 @@ async def _stored(directory: Path) -> float:
 
 def run() -> list[Row]:
     """Measure and return the rows."""
-    rates, tails, syncs, stored = [], [], [], []
+    rates, tails, stored = [], [], []
     for number in range(RUNS):
         with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as directory:
-            rate, tail, sync = asyncio.run(_rate(Path(directory)))
+            rate, tail = asyncio.run(_rate(Path(directory)))
         rates.append(rate)
         tails.append(tail)
-        syncs.append(sync)
         if number == 0:
             with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as directory:
                 stored.append(asyncio.run(_stored(Path(directory))))
     return [
         _row("durable turn, whole", median(rates), ">= 0.5", "a plain INSERT of the same bytes, in turns a second"),
         _row("turns 901-1,000", median(tails), ">= 0.9", "turns 1-100, in turns a second"),
-        _row("syncs to disk a turn without file changes", median(syncs), "<= 1", "counted"),
         _row("bytes stored, 1,000 turns said and remembered", median(stored), "<= 2", "2.4 KB a turn"),
     ]
 
