@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_agent_class", "load_module", "parse_spec"]
 
-_HOOKS: Final = ("on_init", "on_message", "on_idle_timeout", "on_shutdown")
+_HOOKS: Final = tuple(name for name in vars(BaseAgent) if name.startswith("on_"))
 
 
 def parse_spec(spec: str) -> tuple[Path, str]:
@@ -107,8 +107,7 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
     if cls.on_message is BaseAgent.on_message:
         raise NotAnAgent(f"{where} has no on_message: add 'async def on_message(self, ctx, message)'")
     for name in _HOOKS:
-        if not inspect.iscoroutinefunction(getattr(cls, name)):
-            raise NotAnAgent(f"{where}: {name} is not async; write 'async def {name}(...)'")
+        _check_hook(cls, name, where)
     state: object = cls.State
     if not inspect.isclass(state) or not issubclass(state, DeltaState):
         raise NotAnAgent(f"{where}: its State is not a DeltaState; write 'class State(DeltaState):'")
@@ -133,6 +132,31 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
         cls()
     except TypeError as error:
         raise NotAnAgent(f"{where} cannot be made without arguments: {error}") from error
+
+
+def _check_hook(cls: type[BaseAgent], name: str, where: str) -> None:
+    """Check that a hook can be called and awaited as it will be.
+
+    Raises:
+        NotAnAgent: it cannot; the message has its place and how to write it.
+    """
+    called = getattr(cls, name)  # of a static or class method already without what Python passes by itself
+    parameters = list(inspect.signature(getattr(BaseAgent, name)).parameters)
+    mend = f"write 'async def {name}({', '.join(parameters)})'"
+    if not callable(called):
+        raise NotAnAgent(f"{where}: {name} is {called!r}, which cannot be called; {mend}")
+    code = getattr(called, "__code__", None)  # of a decorated one the decorator's: that is what is to be mended
+    place = f"{where}: {name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else f"{where}: {name}"
+    if inspect.isasyncgenfunction(called):
+        raise NotAnAgent(f"{place} has a yield, so it is a generator; send with ctx.send_message, and {mend}")
+    if not inspect.iscoroutinefunction(called):
+        raise NotAnAgent(f"{place} is not async; {mend}")
+    bound = not inspect.isfunction(inspect.getattr_static(cls, name))
+    try:
+        # What is called itself: a decorator may pass other arguments on to what it wraps.
+        inspect.signature(called, follow_wrapped=False).bind(*parameters[1 if bound else 0 :])
+    except TypeError as error:
+        raise NotAnAgent(f"{place} takes other arguments than it is given ({error}); {mend}") from error
 
 
 def _is_agent(value: object, module: ModuleType) -> bool:

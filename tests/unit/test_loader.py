@@ -34,8 +34,6 @@ class Good(BaseAgent):
         ("x = 1\n", AgentClassNotFound, r"it has no agent at all"),
         ("class Agent:\n    pass\n", NotAnAgent, r"inherit from podium\.agent\.BaseAgent"),
         (HEAD + "class Agent(BaseAgent):\n    pass\n", NotAnAgent, r"class Agent .* has no on_message"),
-        (HEAD + "class Agent(Good):\n    def on_message(self, ctx, m): ...\n", NotAnAgent, r"on_message is not async"),
-        (HEAD + "class Agent(Good):\n    def on_init(self, ctx): ...\n", NotAnAgent, r"on_init is not async"),
         (HEAD + "class Agent(Good):\n    State = dict\n", NotAnAgent, r"State is not a DeltaState"),
         (HEAD + "class Agent(Good):\n    idle_timeout_s = 0\n", NotAnAgent, r"idle_timeout_s is 0; give a positive"),
         (HEAD + "class Agent(Good):\n    agent_type = 'a b'\n", NotAnAgent, r"agent type 'a b'"),
@@ -64,6 +62,92 @@ def test_what_cannot_run_is_refused_with_the_reason(
     file.write_text(source)
     with pytest.raises(kind, match=says):
         inspect_agent(f"{file}:Agent")
+
+
+DECORATORS = """
+import functools
+
+
+def blocking(hook):
+    @functools.wraps(hook)
+    def wrapper(*args):
+        return hook(*args)
+
+    return wrapper
+
+
+def with_user(hook):
+    @functools.wraps(hook)
+    async def wrapper(self, ctx, message):
+        return await hook(self, ctx, message, "user")
+
+    return wrapper
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "says"),
+    [
+        (
+            "def on_message(self, ctx, message): ...",
+            r"is not async; write 'async def on_message\(self, ctx, message\)'",
+        ),
+        ("def on_init(self, ctx): ...", r"is not async; write 'async def on_init\(self, ctx\)'"),
+        ("on_idle_timeout = lambda self, ctx: True", r"is not async; write 'async def on_idle_timeout\(self, ctx\)'"),
+        ("@blocking\n    async def on_shutdown(self, ctx): ...", r"is not async; write"),
+        (
+            "async def on_message(self, m): ...",
+            r"too many positional arguments\); write 'async def on_message\(self, ctx",
+        ),
+        ("async def on_message(self): ...", r"too many positional arguments"),
+        ("async def on_message(self, ctx, message, more): ...", r"missing a required argument: 'more'"),
+        ("async def on_message(self, ctx, message, *, more): ...", r"missing a required .*argument: 'more'"),
+        ("async def on_message(self, *, ctx, message): ...", r"too many positional arguments"),
+        ("async def on_init(self): ...", r"write 'async def on_init\(self, ctx\)'"),
+        ("async def on_idle_timeout(self, ctx, message): ...", r"missing a required argument: 'message'"),
+        ("async def on_shutdown(self): ...", r"write 'async def on_shutdown\(self, ctx\)'"),
+        ("@staticmethod\n    async def on_message(self, ctx, message): ...", r"missing a required argument: 'message'"),
+        ("async def on_message(self, ctx, message):\n        yield 1", r"has a yield, so it is a generator"),
+    ],
+)
+def test_a_hook_that_could_not_be_called_is_refused_with_its_place_and_how_to_write_it(
+    tmp_path: Path, hook: str, says: str
+) -> None:
+    file = tmp_path / "agent.py"
+    file.write_text(f"{HEAD}{DECORATORS}\n\nclass Agent(Good):\n    {hook}\n")
+    line = (HEAD + DECORATORS).count("\n") + 4
+    if "blocking" in hook:
+        line = file.read_text()[: file.read_text().index("def wrapper")].count("\n")  # of its own decorator
+    with pytest.raises(NotAnAgent, match=says) as caught:
+        load_agent_class(file, "Agent")
+    assert f"({file}:{line})" in str(caught.value)
+
+
+@pytest.mark.parametrize("hook", ["def on_init(self, ctx): ...", "async def on_init(self): ..."])
+def test_a_hook_that_is_inherited_is_looked_at_where_it_is_written(tmp_path: Path, hook: str) -> None:
+    (tmp_path / "mixins_of_agent.py").write_text(f"class Mixin:\n    {hook}\n")
+    file = tmp_path / "agent.py"
+    file.write_text(f"{HEAD}from mixins_of_agent import Mixin\n\nclass Agent(Mixin, Good): ...\n")
+    with pytest.raises(NotAnAgent, match=r"on_init \(.*mixins_of_agent\.py:2\)"):
+        inspect_agent(f"{file}:Agent")
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "async def on_message(self, context, m): ...",
+        "async def on_message(self, *args): ...",
+        "async def on_message(self, ctx, message, more=None, **others): ...",
+        "async def on_message(self, ctx, message, /): ...",
+        "@staticmethod\n    async def on_message(ctx, message): ...",
+        "@classmethod\n    async def on_message(cls, ctx, message): ...",
+        "@with_user\n    async def on_message(self, ctx, message, user): ...",
+    ],
+)
+def test_a_hook_may_be_written_in_any_way_that_can_be_called(tmp_path: Path, hook: str) -> None:
+    file = tmp_path / "agent.py"
+    file.write_text(f"{HEAD}{DECORATORS}\n\nclass Agent(Good):\n    {hook}\n")
+    assert load_agent_class(file, "Agent").__name__ == "Agent"
 
 
 @pytest.mark.parametrize(
