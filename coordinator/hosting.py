@@ -89,6 +89,7 @@ class AgentHost:
         self._clock = SystemClock()
         self._ids = IdSource()
         self._store = SqliteJournalStore(Path(config.journal))
+        self._blobs = FsspecBlobStore(config.blobs_url)
         self._class: type[BaseAgent] | None = None
         self._activation: Activation | None = None
         self._loop: ActivationLoop | None = None
@@ -123,7 +124,13 @@ class AgentHost:
             raise RuntimeError("a host activates only after it loaded code")
         log_to(Path(self._config.logs) / f"{address.workspace_id}.log")
         environment = Environment(
-            self._store, GroupCommitter(self._store), self._clock, self._ids, self._open_workspace, self._on_sent
+            self._store,
+            self._blobs,
+            GroupCommitter(self._store),
+            self._clock,
+            self._ids,
+            self._open_workspace,
+            self._on_sent,
         )
         activation = Activation(self._class, address, lease, environment)
         try:

@@ -7,23 +7,23 @@ tries that failed included, and that its snapshots give the same state as its ev
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from chronicle.canonical import decode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
+from chronicle.journal.payloads import payload_of
 from chronicle.journal.verify import verify_session
-from chronicle.workspace.port import TreeRef
 from chronicle.workspace.verify import TreeChecker
 from podium.address import Address
 from podium.errors import InvalidAddress
 from podium.events import STATE_EVENTS
-from podium.record import Replay, read_agent
+from podium.record import Replay, read_agent, tree_of
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobStore
-    from chronicle.ids import BlobId, BranchId
+    from chronicle.ids import BranchId
     from chronicle.journal.records import Event, Session
     from chronicle.journal.store import JournalStore
+    from chronicle.workspace.port import TreeRef
 
 __all__ = ["SessionCheck", "Verifier"]
 
@@ -78,17 +78,15 @@ class Verifier:
         replay = Replay()
         for event in self._store.events(branch_id):
             self._check_blobs(event)
-            if event.type in STATE_EVENTS and event.payload is not None:
-                replay.apply(event)
+            if event.type in STATE_EVENTS and not event.erased:
+                replay.apply(event, self._blobs)
         if branch_id == session.main_branch_id and replay.state is not None:
             self._check_snapshots(session, replay)
 
     def _check_blobs(self, event: Event) -> None:
         where = f"seq {event.seq} ({event.event_id}), {event.type} of turn {event.turn}"
         try:
-            if event.payload_ref is not None:
-                self._blobs.get(event.payload_ref)
-            ref = _tree_of(event)
+            ref = self._tree_of(event)
             if ref is not None:
                 self._trees.check(ref)
         except (Corrupt, NotFound) as error:
@@ -99,19 +97,13 @@ class Verifier:
             address = Address.parse(session.name)
         except InvalidAddress:  # not an agent's: nothing reads it through snapshots
             return
-        found = read_agent(self._store, address, replay.turn)
+        found = read_agent(self._store, self._blobs, address, replay.turn)
         if found.state != replay.state:
             raise Corrupt(f"the snapshot before seq {found.version_seq} gives another state than the events")
 
-
-def _tree_of(event: Event) -> TreeRef | None:
-    """Return the tree that an event names, if it names one."""
-    if event.payload is None or "." not in event.type:
-        return None
-    payload = decode(event.payload)
-    if not isinstance(payload, dict):
-        return None
-    tree_id, oplog_id = payload.get("tree_id"), payload.get("oplog_id")
-    if not isinstance(tree_id, str) or not isinstance(oplog_id, str):
-        return None
-    return TreeRef(cast("BlobId", tree_id), cast("BlobId", oplog_id))
+    def _tree_of(self, event: Event) -> TreeRef | None:
+        """Return the tree that an event names, if it names one; reads a payload out of line, whatever it holds."""
+        if event.erased:
+            return None
+        payload = payload_of(event, self._blobs)
+        return tree_of(payload) if "." in event.type and isinstance(payload, dict) else None

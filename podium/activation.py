@@ -37,11 +37,12 @@ from podium.turn import TurnResult, TurnScope, created_commit, failure_commit, t
 from podium.usercode import TryFailed, UserCode, cancelled_error, describe
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from chronicle.blobs.store import BlobStore
     from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
-    from chronicle.ids import IdSource, MessageId
+    from chronicle.ids import BlobId, IdSource, MessageId
     from chronicle.journal.records import InboxMessage, Lease
     from chronicle.journal.store import JournalStore
     from chronicle.workspace.port import Opened, TreeRef, Workspace
@@ -77,6 +78,8 @@ class Environment:
     """What an activation is given to work with."""
 
     store: JournalStore
+    blobs: BlobStore
+    """Where payloads too large for the journal go."""
     committer: Committer
     clock: Clock
     ids: IdSource
@@ -243,7 +246,7 @@ class Activation:
             return []
         # Not the ledger's head: a commit whose answer is still on its way has settled the message already.
         branch_id = self._ledger.session.main_branch_id
-        return await self._ledger.read(lambda: settled_frames(store, store.head(branch_id), message))
+        return await self._ledger.read(lambda: settled_frames(store, self._env.blobs, store.head(branch_id), message))
 
     # -- from outside, while it runs ------------------------------------------------------------------------------
 
@@ -366,6 +369,7 @@ class Activation:
                 scope.outbox,
                 snapshot,
             )
+            large: dict[BlobId, bytes] = {}
             commit = turn_commit(
                 self._ledger.session,
                 self._ledger.head,
@@ -373,7 +377,9 @@ class Activation:
                 self._ledger.epoch,
                 self._env.ids,
                 self._env.clock.now_ms(),
+                large,
             )
+            await self._put(large)
         except TryFailed:
             scope.abandon()
             raise
@@ -384,7 +390,9 @@ class Activation:
         if scope.outbox:
             self._env.on_sent()
         self._schema_patch = []
-        self._snapshots.committed(len(commit.events[-1].payload or b""), snapshot)
+        last = commit.events[-1]
+        size = len(large[last.payload_ref] if last.payload_ref else last.payload or b"")
+        self._snapshots.committed(size, snapshot)
         if tree != self._workspace.base:
             await self._env.run_blocking(self._workspace.adopt, tree)
         return answer, patch
@@ -420,7 +428,7 @@ class Activation:
             tree = None
         await self._append_failure(message, outcome or Outcome.CANCELLED, error, tree)
         await self._env.run_blocking(self._workspace.rollback)
-        self._load_state(await self._ledger.read(lambda: read_agent(self._env.store, self.address)))
+        self._load_state(await self._ledger.read(lambda: read_agent(self._env.store, self._env.blobs, self.address)))
         await self._next_turn()
         if message is not None and outcome is None:
             self._usercode.forget(message.message_id)
@@ -457,17 +465,19 @@ class Activation:
                 "tree_id": None,
                 "oplog_id": None,
             }
-            await self._ledger.append(
-                created_commit(
-                    self._ledger.session,
-                    self._ledger.head,
-                    payload,
-                    self._ledger.epoch,
-                    self._env.ids.event(now_ms),
-                    now_ms,
-                )
+            large: dict[BlobId, bytes] = {}
+            commit = created_commit(
+                self._ledger.session,
+                self._ledger.head,
+                payload,
+                self._ledger.epoch,
+                self._env.ids.event(now_ms),
+                now_ms,
+                large,
             )
-        return await self._ledger.read(lambda: read_agent(self._env.store, self.address))
+            await self._put(large)
+            await self._ledger.append(commit)
+        return await self._ledger.read(lambda: read_agent(self._env.store, self._env.blobs, self.address))
 
     def _load_state(self, record: AgentRecord) -> None:
         self._state = from_json(self._class.State, record.state, record.schema_version)
@@ -483,6 +493,11 @@ class Activation:
             {"type": "HostLost", "message": "its process ended before the turn was committed"},
             recovered,
         )
+
+    async def _put(self, large: Mapping[BlobId, bytes]) -> None:
+        """Make payloads durable that go out of line."""
+        if large:
+            await self._env.run_blocking(self._env.blobs.put, large)
 
     async def _next_turn(self) -> None:
         await self._env.run_blocking(self._workspace.begin_turn, self.turn + 1)

@@ -81,7 +81,7 @@ def export_agent(store: JournalStore, blobs: BlobReader, address: Address, path:
         Corrupt: what is stored is damaged; ``podium verify`` says more.
         OSError: the file cannot be written.
     """
-    head = read_agent(store, address).head
+    head = read_agent(store, blobs, address).head
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:

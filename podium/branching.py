@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.canonical import decode
 from chronicle.errors import BranchVersionConflict, Conflict, LeaseHeld, StaleEpoch
 from chronicle.journal.chain import seal
+from chronicle.journal.payloads import payload_of, seal_durably
 from chronicle.journal.records import Commit, Draft
 from chronicle.workspace.oplog import read_root
 from chronicle.workspace.rewind import rewound
@@ -161,15 +161,17 @@ class Rewind:
         return bool(self.patch) or (now.entity_type, now.schema_version) != (then.entity_type, then.schema_version)
 
 
-def plan_rewind(store: JournalStore, address: Address, turn: int, only: Part | None = None) -> Rewind:
+def plan_rewind(
+    store: JournalStore, blobs: BlobReader, address: Address, turn: int, only: Part | None = None
+) -> Rewind:
     """Say what going back to a turn would change; reads only, and works while the agent runs.
 
     Raises:
         UnknownAgent: there is no such agent, or it never started.
         UnknownMoment: it has not committed that turn.
     """
-    now = read_agent(store, address)
-    then = read_agent(store, address, turn)
+    now = read_agent(store, blobs, address)
+    then = read_agent(store, blobs, address, turn)
     return Rewind(now, then, only, [] if only == "files" else diff(now.state, then.state))
 
 
@@ -199,10 +201,12 @@ def rewind_agent(
         UnknownMoment: it has not committed that turn.
         AgentAwake: it is in memory, or was woken meanwhile; nothing was written.
     """
-    plan_rewind(store, address, turn, only)  # a moment that is not there is refused before an epoch is spent on it
+    plan_rewind(
+        store, blobs, address, turn, only
+    )  # a moment that is not there is refused before an epoch is spent on it
     session = find_session(store, address)
     with sleeping_lease(store, session, now_ms) as lease:
-        plan = plan_rewind(store, address, turn, only)
+        plan = plan_rewind(store, blobs, address, turn, only)
         head = plan.now.head
         tree = _rewound_tree(store, blobs, plan, now_ms)
         if tree == plan.now.tree and not plan.changes_state:
@@ -220,8 +224,9 @@ def rewind_agent(
             "epoch": lease.epoch,
         }
         draft = Draft(ids.event(now_ms), AGENT_REWOUND, payload, head.turn + 1, now_ms)
+        events = seal_durably(blobs, head, [draft])
         try:
-            made = store.commit(Commit(session.session_id, head, seal(head, [draft]), lease.epoch))
+            made = store.commit(Commit(session.session_id, head, events, lease.epoch))
         except (StaleEpoch, BranchVersionConflict) as error:
             raise awake(session.name, "was woken at this moment") from error
         return plan, made
@@ -293,7 +298,7 @@ def _given_up(store: JournalStore, blobs: BlobReader, record: AgentRecord, now: 
     since = turn_end_seq(store, record.address, head, turn - 1) if turn else 0
     trees = []
     for event in store.events(head.branch_id, after_seq=since, to_seq=head.seq, types=(TURN_FAILED, TURN_CANCELLED)):
-        tree = tree_of(cast("dict[str, Json]", decode(event.payload))) if event.payload is not None else None
+        tree = None if event.erased else tree_of(cast("dict[str, Json]", payload_of(event, blobs)))
         if tree is not None and tree != now:
             trees.append(tree)
     return trees

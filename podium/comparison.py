@@ -56,7 +56,7 @@ def compare(
         UnknownAgent: one of the agents is not there or never started.
         UnknownMoment: one has not committed that turn.
     """
-    old, new = read_agent(store, *before), read_agent(store, *after)
+    old, new = read_agent(store, blobs, *before), read_agent(store, blobs, *after)
     trees = [record.tree.tree_id if record.tree is not None else EMPTY for record in (old, new)]
     common = common_seq(store, (old.head.branch_id, old.version_seq), (new.head.branch_id, new.version_seq))
     return Comparison(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chronicle.errors import BranchInUse, LeaseHeld
-from chronicle.journal.chain import seal
+from chronicle.journal.payloads import seal_durably
 from chronicle.journal.records import Commit, Draft
 from podium.address import Address
 from podium.branching import awake, sleeping_lease
@@ -21,6 +21,7 @@ from podium.record import find_session, read_agent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from chronicle.blobs.store import BlobStore
     from chronicle.canonical import JsonObject
     from chronicle.ids import IdSource
     from chronicle.journal.records import Session, Tombstone
@@ -40,6 +41,7 @@ class Deleted:
 
 def delete_agent(
     store: JournalStore,
+    blobs: BlobStore,
     address: Address,
     ids: IdSource,
     now_ms: int,
@@ -50,6 +52,7 @@ def delete_agent(
     """Delete an agent that sleeps, with its events, snapshots and inbox.
 
     Args:
+        blobs: where large payloads are.
         detach: forks that read its history get to stand on their own first, and lose what they inherited.
         before_delete: called when nothing stands in the way any more; removes what is kept of the agent elsewhere.
 
@@ -70,7 +73,7 @@ def delete_agent(
         )
     detached: list[str] = []
     for fork in forks:
-        _detach_tree(store, fork, ids, now_ms, detached)
+        _detach_tree(store, blobs, fork, ids, now_ms, detached)
     parents = _holders(store, session)
     if before_delete is not None:
         before_delete()
@@ -84,7 +87,7 @@ def delete_agent(
     return Deleted(tombstone, tuple(detached))
 
 
-def detach_agent(store: JournalStore, session: Session, ids: IdSource, now_ms: int) -> None:
+def detach_agent(store: JournalStore, blobs: BlobStore, session: Session, ids: IdSource, now_ms: int) -> None:
     """Let a fork that sleeps stand on its own: a turn that holds its whole state, and nothing before it.
 
     Raises:
@@ -92,7 +95,7 @@ def detach_agent(store: JournalStore, session: Session, ids: IdSource, now_ms: i
         BranchInUse: forks of its own read what would be dropped. The turn was written.
     """
     with sleeping_lease(store, session, now_ms) as lease:
-        record = read_agent(store, Address.parse(session.name))
+        record = read_agent(store, blobs, Address.parse(session.name))
         tree = record.tree
         payload: JsonObject = {
             "agent": session.name,
@@ -104,7 +107,8 @@ def detach_agent(store: JournalStore, session: Session, ids: IdSource, now_ms: i
             "epoch": lease.epoch,
         }
         draft = Draft(ids.event(now_ms), AGENT_DETACHED, payload, record.head.turn + 1, now_ms)
-        head = store.commit(Commit(session.session_id, record.head, seal(record.head, [draft]), lease.epoch))
+        events = seal_durably(blobs, record.head, [draft])
+        head = store.commit(Commit(session.session_id, record.head, events, lease.epoch))
         store.fold(head.branch_id, head.seq, now_ms)
 
 
@@ -119,11 +123,13 @@ def forks_of(store: JournalStore, session: Session) -> list[Session]:
     ]
 
 
-def _detach_tree(store: JournalStore, fork: Session, ids: IdSource, now_ms: int, detached: list[str]) -> None:
+def _detach_tree(
+    store: JournalStore, blobs: BlobStore, fork: Session, ids: IdSource, now_ms: int, detached: list[str]
+) -> None:
     """Detach a fork after its own forks, which read through it."""
     for deeper in forks_of(store, fork):
-        _detach_tree(store, deeper, ids, now_ms, detached)
-    detach_agent(store, fork, ids, now_ms)
+        _detach_tree(store, blobs, deeper, ids, now_ms, detached)
+    detach_agent(store, blobs, fork, ids, now_ms)
     detached.append(fork.name)
 
 

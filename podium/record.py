@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.canonical import decode, encode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
+from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.port import TreeRef
 from podium.errors import UnknownAgent, UnknownMoment
 from podium.events import AGENT_CREATED, AGENT_DETACHED, STATE_EVENTS
-from podium.state import apply_patch
+from podium.state import PatchError, apply_patch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from chronicle.blobs.store import BlobReader
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, BranchId
     from chronicle.journal.records import Event, Head, Session, Snapshot
@@ -76,15 +78,21 @@ class Replay:
     turns: int = 0
     bytes: int = 0
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event, blobs: BlobReader) -> None:
         """Apply one of `STATE_EVENTS`.
+
+        Args:
+            blobs: where large payloads are.
 
         Raises:
             Corrupt: the event's payload is gone or does not fit the state before it.
+            Unavailable: the blob store could not be reached.
         """
-        if event.payload is None:
-            raise Corrupt(f"event {event.event_id} (seq {event.seq}) has no payload: it was erased or is out of line")
-        payload = cast("dict[str, Json]", decode(event.payload))
+        try:
+            data = payload_bytes(event, blobs)
+        except NotFound as error:
+            raise Corrupt(str(error)) from error
+        payload = cast("dict[str, Json]", decode(data))
         if event.type in (AGENT_CREATED, AGENT_DETACHED):
             self.state = cast("JsonObject", payload["state"])
             self.entity_type = cast("str", payload["entity_type"])
@@ -95,12 +103,12 @@ class Replay:
             delta = cast("dict[str, Json]", payload["state"])
             try:
                 self.state = cast("JsonObject", apply_patch(self.state, cast("list[JsonObject]", delta["patch"])))
-            except (KeyError, IndexError, TypeError, ValueError) as error:
+            except (PatchError, KeyError, TypeError) as error:
                 raise Corrupt(f"the patch of turn {event.turn} (seq {event.seq}) does not apply: {error}") from error
             self.entity_type = cast("str", delta["entity_type"])
             self.schema_version = cast("int", delta["version"])
             self.turns += 1
-            self.bytes += len(event.payload)
+            self.bytes += len(data)
         self.tree = tree_of(payload)
         self.turn = event.turn
         self.seq = event.seq
@@ -142,13 +150,17 @@ def snapshot_body(turn: int, entity_type: str, schema_version: int, state: JsonO
     )
 
 
-def read_agent(store: JournalStore, address: Address, turn: int | None = None) -> AgentRecord:
+def read_agent(store: JournalStore, blobs: BlobReader, address: Address, turn: int | None = None) -> AgentRecord:
     """Return an agent as it was at the end of a turn; at its head without one.
+
+    Args:
+        blobs: where large payloads are.
 
     Raises:
         UnknownAgent: it never handled a message in this journal.
         UnknownMoment: it has not committed that turn, or its history up to there was dropped.
         Corrupt: what is stored does not replay.
+        Unavailable: a store could not be reached.
     """
     session = find_session(store, address)
     head = store.head(session.main_branch_id)
@@ -157,7 +169,7 @@ def read_agent(store: JournalStore, address: Address, turn: int | None = None) -
     for event in store.events(head.branch_id, after_seq=replay.seq, to_seq=head.seq, types=STATE_EVENTS):
         if turn is not None and event.turn > turn:
             break
-        replay.apply(event)
+        replay.apply(event, blobs)
     if replay.state is None:
         raise _dropped(address, turn) if head.seq else _never_started(address)
     return AgentRecord(

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from chronicle.canonical import decode
+from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
 from podium.events import ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chronicle.blobs.store import BlobReader
     from chronicle.canonical import Json
     from chronicle.journal.records import Event, Head, InboxMessage
     from chronicle.journal.store import JournalStore
@@ -26,20 +27,21 @@ _WINDOW: Final = 1000
 """Events read at a time, going back from the head: what is asked for is nearly always recent."""
 
 
-def settled_frames(store: JournalStore, head: Head, message: InboxMessage) -> list[Frame]:
+def settled_frames(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> list[Frame]:
     """Return the frames of a settled message, the terminal one last.
 
     Args:
+        blobs: where large payloads are.
         head: of the branch that handled it.
     """
     events = _events_of(store, head, message.message_id)
     if message.status is MessageStatus.CONSUMED:
-        return [{"message_id": message.message_id, **frame} for event in events for frame in _committed(event)]
+        return [{"message_id": message.message_id, **frame} for event in events for frame in _committed(event, blobs)]
     error: Json = {"type": "Cancelled", "message": "its sender took it back"}
     parked = message.status is MessageStatus.PARKED
     for event in events:
         if parked and event.type == TURN_FAILED:  # tries of a cancelled one may have failed before
-            error = _payload(event)["error"]
+            error = _payload(event, blobs)["error"]
     return [
         {
             "message_id": message.message_id,
@@ -51,8 +53,8 @@ def settled_frames(store: JournalStore, head: Head, message: InboxMessage) -> li
     ]
 
 
-def _committed(event: Event) -> Iterator[Frame]:
-    payload = _payload(event)
+def _committed(event: Event, blobs: BlobReader) -> Iterator[Frame]:
+    payload = _payload(event, blobs)
     if event.type == ASSISTANT_MESSAGE:
         reply_id, text = payload["message_id"], payload["text"]
         yield {"type": "message_start", "reply_id": reply_id}
@@ -79,5 +81,5 @@ def _events_of(store: JournalStore, head: Head, message_id: str) -> list[Event]:
     return []
 
 
-def _payload(event: Event) -> dict[str, Json]:
-    return cast("dict[str, Json]", decode(event.payload or b"{}"))
+def _payload(event: Event, blobs: BlobReader) -> dict[str, Json]:
+    return cast("dict[str, Json]", payload_of(event, blobs))

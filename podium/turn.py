@@ -24,11 +24,11 @@ from podium.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, MutableMapping, Sequence
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.clock import Clock
-    from chronicle.ids import EventId, IdSource
+    from chronicle.ids import BlobId, EventId, IdSource
     from chronicle.journal.records import Head, InboxMessage, Session
     from chronicle.workspace.port import Iteration, TreeRef, Workspace
     from podium.address import Address
@@ -184,15 +184,37 @@ class TurnResult:
 
 
 def created_commit(
-    session: Session, expected: Head, payload: JsonObject, epoch: int, event_id: EventId, now_ms: int
+    session: Session,
+    expected: Head,
+    payload: JsonObject,
+    epoch: int,
+    event_id: EventId,
+    now_ms: int,
+    large: MutableMapping[BlobId, bytes],
 ) -> Commit:
-    """Return an agent's first commit."""
+    """Return an agent's first commit.
+
+    Args:
+        large: payloads that go out of line are put here; they must be durable before the commit is made.
+    """
     draft = Draft(event_id, AGENT_CREATED, payload, 0, now_ms)
-    return Commit(session.session_id, expected, seal(expected, [draft]), epoch)
+    return Commit(session.session_id, expected, seal(expected, [draft], large), epoch)
 
 
-def turn_commit(session: Session, expected: Head, result: TurnResult, epoch: int, ids: IdSource, now_ms: int) -> Commit:
-    """Return the commit of a turn that went well: message, replies and ``turn.committed``, in this order."""
+def turn_commit(
+    session: Session,
+    expected: Head,
+    result: TurnResult,
+    epoch: int,
+    ids: IdSource,
+    now_ms: int,
+    large: MutableMapping[BlobId, bytes],
+) -> Commit:
+    """Return the commit of a turn that went well: message, replies and ``turn.committed``, in this order.
+
+    Args:
+        large: payloads that go out of line are put here; they must be durable before the commit is made.
+    """
     message = result.message
     message_id = message.message_id if message else None
     drafts: list[Draft] = []
@@ -236,7 +258,7 @@ def turn_commit(session: Session, expected: Head, result: TurnResult, epoch: int
             message_id,
         )
     )
-    events = seal(expected, drafts)
+    events = seal(expected, drafts, large)
     return Commit(
         session.session_id,
         expected,
@@ -259,7 +281,7 @@ def failure_commit(
     event_id: EventId,
     now_ms: int,
 ) -> Commit:
-    """Return the commit that records a try whose state and files were given up.
+    """Return the commit that records a try whose state and files were given up; its payload is always a small one.
 
     Args:
         outcome: ``FAILED`` to try again, ``PARKED`` after the last try, ``CANCELLED`` when the sender took it back.

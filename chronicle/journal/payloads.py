@@ -2,7 +2,8 @@
 
 An event's hash covers its ``payload_ref``, so where a payload lies is decided when the event is sealed
 (:func:`chronicle.journal.chain.seal` with a place for large payloads). Order of a commit: put the large payloads into
-the blob store, durably, then commit. A crash between leaves blobs that nothing refers to, for the collector.
+the blob store, durably, then commit; `seal_durably` does the first half. A crash between leaves blobs that nothing
+refers to, for the collector.
 """
 
 from __future__ import annotations
@@ -11,14 +12,31 @@ from typing import TYPE_CHECKING
 
 from chronicle.canonical import decode
 from chronicle.errors import Corrupt, NotFound
-from chronicle.journal.chain import payload_digest
+from chronicle.journal.chain import payload_digest, seal
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
-    from chronicle.canonical import Json
-    from chronicle.journal.records import Event
+    from collections.abc import Sequence
 
-__all__ = ["payload_bytes", "payload_of"]
+    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.canonical import Json
+    from chronicle.ids import BlobId
+    from chronicle.journal.records import Draft, Event, Head
+
+__all__ = ["payload_bytes", "payload_of", "seal_durably"]
+
+
+def seal_durably(blobs: BlobStore, expected: Head, drafts: Sequence[Draft]) -> tuple[Event, ...]:
+    """Seal drafts on top of a head, with large payloads in the blob store, durable on return.
+
+    Raises:
+        InvalidInput: as :func:`chronicle.journal.chain.seal`.
+        Unavailable: the blob store could not be reached.
+    """
+    large: dict[BlobId, bytes] = {}
+    events = seal(expected, drafts, large)
+    if large:
+        blobs.put(large)
+    return events
 
 
 def payload_of(event: Event, blobs: BlobReader | None = None) -> Json:

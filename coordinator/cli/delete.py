@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, opened_journal
+from coordinator.cli.record import find_agent, opened_blobs, opened_journal
 from coordinator.cli.terminal import say, write_json, write_line
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def delete(
     from podium.address import Address  # noqa: PLC0415
     from podium.deletion import delete_agent  # noqa: PLC0415
 
-    with opened_journal(home) as store:
+    with opened_journal(home) as store, opened_blobs(home) as blobs:
         address = Address.parse(find_agent(store, agent).name)
         if not yes:
             if not sys.stdin.isatty():
@@ -50,6 +50,7 @@ def delete(
             typer.confirm(f"Delete {address} for good?", abort=True, err=True)
         deleted = delete_agent(
             store,
+            blobs,
             address,
             IdSource(),
             SystemClock().now_ms(),

@@ -76,8 +76,8 @@ def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
         "files": [file_object(change) for change in found.files],
         "diff": text.decode("utf-8", "backslashreplace"),
         "transcript": {
-            "removed": [event_object(event) for event in found.removed],
-            "added": [event_object(event) for event in found.added],
+            "removed": [event_object(event, blobs) for event in found.removed],
+            "added": [event_object(event, blobs) for event in found.added],
         },
     }
 
@@ -97,7 +97,7 @@ def _write(found: Comparison, blobs: BlobReader) -> None:
         write_line("transcript")
         for sign, events in (("-", found.removed), ("+", found.added)):
             for event in events:
-                write_line(f"{sign} {_line(event)}")
+                write_line(f"{sign} {_line(event, blobs)}")
     if not (found.patch or found.files or found.removed or found.added):
         say("nothing differs")
 
@@ -106,11 +106,11 @@ def _name(record: AgentRecord) -> str:
     return f"{record.address}@{record.turn}"
 
 
-def _line(event: Event) -> str:
+def _line(event: Event, blobs: BlobReader) -> str:
     from coordinator.cli.log import gist  # noqa: PLC0415
 
     who = "user" if event.type == "user_message" else "agent"
-    return f"turn {event.turn} {who}: {one_line(gist(event))}"
+    return f"turn {event.turn} {who}: {one_line(gist(event, blobs))}"
 
 
 def _write_lines(lines: Iterable[bytes]) -> None:

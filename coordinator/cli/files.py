@@ -92,12 +92,12 @@ def opened_files(home: Path, moment: str) -> Iterator[Files]:
     from podium.address import Address  # noqa: PLC0415
     from podium.record import read_agent  # noqa: PLC0415
 
-    with read_journal(home) as store:
-        session, turn = split_moment(store, moment)
-        agent = read_agent(store, Address.parse(session.name), turn)
-    if agent.tree is None:
-        raise NotFound(f"{agent.address} had no workspace at turn {agent.turn}")
     with opened_blobs(home) as blobs:
+        with read_journal(home) as store:
+            session, turn = split_moment(store, moment)
+            agent = read_agent(store, blobs, Address.parse(session.name), turn)
+        if agent.tree is None:
+            raise NotFound(f"{agent.address} had no workspace at turn {agent.turn}")
         yield Files(agent, blobs, agent.tree)
 
 

@@ -16,11 +16,12 @@ from coordinator.cli.options import (
     HomeOption,
     JsonOption,
 )
-from coordinator.cli.record import find_agent, read_journal
+from coordinator.cli.record import find_agent, opened_blobs, read_journal
 from coordinator.cli.terminal import json_text, one_line, write_json, write_line
 from coordinator.cli.times import iso
 
 if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
     from chronicle.journal.records import Event
 
 __all__ = ["event_object", "gist", "log"]
@@ -42,17 +43,17 @@ def log(
 
     Messages, replies, and turns with their state patches and the ids of their trees.
     """
-    with read_journal(home) as store:
+    with read_journal(home) as store, opened_blobs(home) as blobs:
         branch_id = find_agent(store, agent).main_branch_id
         for event in islice(store.events(branch_id, after_seq=after, types=types or None), limit):
             if json:
-                write_json(event_object(event))
+                write_json(event_object(event, blobs))
             else:
-                _write_text(event)
+                _write_text(event, blobs)
 
 
-def event_object(event: Event) -> dict[str, Any]:
-    """Return an event with the field names of the journal; ``payload`` is null when it is out of line or erased."""
+def event_object(event: Event, blobs: BlobReader) -> dict[str, Any]:
+    """Return an event with the field names of the journal; ``payload`` is null when it was erased."""
     return {
         "branch_id": event.branch_id,
         "seq": event.seq,
@@ -60,7 +61,7 @@ def event_object(event: Event) -> dict[str, Any]:
         "type": event.type,
         "turn": event.turn,
         "ts": event.ts,
-        "payload": _payload(event),
+        "payload": _payload(event, blobs),
         "payload_ref": event.payload_ref,
         "correlation_id": event.correlation_id,
         "causation_id": event.causation_id,
@@ -69,26 +70,26 @@ def event_object(event: Event) -> dict[str, Any]:
     }
 
 
-def _payload(event: Event) -> Any:
-    from chronicle.canonical import decode  # noqa: PLC0415
+def _payload(event: Event, blobs: BlobReader) -> Any:
+    from chronicle.journal.payloads import payload_of  # noqa: PLC0415
 
-    return None if event.payload is None else decode(event.payload)
+    return None if event.erased else payload_of(event, blobs)
 
 
-def _write_text(event: Event) -> None:
-    line = f"{event.seq:>5}  {iso(event.ts)}  turn {event.turn:<4}  {event.type:<17}  {one_line(gist(event))}"
+def _write_text(event: Event, blobs: BlobReader) -> None:
+    line = f"{event.seq:>5}  {iso(event.ts)}  turn {event.turn:<4}  {event.type:<17}  {one_line(gist(event, blobs))}"
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         line = line if len(line) <= width else line[: width - 1] + "…"
     write_line(line)
 
 
-def gist(event: Event) -> str:
+def gist(event: Event, blobs: BlobReader) -> str:
     """Return what is worth a glance: the text of a message, the patch of a turn, the error of a failure."""
-    payload = _payload(event)
+    payload = _payload(event, blobs)
     match event.type, payload:
         case _, None:
-            return f"(out of line: {event.payload_ref})" if event.payload_ref else "(erased)"
+            return "(erased)"
         case "user_message", {"message": {"text": str(text), **rest}} if not rest:
             return text
         case "user_message", {"message": message}:

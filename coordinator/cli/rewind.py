@@ -44,7 +44,7 @@ def rewind(
         address = Address.parse(find_agent(store, agent).name)
         made = None
         if dry_run:
-            plan = plan_rewind(store, address, turn, only)
+            plan = plan_rewind(store, blobs, address, turn, only)
         else:
             plan, made = rewind_agent(store, blobs, address, turn, only, IdSource(), SystemClock().now_ms())
         files = _files(blobs, plan)

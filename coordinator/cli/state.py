@@ -9,7 +9,7 @@ from coordinator.cli.options import (
     JsonOption,
     MomentArgument,
 )
-from coordinator.cli.record import read_journal, split_moment
+from coordinator.cli.record import opened_blobs, read_journal, split_moment
 from coordinator.cli.terminal import json_text, say, write, write_json
 
 __all__ = ["state"]
@@ -29,9 +29,9 @@ def state(
     from podium.address import Address  # noqa: PLC0415
     from podium.record import read_agent  # noqa: PLC0415
 
-    with read_journal(home) as store:
+    with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)
-        record = read_agent(store, Address.parse(session.name), turn)
+        record = read_agent(store, blobs, Address.parse(session.name), turn)
     if json:
         write_json(
             {

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.canonical import decode, encode
+from chronicle.canonical import encode
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import NewMessage
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
@@ -202,7 +203,7 @@ class AgentHarness:
     @property
     def state(self) -> JsonObject:
         """The committed state, read back from the journal."""
-        return read_agent(self.store, self.address).state
+        return read_agent(self.store, self.blobs, self.address).state
 
     @property
     def workspace(self) -> Path:
@@ -214,7 +215,7 @@ class AgentHarness:
         session = self.store.session(str(self.address))
         types = [event_type] if event_type else None
         return [
-            (event, cast("JsonObject", decode(event.payload or b"{}")))
+            (event, cast("JsonObject", payload_of(event, self.blobs)))
             for event in self.store.events(session.main_branch_id, types=types)
         ]
 
@@ -225,7 +226,9 @@ class AgentHarness:
         lease = self.store.acquire_lease(
             session.session_id, self._holder, self.clock.now_ms(), _LEASE_MS, takeover=unclean
         )
-        environment = Environment(self.store, GroupCommitter(self.store), self.clock, self._ids, self._open_workspace)
+        environment = Environment(
+            self.store, self.blobs, GroupCommitter(self.store), self.clock, self._ids, self._open_workspace
+        )
         activation = Activation(self._class, self.address, lease, environment)
         await activation.start(unclean=unclean)
         os.environ["AGENT_WORKSPACE"] = str(activation.workspace.root)

@@ -168,6 +168,7 @@ class Simulator:
         self._clock = LoopClock(self._loop)
         self._ids = IdSource(random.Random(seed + 1))
         self._places = places()
+        self._blobs = self._places.blobs or MemoryBlobStore()
         self._store = store()
         self._watch = Watch(self._store, self._places.tree, self._noting("journal"))
         self._weather = Weather.of(self._generator)
@@ -451,7 +452,7 @@ class Simulator:
         only: Part | None = "state" if blobs is None else self._generator.choice((None, "state", "files"))
         now_ms = self._clock.now_ms()
         try:
-            rewind_agent(self._link.store, blobs or MemoryBlobStore(), agent.address, turn, only, self._ids, now_ms)
+            rewind_agent(self._link.store, self._blobs, agent.address, turn, only, self._ids, now_ms)
         except (AgentAwake, Unavailable):
             return
         self._note("fleet", str(agent.address), "went back to turn", turn, only or "")
@@ -467,7 +468,7 @@ class Simulator:
         if not line.created:
             return
         turn = self._generator.choice(list(line.past))
-        if read_agent(self._store, agent.address, turn).state != line.past[turn].state:
+        if read_agent(self._store, self._blobs, agent.address, turn).state != line.past[turn].state:
             self._watch.fail(f"{agent.address} reads otherwise at turn {turn}")
         lease = self._watch.acquire_lease(
             agent.session.session_id, "inspector", self._clock.now_ms(), _LEASE_MS, takeover=True
@@ -494,6 +495,7 @@ class Simulator:
         """Return what an activation is given."""
         return Environment(
             link.store,
+            self._blobs,
             link,
             self._clock,
             self._ids,

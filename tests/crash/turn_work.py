@@ -148,7 +148,7 @@ async def life(home: Home, messages: int, *, sleep: bool = True) -> None:
     async def opened(request: WorkspaceRequest) -> Opened:
         return await asyncio.to_thread(home.open_workspace, request)
 
-    environment = Environment(store, GroupCommitter(store), clock, ids, opened, most_replayed_turns=5)
+    environment = Environment(store, home.blobs(), GroupCommitter(store), clock, ids, opened, most_replayed_turns=5)
     activation = Activation(Clerk, ADDRESS, lease, environment)
     await activation.start(unclean=before is not None)
     log = list(cast("Any", activation.state).log)
@@ -204,7 +204,7 @@ def check(home: Home) -> Left:
             if message.body is not None
         }
         try:
-            record = read_agent(store, ADDRESS)
+            record = read_agent(store, home.blobs(), ADDRESS)
         except UnknownAgent:
             assert not home.noted("answered")
             return Left(0, len(messages))

@@ -195,11 +195,11 @@ class BranchesModel(RuleBasedStateMachine):
     def every_turn_is_as_it_was(self) -> None:
         for key, model in self.models.items():
             for turn, moment in enumerate(model.turns):
-                record = read_agent(self.store, Address("writer", key), turn)
+                record = read_agent(self.store, self.blobs, Address("writer", key), turn)
                 assert record.state == moment.state
                 tree_id = record.tree.tree_id if record.tree is not None else EMPTY
                 assert files_in(self.blobs, tree_id) == moment.files
-            assert read_agent(self.store, Address("writer", key)).turn == len(model.turns) - 1
+            assert read_agent(self.store, self.blobs, Address("writer", key)).turn == len(model.turns) - 1
 
     @invariant()
     def what_is_awake_has_its_last_turn(self) -> None:

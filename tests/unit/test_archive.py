@@ -87,12 +87,14 @@ async def parent(tmp_path: Path) -> Any:
 
 async def test_an_agent_goes_on_elsewhere(parent: AgentHarness, other: JournalStore, tmp_path: Path) -> None:
     blobs = MemoryBlobStore()
-    head = read_agent(parent.store, parent.address).head
+    head = read_agent(parent.store, parent.blobs, parent.address).head
     imported = take(other, blobs, tmp_path / "a.podium", "notes/a")
     assert imported.head == head
     assert imported.blobs == len(list(blobs.blob_ids()))
     for turn in range(4):
-        here, there = (read_agent(store, parent.address, turn) for store in (parent.store, other))
+        here, there = (
+            read_agent(store, at, parent.address, turn) for store, at in ((parent.store, parent.blobs), (other, blobs))
+        )
         assert (here.state, here.tree) == (there.state, there.tree)
     assert verified(other, blobs)
     async with AgentHarness(Notes, "a", store=other, blobs=blobs) as agent:
@@ -108,9 +110,9 @@ async def test_an_agent_goes_on_elsewhere(parent: AgentHarness, other: JournalSt
 async def test_where_it_is_already_the_import_is_a_fork(parent: AgentHarness, tmp_path: Path) -> None:
     imported = take(parent.store, parent.blobs, tmp_path / "a.podium", "notes/copy")
     assert imported.blobs == 0
-    assert read_agent(parent.store, Address("notes", "copy")).state == parent.state
+    assert read_agent(parent.store, parent.blobs, Address("notes", "copy")).state == parent.state
     branch = parent.store.branch(imported.head.branch_id)
-    assert branch.parent_branch_id == read_agent(parent.store, parent.address).head.branch_id
+    assert branch.parent_branch_id == read_agent(parent.store, parent.blobs, parent.address).head.branch_id
 
 
 async def test_a_fork_brings_what_it_inherits(parent: AgentHarness, other: JournalStore, tmp_path: Path) -> None:
@@ -119,10 +121,10 @@ async def test_a_fork_brings_what_it_inherits(parent: AgentHarness, other: Journ
         await child.send("three")
         await child.sleep()
         export_agent(child.store, child.blobs, child.address, tmp_path / "b.podium")
-        head, state = read_agent(child.store, child.address).head, child.state
+        head, state = read_agent(child.store, child.blobs, child.address).head, child.state
     blobs = MemoryBlobStore()
     assert take(other, blobs, tmp_path / "b.podium", "notes/b").head == head
-    assert read_agent(other, Address("notes", "b")).state == state
+    assert read_agent(other, blobs, Address("notes", "b")).state == state
     assert [session.name for session in list_agents(other)] == ["notes/b"]
     assert verified(other, blobs)
     with pytest.raises(Conflict, match="not all of them"):  # only the fork's part of it is here
@@ -136,7 +138,9 @@ async def test_a_fork_meets_its_parent_again(parent: AgentHarness, other: Journa
     ours = take(other, blobs, tmp_path / "a.podium", "notes/a").head
     take(other, blobs, tmp_path / "b.podium", "notes/b")
     assert len(other.sessions()) == 2
-    assert other.branch(read_agent(other, Address("notes", "b")).head.branch_id).parent_branch_id == ours.branch_id
+    assert (
+        other.branch(read_agent(other, blobs, Address("notes", "b")).head.branch_id).parent_branch_id == ours.branch_id
+    )
     assert verified(other, blobs)
 
 
@@ -170,7 +174,10 @@ async def test_every_damage_is_refused_and_nothing_is_written(parent: AgentHarne
             assert list(store.sessions()) == []
             assert list(blobs.blob_ids()) == []
         else:  # a bit that means nothing, such as a date in the table of contents
-            assert read_agent(store, parent.address).head == read_agent(parent.store, parent.address).head
+            assert (
+                read_agent(store, blobs, parent.address).head
+                == read_agent(parent.store, parent.blobs, parent.address).head
+            )
             assert verified(store, blobs)
 
 
@@ -246,5 +253,8 @@ async def test_an_import_that_died_anywhere_is_completed_by_the_same_import(
             take(store, blobs, tmp_path / "b.podium", "notes/b")
         store.left = 10**6
         take(store, blobs, tmp_path / "b.podium", "notes/b")
-        assert read_agent(store, Address("notes", "b")).head == read_agent(parent.store, Address("notes", "b")).head
+        assert (
+            read_agent(store, blobs, Address("notes", "b")).head
+            == read_agent(parent.store, parent.blobs, Address("notes", "b")).head
+        )
         assert verified(store, blobs)

@@ -51,7 +51,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JournalSto
 
 def delete(agent: AgentHarness, *, key: str | None = None, detach: bool = False) -> Deleted:
     address = agent.address if key is None else Address("notes", key)
-    return delete_agent(agent.store, address, IdSource(), agent.clock.now_ms(), detach=detach)
+    return delete_agent(agent.store, agent.blobs, address, IdSource(), agent.clock.now_ms(), detach=detach)
 
 
 def fork(agent: AgentHarness, source: str, turn: int | None, key: str) -> None:
@@ -105,7 +105,7 @@ async def test_forks_are_named_and_detached_when_asked(store: JournalStore) -> N
                 versions = kept.activation.workspace.history("notes.txt")
                 assert [version.iteration for version in versions] == [1, 2, 3]
                 with pytest.raises(UnknownMoment, match="not kept any more"):
-                    read_agent(store, kept.address, 1)
+                    read_agent(store, kept.blobs, kept.address, 1)
                 with pytest.raises(UnknownMoment, match="not kept any more"):
                     fork(agent, f"notes/{key}", 1, "x")
                 await kept.sleep()

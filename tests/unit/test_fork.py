@@ -137,7 +137,7 @@ async def test_a_failed_try_is_not_part_of_a_fork(store: JournalStore) -> None:
             assert child.state == {"said": ["one"]}
             assert child.events("turn.failed") == []
             assert len(parent.events("turn.failed")) == 3
-    record = read_agent(store, Address("notes", "a"))
+    record = read_agent(store, parent.blobs, Address("notes", "a"))
     assert turn_end_seq(store, record.address, record.head, 1) == record.version_seq
 
 
@@ -184,7 +184,7 @@ async def test_a_fork_that_died_half_way_works_and_is_completed_by_the_same_call
         with pytest.raises(ChronicleError, match="died"):
             fork(store, "notes/a", None, "notes/b")
         store.broken = False
-        assert read_agent(store, Address("notes", "b")).state == {"said": ["one"]}
+        assert read_agent(store, parent.blobs, Address("notes", "b")).state == {"said": ["one"]}
         forked = fork(store, "notes/a", None, "notes/b")
         assert forked.head.seq == forked.seq + 1
         with pytest.raises(AgentExists):
@@ -214,4 +214,4 @@ async def test_what_a_fork_reads_does_not_grow_with_the_turns() -> None:
             fork(store, "notes/a", turn, f"notes/at-{turn}")
             assert store.read < 20
             said = [str(number) for number in range(turn)]
-            assert read_agent(store, Address("notes", f"at-{turn}")).state == {"said": said}
+            assert read_agent(store, parent.blobs, Address("notes", f"at-{turn}")).state == {"said": said}

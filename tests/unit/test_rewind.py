@@ -90,7 +90,7 @@ async def test_going_back_is_a_turn_and_can_be_undone(store: JournalStore) -> No
         assert agent.events("turn.failed") == []
         assert [payload["to"] for _, payload in agent.events("agent.rewound")] == [1, 3]
         for turn, said in enumerate([[], ["one"], ["one", "two"], ["one", "two", "three"], ["one"]]):
-            assert read_agent(store, agent.address, turn).state == {"said": said}
+            assert read_agent(store, agent.blobs, agent.address, turn).state == {"said": said}
         assert verify_session(store, find_session(store, agent.address)).ok
 
 
@@ -178,8 +178,8 @@ async def test_what_is_not_there_is_said(store: JournalStore) -> None:
         with pytest.raises(UnknownMoment, match="there is no turn 2"):
             rewind(agent, 2)
         with pytest.raises(UnknownAgent):
-            plan_rewind(store, Address("notes", "nobody"), 0)
-        assert plan_rewind(store, agent.address, 0, "files").patch == []
+            plan_rewind(store, agent.blobs, Address("notes", "nobody"), 0)
+        assert plan_rewind(store, agent.blobs, agent.address, 0, "files").patch == []
 
 
 class WokenMeanwhile(MemoryJournalStore):

@@ -345,7 +345,7 @@ async def test_opening_reads_a_bounded_tail() -> None:
     async with AgentHarness(Counter) as agent:
         for number in range(MOST_TURNS + 10):
             await agent.send(str(number))
-        record = read_agent(agent.store, agent.address)
+        record = read_agent(agent.store, agent.blobs, agent.address)
         assert record.replayed_turns <= 11
         assert record.state == agent.activation.state.model_dump()
-        assert read_agent(agent.store, agent.address, turn=5).state["count"] == 5
+        assert read_agent(agent.store, agent.blobs, agent.address, turn=5).state["count"] == 5
