@@ -19,6 +19,7 @@ import random
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,6 +257,8 @@ def in_child(home: Home, stop_before: int, messages: int, *, sleep: bool) -> int
             ctypes.CDLL(None).arm(bytes(home.kept), ctypes.c_long(stop_before), None)
         asyncio.run(life(home, messages, sleep=sleep))
         code = 0
+    except Exception:  # noqa: BLE001 - a fault of what is tested: the parent fails and shows it
+        traceback.print_exc()
     finally:
         os._exit(code)
 
