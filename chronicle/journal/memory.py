@@ -382,6 +382,13 @@ class MemoryJournalStore:
             self._sessions[session_id].inbox[message.position] = message
             return message
 
+    def waiting_before(self, message_id: MessageId) -> int:
+        """Return how many pending messages come before one."""
+        with self._open():
+            message = self.message(message_id)
+            pending = self.messages(message.session_id, MessageStatus.PENDING)
+            return sum(other.position < message.position for other in pending)
+
     def sessions_with_pending(self) -> Sequence[SessionId]:
         """Return the sessions that have pending messages."""
         with self._open():

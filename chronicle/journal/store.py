@@ -300,6 +300,14 @@ class JournalStore(Protocol):
         """Return a session's messages of one status, in order of position."""
         ...
 
+    def waiting_before(self, message_id: MessageId) -> int:
+        """Return how many pending messages of the same inbox come before a message, whatever its own status.
+
+        Raises:
+            NotFound: never admitted, or its record was pruned.
+        """
+        ...
+
     def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
         """Put a parked message back into its place in the inbox, with no attempts counted.
 

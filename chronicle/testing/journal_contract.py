@@ -467,6 +467,20 @@ class JournalStoreContract:
         with pytest.raises(InboxFull):
             store.admit(session_id, NewMessage(_IDS.message(_NOW), b"{}", _NOW), limit=2)
 
+    def test_how_many_wait_before_a_message(self, store: JournalStore) -> None:
+        writer, other = Writer.on(store), Writer.on(store, "other/one")
+        first, second, third, fourth = (writer.admit(b"%d" % number) for number in range(4))
+        other.admit()
+        assert [store.waiting_before(m) for m in (first, second, third, fourth)] == [0, 1, 2, 3]
+        writer.write(settled=(Settlement(second, Outcome.PARKED),))
+        assert [store.waiting_before(m) for m in (first, second, third, fourth)] == [0, 1, 1, 2]
+        writer.write(settled=(Settlement(first, Outcome.CONSUMED),))
+        assert [store.waiting_before(m) for m in (first, second, third, fourth)] == [0, 0, 0, 1]
+        store.retry_message(writer.session.session_id, second)
+        assert store.waiting_before(fourth) == 2
+        with pytest.raises(NotFound):
+            store.waiting_before(MessageId("msg_no"))
+
     def test_tries_are_counted_in_place(self, store: JournalStore) -> None:
         writer = Writer.on(store)
         first, second = writer.admit(b"1"), writer.admit(b"2")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage, NewMessage
     from chronicle.journal.sql.port import Connection
 
-__all__ = ["admit", "find_message", "messages", "pending", "retry", "sessions_with_pending"]
+__all__ = ["admit", "find_message", "messages", "pending", "retry", "sessions_with_pending", "waiting_before"]
 
 _PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
 _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
@@ -61,8 +61,10 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
                 raise IdempotencyConflict(key)
             return Receipt(session_id, first[1], first[0], repeated=True)
     pending_from = _first_pending(db, session, pending_from, last_position)
-    if last_position - pending_from + 1 >= limit and _count_pending(db, session, pending_from) >= limit:
-        raise InboxFull(limit)
+    if last_position - pending_from + 1 >= limit:
+        first_id, last_id = row_id(session, pending_from), row_id(session, last_position)
+        if _count_pending(db, first_id, last_id) >= limit:
+            raise InboxFull(limit)
     position = last_position + 1
     db.execute(
         "UPDATE session SET last_position = ?, pending_from = ? WHERE key = ?", (position, pending_from, session)
@@ -148,6 +150,21 @@ def sessions_with_pending(db: Connection) -> Sequence[SessionId]:
     return [session_id for (session_id,) in rows]
 
 
+def waiting_before(db: Connection, message_id: MessageId) -> int:
+    """Return how many messages wait before one in its inbox.
+
+    Raises:
+        NotFound: there is none of that id.
+    """
+    found = db.execute(
+        "SELECT inbox.id, pending_from FROM inbox JOIN session ON session.key = inbox.session WHERE message_id = ?",
+        (message_id,),
+    ).fetchone()
+    if found is None:
+        raise NotFound(f"no message {message_id}")
+    return _count_pending(db, row_id(key_of(found[0]), found[1]), found[0] - 1)
+
+
 def _first_pending(db: Connection, session: int, pending_from: int, last_position: int) -> int:
     """Return the position of the first message that waits, or the one that the next message will get."""
     row = db.execute(
@@ -157,9 +174,8 @@ def _first_pending(db: Connection, session: int, pending_from: int, last_positio
     return number_of(row[0]) if row is not None else last_position + 1
 
 
-def _count_pending(db: Connection, session: int, pending_from: int) -> int:
+def _count_pending(db: Connection, first_id: int, last_id: int) -> int:
     (count,) = db.execute(
-        f"SELECT count(*) FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING}",
-        (row_id(session, pending_from), row_id(session, MAX_NUMBER)),
+        f"SELECT count(*) FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING}", (first_id, last_id)
     ).fetchone()
     return int(count)

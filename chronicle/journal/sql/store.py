@@ -316,6 +316,11 @@ class SqlJournalStore:
         with self._db.writing() as db:
             return inbox.retry(db, session_id, message_id)
 
+    def waiting_before(self, message_id: MessageId) -> int:
+        """Return how many pending messages come before one."""
+        with self._db.reading() as db:
+            return inbox.waiting_before(db, message_id)
+
     def sessions_with_pending(self) -> Sequence[SessionId]:
         """Return the sessions that have pending messages."""
         with self._db.reading() as db:
