@@ -26,7 +26,7 @@ from chronicle.errors import ChronicleError
 from chronicle.journal.records import MessageStatus, Outcome
 from podium.agent.base import agent_type_of
 from podium.agent.context import AgentContext
-from podium.errors import AgentAsleep
+from podium.errors import AgentAsleep, UnknownAgent
 from podium.ledger import Ledger
 from podium.record import AgentRecord, read_agent, snapshot_body
 from podium.settled import settled_frames
@@ -428,7 +428,7 @@ class Activation:
             tree = None
         await self._append_failure(message, outcome or Outcome.CANCELLED, error, tree)
         await self._env.run_blocking(self._workspace.rollback)
-        self._load_state(await self._ledger.read(lambda: read_agent(self._env.store, self._env.blobs, self.address)))
+        self._load_state(await self._read())
         await self._next_turn()
         if message is not None and outcome is None:
             self._usercode.forget(message.message_id)
@@ -455,29 +455,37 @@ class Activation:
     # -- state and workspace --------------------------------------------------------------------------------------
 
     async def _read_or_create(self) -> AgentRecord:
-        if self._ledger.head.seq == 0:
-            now_ms = self._env.clock.now_ms()
-            payload: JsonObject = {
-                "agent": str(self.address),
-                "entity_type": self._entity_type,
-                "version": self._schema_version,
-                "state": to_json(self._class.State()),
-                "tree_id": None,
-                "oplog_id": None,
-            }
-            large: dict[BlobId, bytes] = {}
-            commit = created_commit(
-                self._ledger.session,
-                self._ledger.head,
-                payload,
-                self._ledger.epoch,
-                self._env.ids.event(now_ms),
-                now_ms,
-                large,
-            )
-            await self._put(large)
-            await self._ledger.append(commit)
+        try:
+            return await self._read()
+        except UnknownAgent:  # addressed, and never started
+            await self._create()
+            return await self._read()
+
+    async def _read(self) -> AgentRecord:
         return await self._ledger.read(lambda: read_agent(self._env.store, self._env.blobs, self.address))
+
+    async def _create(self) -> None:
+        now_ms = self._env.clock.now_ms()
+        payload: JsonObject = {
+            "agent": str(self.address),
+            "entity_type": self._entity_type,
+            "version": self._schema_version,
+            "state": to_json(self._class.State()),
+            "tree_id": None,
+            "oplog_id": None,
+        }
+        large: dict[BlobId, bytes] = {}
+        commit = created_commit(
+            self._ledger.session,
+            self._ledger.head,
+            payload,
+            self._ledger.epoch,
+            self._env.ids.event(now_ms),
+            now_ms,
+            large,
+        )
+        await self._put(large)
+        await self._ledger.append(commit)
 
     def _load_state(self, record: AgentRecord) -> None:
         self._state = from_json(self._class.State, record.state, record.schema_version)

@@ -11,6 +11,7 @@
     ├── UnknownMoment           the agent never had that turn
     ├── AgentExists             there is an agent of that address already
     ├── AgentAwake              the agent is in memory; only its activation may write its branch
+    ├── AgentBusy               a message waits or is being handled, and the sender did not want to wait
     ├── AgentInUse              forks read the agent's history
     ├── TurnFailed              ``on_message`` raised or ran out of time, as often as it may; the message is parked
     ├── TurnCancelled           its sender took the message back
@@ -30,6 +31,7 @@ from __future__ import annotations
 __all__ = [
     "AgentAsleep",
     "AgentAwake",
+    "AgentBusy",
     "AgentClassNotFound",
     "AgentExists",
     "AgentFileBroken",
@@ -101,6 +103,10 @@ class AgentExists(PodiumError):
 
 class AgentAwake(PodiumError):
     """The agent is in memory, and only its activation may write its branch. Nothing was written."""
+
+
+class AgentBusy(PodiumError):
+    """A message waits or is being handled, and the sender asked to be refused then. Nothing was stored."""
 
 
 class AgentInUse(PodiumError):

@@ -14,7 +14,7 @@ from chronicle.canonical import decode, encode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.port import TreeRef
-from podium.errors import UnknownAgent, UnknownMoment
+from podium.errors import PodiumError, UnknownAgent, UnknownMoment
 from podium.events import AGENT_CREATED, AGENT_DETACHED, STATE_EVENTS
 from podium.state import PatchError, apply_patch
 
@@ -171,7 +171,7 @@ def read_agent(store: JournalStore, blobs: BlobReader, address: Address, turn: i
             break
         replay.apply(event, blobs)
     if replay.state is None:
-        raise _dropped(address, turn) if head.seq else _never_started(address)
+        raise _missing(store, address, head, turn)
     return AgentRecord(
         address=address,
         session=session,
@@ -226,7 +226,7 @@ def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -
         if event.turn == turn:
             return event.seq
         break
-    raise _dropped(address, turn)
+    raise _missing(store, address, head, turn)
 
 
 def list_agents(store: JournalStore) -> Sequence[Session]:
@@ -237,6 +237,12 @@ def list_agents(store: JournalStore) -> Sequence[Session]:
 def _check_turn(address: Address, head: Head, turn: int | None) -> None:
     if turn is not None and not 0 <= turn <= head.turn:
         raise UnknownMoment(f"{address} has turns 0 to {head.turn}; there is no turn {turn}")
+
+
+def _missing(store: JournalStore, address: Address, head: Head, turn: int | None) -> PodiumError:
+    """Say why an agent cannot be read at a turn: a message was given up before it ever started, or it is not kept."""
+    started = next(store.events(head.branch_id, types=STATE_EVENTS), None)
+    return _never_started(address) if started is None else _dropped(address, turn)
 
 
 def _never_started(address: Address) -> UnknownAgent:

@@ -1,0 +1,121 @@
+"""An agent's inbox for those who look after it: what waits or was set aside and why, and giving a message up for good.
+
+Use cases over the journal's port; time and ids are arguments. Giving up is recorded as ``turn.cancelled``. It is for
+agents that sleep; the activation of one that is awake does it itself (:meth:`podium.activation.Activation.cancel`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from chronicle.errors import BranchVersionConflict, NotFound, StaleEpoch
+from chronicle.journal.payloads import payload_of
+from chronicle.journal.records import MessageStatus, Outcome
+from podium.branching import awake, sleeping_lease
+from podium.events import TURN_FAILED
+from podium.turn import failure_commit
+from podium.usercode import cancelled_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import IdSource, MessageId
+    from chronicle.journal.records import InboxMessage, Session
+    from chronicle.journal.store import JournalStore
+    from podium.events import ErrorInfo, TurnFailed
+
+__all__ = ["InboxEntry", "drop_message", "is_open", "list_inbox", "message_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class InboxEntry:
+    """A message that waits or was set aside."""
+
+    message: InboxMessage
+    error: ErrorInfo | None
+    """Of its last failed try; ``None`` if it was not tried yet."""
+
+
+def list_inbox(store: JournalStore, blobs: BlobReader, session: Session) -> Sequence[InboxEntry]:
+    """Return an agent's messages that wait or were set aside, in order of position."""
+    found = [
+        message
+        for status in (MessageStatus.PENDING, MessageStatus.PARKED)
+        for message in store.messages(session.session_id, status)
+    ]
+    tried = {message.message_id for message in found if message.attempts}
+    errors = _last_errors(store, blobs, session, tried) if tried else {}
+    found.sort(key=lambda message: message.position)
+    return [InboxEntry(message, errors.get(message.message_id)) for message in found]
+
+
+def message_of(store: JournalStore, session: Session, message_id: MessageId) -> InboxMessage:
+    """Return a message of an agent's inbox, whatever its status.
+
+    Raises:
+        NotFound: the agent never got it.
+    """
+    message = store.message(message_id)
+    if message.session_id != session.session_id:
+        raise NotFound(f"no message {message_id} in the inbox of {session.name}")
+    return message
+
+
+def is_open(message: InboxMessage) -> bool:
+    """Return whether a message can still be given up: it waits or was set aside.
+
+    Raises:
+        NotFound: it was handled already.
+    """
+    if message.status is MessageStatus.CONSUMED:
+        raise NotFound(f"message {message.message_id} was handled already")
+    return message.status is not MessageStatus.CANCELLED
+
+
+def drop_message(store: JournalStore, session: Session, message_id: MessageId, ids: IdSource, now_ms: int) -> bool:
+    """Give up for good a message that waits or was set aside; its agent sleeps. Durable on return.
+
+    Returns:
+        whether this call did it; ``False`` if it was given up before.
+
+    Raises:
+        NotFound: the agent never got it, or handled it already.
+        AgentAwake: the agent is in memory, or was woken meanwhile; nothing was written.
+    """
+    if not is_open(message_of(store, session, message_id)):  # no epoch is spent on what cannot be done
+        return False
+    with sleeping_lease(store, session, now_ms) as lease:
+        message = message_of(store, session, message_id)
+        if not is_open(message):
+            return False
+        head = store.head(session.main_branch_id)
+        commit = failure_commit(
+            session,
+            head,
+            Outcome.CANCELLED,
+            cancelled_error(),
+            message,
+            None,
+            lease.epoch,
+            ids.event(now_ms),
+            now_ms,
+        )
+        try:
+            store.commit(commit)
+        except (StaleEpoch, BranchVersionConflict) as error:
+            raise awake(session.name, "was woken at this moment") from error
+    return True
+
+
+def _last_errors(
+    store: JournalStore, blobs: BlobReader, session: Session, message_ids: AbstractSet[MessageId]
+) -> dict[str, ErrorInfo]:
+    """Return the errors of the last failed tries of messages, by id."""
+    errors: dict[str, ErrorInfo] = {}
+    for event in store.events(session.main_branch_id, types=(TURN_FAILED,)):
+        if event.correlation_id is not None and event.correlation_id in message_ids and not event.erased:
+            errors[event.correlation_id] = cast("TurnFailed", payload_of(event, blobs))["error"]
+    return errors
