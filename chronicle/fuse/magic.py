@@ -41,6 +41,8 @@ NAME: Final = b".chronicle"
 """The directory's name, in the root only."""
 
 Key = tuple[bytes, ...]
+_TOP_MODE: Final = stat.S_IFDIR | 0o500
+"""Old contents are readable here whatever the modes of their files were, so it is for the owner of the workspace."""
 _DIR_MODE: Final = stat.S_IFDIR | 0o555
 _FILE_MODE: Final = stat.S_IFREG | 0o444
 _NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
@@ -185,7 +187,8 @@ class Magic:
         return MagicEntry(key, self._inode(key), mode, size, mtime_ns, target=entry.target)
 
     def _directory(self, key: Key, mtime_ns: int = 0) -> MagicEntry:
-        return MagicEntry(key, self._inode(key), _DIR_MODE, 0, mtime_ns or self._layer.root.mtime_ns)
+        mode = _DIR_MODE if key else _TOP_MODE
+        return MagicEntry(key, self._inode(key), mode, 0, mtime_ns or self._layer.root.mtime_ns)
 
     def _file(self, key: Key, size: int, *, live: bool) -> MagicEntry:
         return MagicEntry(key, self._inode(key), _FILE_MODE, size, self._layer.root.mtime_ns, live=live)

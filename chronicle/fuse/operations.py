@@ -28,7 +28,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError
 from chronicle.fuse.errnos import errno_of
 from chronicle.fuse.inodes import MAGIC, Inodes
 from chronicle.fuse.magic import NAME, Magic, MagicEntry
-from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node
+from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node
 from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.tree import MAX_NAME_BYTES
 
@@ -181,6 +181,10 @@ class ChronicleOperations(pyfuse3.Operations):
             handle = self._layer.create(parent, name, mode & 0o7777, ctx.uid, gid)
             self._layer.release(handle)
             return self._counted(handle.node)
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            parent = self._place(parent_inode, name)
+            gid = parent.gid if parent.mode & stat.S_ISGID else ctx.gid
+            return self._counted(self._layer.make_device(parent, name, mode, ctx.uid, gid, rdev))
         return self._make(parent_inode, name, mode, ctx)
 
     @_operation
@@ -467,6 +471,8 @@ def _attributes(node: Node) -> EntryAttributes:
     entry.st_nlink = node.nlink
     entry.st_uid = node.uid
     entry.st_gid = node.gid
+    if isinstance(node, DeviceNode):
+        entry.st_rdev = node.device
     size = node.size
     entry.st_size = size
     entry.st_blocks = (size + _BLOCK_BYTES - 1) // _BLOCK_BYTES

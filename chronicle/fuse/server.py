@@ -154,7 +154,9 @@ def serve(
     zygote = Peer(channel)
     try:
         served = opener(request)
-        session = MountSession(served.operations, request.mountpoint, source=request.source)
+        session = MountSession(
+            served.operations, request.mountpoint, source=request.source, allow_other=os.geteuid() == 0
+        )
         session.mount()
     except Exception as error:  # whatever it is, the host that waits must hear of it
         if not isinstance(error, ChronicleError):

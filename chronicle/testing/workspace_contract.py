@@ -238,6 +238,28 @@ class WorkspaceContract(ABC):
         os.removexattr(file, "user.one")
         assert workspace.seal().tree_id != first.tree_id
 
+    def test_devices(self, node: WorkspaceNode, workspace: Workspace) -> None:
+        made = {"whiteout": (stat.S_IFCHR | 0o600, os.makedev(0, 0))}  # the one that anybody may make
+        if os.geteuid() == 0:
+            made["null"] = (stat.S_IFCHR | 0o666, os.makedev(1, 3))
+            made["disk"] = (stat.S_IFBLK | 0o660, os.makedev(4095, 0xFFFFF))  # the largest that there are
+        for name, (mode, device) in made.items():
+            os.mknod(workspace.root / name, mode, device)
+            os.chmod(workspace.root / name, stat.S_IMODE(mode))
+        first = workspace.seal()
+        far = node.elsewhere()
+        other = far.open(self.spec(far, first, turn=2)).workspace
+        for root in (workspace.root, other.root):
+            found = {name: os.lstat(root / name) for name in made}
+            assert {name: (status.st_mode, status.st_rdev) for name, status in found.items()} == made
+        assert other.seal() == first
+        os.unlink(workspace.root / "whiteout")
+        os.mkfifo(workspace.root / "whiteout", 0o600)
+        second = workspace.seal()
+        entry = tree.entry_at(node.blobs, second.tree_id, b"whiteout")
+        assert entry is not None
+        assert (entry.kind, entry.device) == (Kind.FIFO, None)
+
     # -- turns ----------------------------------------------------------------------------------------------------
 
     def test_changes_after_the_seal_stay_changed(self, node: WorkspaceNode, workspace: Workspace) -> None:

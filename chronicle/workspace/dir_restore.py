@@ -117,6 +117,8 @@ class _Restore:
             os.symlink(entry.target, temporary)
         elif entry.kind is Kind.FIFO:
             os.mkfifo(temporary)
+        elif entry.device is not None:
+            _make_device(full, temporary, entry.kind, entry.device)
         else:
             with socket.socket(socket.AF_UNIX) as made:
                 made.bind(temporary)
@@ -140,7 +142,15 @@ class _Restore:
 
 
 def _same_body(one: Entry, other: Entry) -> bool:
-    return one.content == other.content and one.target == other.target
+    return one.content == other.content and one.target == other.target and one.device == other.device
+
+
+def _make_device(full: bytes, temporary: bytes, kind: Kind, device: int) -> None:
+    try:
+        os.mknod(temporary, stat.S_IFCHR if kind is Kind.CHAR else stat.S_IFBLK, device)
+    except PermissionError as error:
+        message = "the workspace holds a device, which only root may make in a plain directory; mount it instead"
+        raise PermissionError(error.errno, message, full) from error
 
 
 def _set_xattrs(full: bytes, wanted: dict[bytes, bytes]) -> None:

@@ -34,6 +34,8 @@ _KINDS: Final = {
     stat.S_IFLNK: Kind.SYMLINK,
     stat.S_IFIFO: Kind.FIFO,
     stat.S_IFSOCK: Kind.SOCKET,
+    stat.S_IFCHR: Kind.CHAR,
+    stat.S_IFBLK: Kind.BLOCK,
 }
 
 
@@ -69,9 +71,7 @@ def scan(root: bytes, known: Index, buffer: NodeBuffer, owner: tuple[int, int], 
     found: Index = {}
     racy_since = now_ns - RACY_NS
     for path, status in _walk(root):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode))
-        if kind is None:  # a device: a workspace must mean the same on every node
-            continue
+        kind = _KINDS[stat.S_IFMT(status.st_mode)]
         before = known.get(path)
         if before is not None and not before.racy and _unchanged(before, status, owner):
             found[path] = before
@@ -113,7 +113,8 @@ def _unchanged(before: Seen, status: os.stat_result, owner: tuple[int, int]) -> 
         and before.ctime_ns == status.st_ctime_ns
         and before.mtime_ns == status.st_mtime_ns
         and before.links == status.st_nlink
-        and _KINDS.get(stat.S_IFMT(status.st_mode)) is entry.kind
+        and _KINDS[stat.S_IFMT(status.st_mode)] is entry.kind
+        and (entry.device is None or entry.device == status.st_rdev)
         and (entry.kind is Kind.SYMLINK or entry.mode == stat.S_IMODE(status.st_mode))
         and (entry.content is None or entry.content.size == status.st_size)
         and (uid if entry.uid is None else entry.uid) == status.st_uid
@@ -158,6 +159,7 @@ def _entry(
         uid=None if status.st_uid == owner[0] else status.st_uid,
         gid=None if status.st_gid == owner[1] else status.st_gid,
         xattrs=xattrs,
+        device=status.st_rdev if kind in {Kind.CHAR, Kind.BLOCK} else None,
     )
 
 

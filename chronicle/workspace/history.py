@@ -56,7 +56,7 @@ BLOCK_RECORDS: Final = INLINE_RECORDS
 OPS: Final = ("create", "write", "rename", "delete", "mode", "link", "xattr", "symlink", "restore")
 """What makes a version. The position in this tuple is the stored code: only ever append."""
 _OP_CODES: Final = {op: code for code, op in enumerate(OPS)}
-_KINDS: Final = (Kind.FILE, Kind.DIR, Kind.SYMLINK, Kind.FIFO, Kind.SOCKET)
+_KINDS: Final = (Kind.FILE, Kind.DIR, Kind.SYMLINK, Kind.FIFO, Kind.SOCKET, Kind.CHAR, Kind.BLOCK)
 _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Final
 
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_content import ContentLayer, Handle
@@ -19,8 +18,6 @@ from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES
 
 __all__ = ["EntryLayer"]
-
-_MAKEABLE: Final = (stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK)
 
 
 class EntryLayer(ContentLayer):
@@ -107,19 +104,26 @@ class EntryLayer(ContentLayer):
         return handle
 
     def make(self, parent: DirNode, name: bytes, mode: int, uid: int, gid: int, target: bytes | None = None) -> Node:
-        """Make a directory, FIFO or socket, as ``mode`` says, or a symlink if there is a target.
-
-        Raises:
-            OSError: EPERM for devices: a workspace must mean the same on every node.
-        """
-        if stat.S_IFMT(mode) not in _MAKEABLE:
-            raise OSError(errno.EPERM, "a workspace holds no devices")
+        """Make a directory, FIFO or socket, as ``mode`` says, or a symlink if there is a target."""
         self._check_new(parent, name)
         ts_ns = self._now()
         ino = self.names.next_ino
         path = self.names.join(parent, name)
         self._log.append(pack((records.MAKE, ts_ns, path, ino, mode, uid, gid, target)))
         return self.do_make(parent, name, ino, mode, uid, gid, target, ts_ns)
+
+    def make_device(self, parent: DirNode, name: bytes, mode: int, uid: int, gid: int, device: int) -> Node:
+        """Make a device's node, of the kind that ``mode`` says. Who may is for the kernel to check.
+
+        Args:
+            device: its number, as in ``st_rdev``.
+        """
+        self._check_new(parent, name)
+        ts_ns = self._now()
+        ino = self.names.next_ino
+        path = self.names.join(parent, name)
+        self._log.append(pack((records.DEVICE, ts_ns, path, ino, mode, uid, gid, device)))
+        return self.do_make_device(parent, name, ino, mode, uid, gid, device, ts_ns)
 
     def unlink(self, parent: DirNode, name: bytes) -> None:
         """Remove a name that is no directory's."""

@@ -18,7 +18,7 @@ import msgpack
 
 from chronicle.errors import Corrupt
 from chronicle.workspace import nodes, tree
-from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node, node_paths
+from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, node_paths
 from chronicle.workspace.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.tree import EMPTY, Entry, Kind
 
@@ -33,6 +33,8 @@ _KIND_BITS = {
     Kind.SYMLINK: stat.S_IFLNK,
     Kind.FIFO: stat.S_IFIFO,
     Kind.SOCKET: stat.S_IFSOCK,
+    Kind.CHAR: stat.S_IFCHR,
+    Kind.BLOCK: stat.S_IFBLK,
 }
 
 
@@ -177,6 +179,9 @@ class Names:
         elif entry.kind is Kind.SYMLINK:
             node = symlink = LinkNode(attr.ino, mode, uid, gid, attr.mtime_ns)
             symlink.target = entry.target
+        elif entry.device is not None:
+            node = device = DeviceNode(attr.ino, mode, uid, gid, attr.mtime_ns)
+            device.device = entry.device
         else:
             node = Node(attr.ino, mode, uid, gid, attr.mtime_ns)
         node.ctime_ns = attr.ctime_ns

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.content import Content
     from chronicle.workspace.versions import DataFile
 
-__all__ = ["DirNode", "FileNode", "LinkNode", "Node", "kind_of", "node_paths"]
+__all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_of", "node_paths"]
 
 _KINDS = {
     stat.S_IFREG: Kind.FILE,
@@ -24,6 +24,8 @@ _KINDS = {
     stat.S_IFLNK: Kind.SYMLINK,
     stat.S_IFIFO: Kind.FIFO,
     stat.S_IFSOCK: Kind.SOCKET,
+    stat.S_IFCHR: Kind.CHAR,
+    stat.S_IFBLK: Kind.BLOCK,
 }
 
 
@@ -112,6 +114,17 @@ class LinkNode(Node):
     def size(self) -> int:
         """Bytes of its target."""
         return len(self.target)
+
+
+class DeviceNode(Node):
+    """A character or block device."""
+
+    __slots__ = ("device",)
+
+    def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
+        super().__init__(ino, mode, uid, gid, now_ns)
+        self.device = 0
+        """Its number, as in ``st_rdev``."""
 
 
 class DirNode(Node):

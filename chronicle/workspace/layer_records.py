@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CREATE",
     "DATA",
+    "DEVICE",
     "FLOORS",
     "LINK",
     "MAKE",
@@ -54,6 +55,7 @@ VERSION: Final = 10
 TURN: Final = 11
 SEALED: Final = 12
 FLOORS: Final = 13
+DEVICE: Final = 14
 
 pack = msgpack.Packer(use_bin_type=True).pack
 """Encode a record. One packer serves the process, which has one thread that logs."""

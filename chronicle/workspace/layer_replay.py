@@ -75,6 +75,9 @@ class _Replayer:
             case (records.MAKE, ts, path, ino, mode, uid, gid, target):
                 parent, name = self._place(path)
                 state.do_make(parent, name, ino, mode, uid, gid, target, ts)
+            case (records.DEVICE, ts, path, ino, mode, uid, gid, device):
+                parent, name = self._place(path)
+                state.do_make_device(parent, name, ino, mode, uid, gid, device, ts)
             case (records.REMOVE, ts, path):
                 parent, name = self._place(path)
                 state.do_remove(parent, name, self._node(path), ts)

@@ -14,7 +14,7 @@ import msgpack
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.workspace import content as contents
 from chronicle.workspace import history, nodes, oplog, tree
-from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node, kind_of
+from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
 from chronicle.workspace.oplog import Attr, Operation, OplogRoot
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.tree import EMPTY, ROOT_DEFAULT, Entry
@@ -187,6 +187,7 @@ class _Seal:
             gid=None if node.gid == gid else node.gid,
             xattrs=node.xattrs,
             link=link,
+            device=node.device if isinstance(node, DeviceNode) else None,
         )
 
     def _content(self, node: FileNode) -> Content:

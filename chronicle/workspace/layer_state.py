@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.workspace.history import Record
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_names import Names
-from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node, kind_of
+from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
 from chronicle.workspace.oplog import first_root, read_root
 
 if TYPE_CHECKING:
@@ -146,6 +146,15 @@ class LayerState:
             node = Node(ino, mode, uid, gid, ts_ns)
         self._add(parent, name, node, ts_ns)
         self._note(self.names.join(parent, name), node, "create" if target is None else "symlink", ts_ns)
+        return node
+
+    def do_make_device(
+        self, parent: DirNode, name: bytes, ino: int, mode: int, uid: int, gid: int, device: int, ts_ns: int
+    ) -> Node:
+        node = DeviceNode(ino, mode, uid, gid, ts_ns)
+        node.device = device
+        self._add(parent, name, node, ts_ns)
+        self._note(self.names.join(parent, name), node, "create", ts_ns)
         return node
 
     def _add(self, parent: DirNode, name: bytes, node: Node, ts_ns: int) -> None:

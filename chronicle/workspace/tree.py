@@ -55,18 +55,24 @@ _UID, _GID, _LINK, _XATTRS = 1, 2, 3, 4
 
 
 class Kind(enum.Enum):
-    """What an entry is. Devices are refused: a workspace must mean the same on every node."""
+    """What an entry is."""
 
     FILE = "file"
     DIR = "dir"
     SYMLINK = "symlink"
     FIFO = "fifo"
     SOCKET = "socket"
+    CHAR = "char"
+    """A character device."""
+    BLOCK = "block"
+    """A block device."""
 
 
-_WHOLE, _CHUNKED, _DIR, _SYMLINK, _FIFO, _SOCKET = 1, 2, 3, 4, 5, 6
+_WHOLE, _CHUNKED, _DIR, _SYMLINK, _FIFO, _SOCKET, _CHAR, _BLOCK = 1, 2, 3, 4, 5, 6, 7, 8
 _BARE_CODES: Final = {Kind.FIFO: _FIFO, Kind.SOCKET: _SOCKET}
 _BARE_KINDS: Final = {code: kind for kind, code in _BARE_CODES.items()}
+_DEVICE_CODES: Final = {Kind.CHAR: _CHAR, Kind.BLOCK: _BLOCK}
+_DEVICE_KINDS: Final[dict[object, Kind]] = {code: kind for kind, code in _DEVICE_CODES.items()}
 
 EMPTY: Final = blob_id(nodes.encode_node(0, (), ()))
 """The id of the empty directory. Everyone knows it; it is neither stored nor read."""
@@ -94,6 +100,8 @@ class Entry:
     link: bytes | None = None
     """For a file that has several names, what they have in common: the first of their paths in the tree, in byte
     order. ``None`` for a file with one name. Whoever builds the tree keeps this canonical."""
+    device: int | None = None
+    """Of a device: its number, as in ``st_rdev``."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.mode <= _MODE_MASK:
@@ -103,6 +111,8 @@ class Entry:
             raise InvalidInput(
                 f"a {kind.value} entry needs content if it is a file, a target if it is a symlink, and else neither"
             )
+        if (self.device is not None) != (kind in _DEVICE_CODES) or (self.device or 0) < 0:
+            raise InvalidInput(f"a {kind.value} entry needs a device number if it is a device, and else none")
         if kind is Kind.SYMLINK and self.mode != _SYMLINK_MODE:
             raise InvalidInput(f"a symlink has mode 0o777, not {self.mode:#o}")
         if kind is Kind.DIR and self.link is not None:
@@ -134,6 +144,8 @@ def encode_entry(entry: Entry) -> bytes:
         fields = [_DIR, entry.mode, to_raw(entry.subtree)]
     elif entry.kind is Kind.SYMLINK:
         fields = [_SYMLINK, entry.mode, entry.target]
+    elif entry.device is not None:
+        fields = [_DEVICE_CODES[entry.kind], entry.mode, entry.device]
     else:
         fields = [_BARE_CODES[entry.kind], entry.mode]
     extra: dict[int, object] = {}
@@ -193,12 +205,26 @@ def _decode_fields(fields: tuple[object, ...]) -> Entry:
         if not isinstance(target, bytes):
             raise TypeError
         return Entry(Kind.SYMLINK, mode, target=target, uid=uid, gid=gid, xattrs=xattrs, link=link)
+    if code in _DEVICE_KINDS:
+        device = fields[2]
+        if type(device) is not int:  # a bool would pass for a number
+            raise TypeError
+        return Entry(_DEVICE_KINDS[code], mode, uid=uid, gid=gid, xattrs=xattrs, link=link, device=device)
     if not isinstance(code, int):
         raise TypeError
     return Entry(_BARE_KINDS[code], mode, uid=uid, gid=gid, xattrs=xattrs, link=link)
 
 
-_FIELD_COUNTS: Final[dict[object, int]] = {_WHOLE: 4, _CHUNKED: 4, _DIR: 3, _SYMLINK: 3, _FIFO: 2, _SOCKET: 2}
+_FIELD_COUNTS: Final[dict[object, int]] = {
+    _WHOLE: 4,
+    _CHUNKED: 4,
+    _DIR: 3,
+    _SYMLINK: 3,
+    _FIFO: 2,
+    _SOCKET: 2,
+    _CHAR: 3,
+    _BLOCK: 3,
+}
 
 
 def check_name(name: bytes) -> None:

@@ -158,6 +158,8 @@ def _headers(change: Change) -> Iterator[bytes]:
             yield b"extended attributes changed\n"
         if (old.uid, old.gid) != (new.uid, new.gid):
             yield b"owner changed\n"
+        if old.kind is new.kind and old.device != new.device:
+            yield b"device changed\n"
     if change.old_path is not None:
         yield b"rename from " + _quoted(change.old_path) + b"\nrename to " + _quoted(change.path) + b"\n"
 

@@ -75,6 +75,7 @@ entries = st.one_of(
         owners,
     ),
     st.builds(Entry, st.sampled_from([Kind.FIFO, Kind.SOCKET]), modes, uid=owners, xattrs=xattrs),
+    st.builds(Entry, st.sampled_from([Kind.CHAR, Kind.BLOCK]), modes, gid=owners, device=st.integers(0, (1 << 64) - 1)),
 )
 
 
@@ -117,8 +118,10 @@ SOME_ID = BlobId("00112233445566778899aabbccddeeff" * 2)
             Entry(Kind.SOCKET, 0o700, xattrs=((b"user.a", b"1"), (b"user.b", b""))),
             "019306cd01c081049292c406757365722e61c4013192c406757365722e62c400",
         ),
+        (Entry(Kind.CHAR, 0o600, device=0x103), "019307cd0180cd0103"),
+        (Entry(Kind.BLOCK, 0o660, gid=6, device=0x700), "019408cd01b0cd07008102" + "06"),
     ],
-    ids=["file", "chunked", "dir", "symlink", "fifo", "socket"],
+    ids=["file", "chunked", "dir", "symlink", "fifo", "socket", "char", "block"],
 )
 def test_golden_entries(entry: Entry, encoded: str) -> None:
     """These bytes are part of every tree id: a change here is a new format."""
@@ -144,8 +147,11 @@ def test_a_newer_entry_is_refused() -> None:
         lambda: Entry(Kind.FIFO, 0o644, subtree=SOME_ID),
         lambda: Entry(Kind.FIFO, 0o644, xattrs=((b"b", b""), (b"a", b""))),
         lambda: Entry(Kind.FIFO, 0o644, xattrs=((b"a", b""), (b"a", b""))),
+        lambda: Entry(Kind.FIFO, 0o644, device=1),
+        lambda: Entry(Kind.CHAR, 0o644),
+        lambda: Entry(Kind.BLOCK, 0o644, device=-1),
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_entries_that_cannot_be_are_refused(make: Callable[[], Entry]) -> None:
     with pytest.raises(InvalidInput):
