@@ -10,6 +10,7 @@
     │   └── LeaseHeld               another holder's lease has not run out
     ├── StaleEpoch                  a newer epoch holds the lease: this holder must stop, not retry
     ├── InboxFull                   too many messages wait; try again later
+    ├── OverQuota                   a workspace holds more than it may; remove something or raise the quota
     ├── Corrupt                     stored bytes are not what they were when written
     ├── UnsupportedFormat           written by a newer version; upgrade the code
     └── Unavailable                 the store or mount could not be reached; the outcome may be unknown
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chronicle.ids import BranchId, EventId
+    from chronicle.workspace.port import TreeRef
 
 __all__ = [
     "BranchInUse",
@@ -36,6 +38,7 @@ __all__ = [
     "InvalidInput",
     "LeaseHeld",
     "NotFound",
+    "OverQuota",
     "StaleEpoch",
     "Unavailable",
     "UnsupportedFormat",
@@ -142,6 +145,18 @@ class InboxFull(ChronicleError):
     def __init__(self, limit: int) -> None:
         super().__init__(f"{limit} messages wait in this inbox already; send again when some are handled")
         self.limit = limit
+
+
+class OverQuota(ChronicleError):
+    """A workspace holds more than its quota allows, so what it holds is not to be committed.
+
+    Attributes:
+        kept: what it holds, durable in the blob store all the same, so that nothing is lost.
+    """
+
+    def __init__(self, reason: str, kept: TreeRef) -> None:
+        super().__init__(f"the workspace is over its quota: {reason}; remove something, or raise the quota")
+        self.kept = kept
 
 
 class Corrupt(ChronicleError):

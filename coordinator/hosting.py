@@ -28,6 +28,7 @@ from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.logs import log_to
 from podium.activation import Activation, Environment, WorkspaceRequest
+from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
 from podium.errors import AgentAsleep
 from podium.loop import ActivationLoop, Ending
@@ -252,6 +253,7 @@ class AgentHost:
             base=request.base,
             epoch=request.epoch,
             turn=request.turn,
+            quota=workspace_quota_of(self._class) if self._class is not None else None,
         )
         mountpoint = Path(self._config.mountpoint)
         if self._config.presentation == "fuse":

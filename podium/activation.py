@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from chronicle.canonical import decode
-from chronicle.errors import ChronicleError
+from chronicle.errors import ChronicleError, OverQuota
 from chronicle.journal.records import MessageStatus, Outcome
 from podium.agent.base import agent_type_of
 from podium.agent.context import AgentContext
@@ -423,6 +423,8 @@ class Activation:
         """
         try:
             tree: TreeRef | None = await self._env.run_blocking(self._workspace.seal)
+        except OverQuota as over:
+            tree = over.kept
         except ChronicleError as problem:
             _log.warning("failed_tree_not_kept", agent_id=str(self.address), error=str(problem))
             tree = None

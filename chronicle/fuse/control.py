@@ -24,7 +24,7 @@ import msgpack
 from chronicle import errors
 from chronicle.errors import ChronicleError, StaleEpoch, Unavailable
 from chronicle.ids import BlobId
-from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
+from chronicle.workspace.port import Iteration, LayerSpec, Quota, TreeRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -281,6 +281,7 @@ def spec_to_wire(spec: LayerSpec) -> Message:
         "base": ref_to_wire(spec.base),
         "epoch": spec.epoch,
         "turn": spec.turn,
+        "quota": None if spec.quota is None else [spec.quota.bytes, spec.quota.files, spec.quota.file_bytes],
     }
 
 
@@ -292,6 +293,7 @@ def spec_from_wire(value: Message) -> LayerSpec:
         base=ref_from_wire(value["base"]),
         epoch=value["epoch"],
         turn=value["turn"],
+        quota=None if value["quota"] is None else Quota(*value["quota"]),
     )
 
 

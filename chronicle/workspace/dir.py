@@ -26,17 +26,19 @@ import msgpack
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.clock import SystemClock
-from chronicle.errors import Corrupt, InvalidInput, NotFound, StaleEpoch, UnsupportedFormat
+from chronicle.errors import Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch, UnsupportedFormat
 from chronicle.workspace import content as contents
+from chronicle.workspace import tree
 from chronicle.workspace.dir_restore import restore
 from chronicle.workspace.dir_scan import HIDDEN, Index, decode_index, encode_index, scan
-from chronicle.workspace.dir_seal import DirState, commit_scan, known_inos
+from chronicle.workspace.dir_seal import DirState, commit_scan, known_inos, usage_of
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_history import encode_path, iteration_of
 from chronicle.workspace.layer_open import CachingReader, check_spec, lock_workspace
 from chronicle.workspace.layer_records import pack_ref, unpack_ref
 from chronicle.workspace.oplog import OplogRoot, first_root, read_root, stored_operations
-from chronicle.workspace.port import Opened
+from chronicle.workspace.port import Opened, Quota
+from chronicle.workspace.quota import measure
 from chronicle.workspace.tree import EMPTY, Kind
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobStore
     from chronicle.clock import Clock
+    from chronicle.ids import BlobId
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 
 __all__ = ["DirWorkspace", "open_dir_workspace"]
@@ -153,6 +156,7 @@ def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, path: Pat
     root.mkdir(parents=True, exist_ok=True)
     workspace = DirWorkspace(root, blobs, memory, path, lock, spec.turn, clock)
     recovered = workspace.resume(spec)
+    workspace.quota = spec.quota
     return Opened(workspace, recovered)
 
 
@@ -179,6 +183,8 @@ class DirWorkspace:
         self._lock = lock
         self._turn = turn
         self._clock = clock
+        self.quota: Quota | None = None
+        """How much it may hold when it is sealed."""
         self._owner = os.geteuid(), os.getegid()
         self._take(memory.sealed)
 
@@ -247,12 +253,16 @@ class DirWorkspace:
         """Look at the directory and make it a tree; see `chronicle.workspace.port.Workspace.seal`.
 
         Costs a look at every file, and the reading of those that changed.
+
+        Raises:
+            OverQuota: there is more than the quota allows. The directory is as it was, and what it holds is durable.
         """
         memory = self._memory
         buffer = BlobBuffer(self._blobs)
         found = scan(memory.root, memory.index, buffer, self._owner, time.time_ns())
         if memory.sealed is not None and _same(found, memory.index):
             memory.index = found
+            self._check_quota(memory.sealed)
             return memory.sealed
         state = DirState(
             index=memory.index,
@@ -269,7 +279,31 @@ class DirWorkspace:
         memory.index, memory.sealed, memory.floors = found, ref, {}
         self._commit, self._inos = commit, inos
         memory.save(self._path)
+        self._check_quota(ref)
         return ref
+
+    def _check_quota(self, ref: TreeRef) -> None:
+        if self.quota is None:
+            return
+        base = self._load(self._memory.base)
+        before = base.usage or measure(self._reader, base.tree_id)
+        reason = self.quota.exceeded(usage_of(self._memory.index), before) or self._too_large(base.tree_id)
+        if reason is not None:
+            raise OverQuota(reason, ref)
+
+    def _too_large(self, base: BlobId) -> str | None:
+        """Say which file is larger than one may be and than it was; ``None`` if none is."""
+        assert self.quota is not None
+        limit = self.quota.file_bytes
+        if limit is None:
+            return None
+        for path, seen in self._memory.index.items():
+            content = seen.entry.content
+            if content is not None and content.size > limit:
+                was = tree.entry_at(self._reader, base, path)
+                if was is None or was.content is None or was.content.size < content.size:
+                    return f"{os.fsdecode(path)} has {content.size} bytes and a file may have {limit}"
+        return None
 
     def adopt(self, ref: TreeRef) -> None:
         """Make a sealed tree the base; see `chronicle.workspace.port.Workspace.adopt`.

@@ -16,7 +16,7 @@ from chronicle.workspace import history, nodes, oplog, tree
 from chronicle.workspace.history import Record
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.oplog import Attr, Operation, OplogRoot
-from chronicle.workspace.port import TreeRef
+from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.tree import Entry, Kind
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.dir_scan import Index
 
-__all__ = ["DirState", "commit_scan", "known_inos"]
+__all__ = ["DirState", "commit_scan", "known_inos", "usage_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,15 @@ def commit_scan(buffer: BlobBuffer, state: DirState, found: Index) -> tuple[Tree
         moved_seq=state.commit.moved_seq,
         operations=oplog.store_operations(buffer, operations),
         gaps=state.commit.gaps,
+        usage=usage_of(found),
     )
     return TreeRef(tree_id, oplog.add_root(buffer, commit)), commit, inos
+
+
+def usage_of(found: Index) -> Usage:
+    """Return how much is in a directory."""
+    first = [seen for path, seen in _with_links(found).items() if seen.entry.link in (None, path)]
+    return Usage(sum(seen.entry.content.size for seen in first if seen.entry.content is not None), len(first))
 
 
 def _with_links(index: Index) -> Index:

@@ -23,6 +23,7 @@ from chronicle.workspace.layer_log import LayerLog, position
 from chronicle.workspace.layer_records import Header, pack
 from chronicle.workspace.layer_seal import SealInput, put_seal
 from chronicle.workspace.oplog import Gap, first_root, read_root, stored_operations
+from chronicle.workspace.port import Usage
 from chronicle.workspace.tree import Kind
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class Layer(HistoryLayer):
         self.floors = {}
         self.gaps = []
         self._sealed, self._commit = sealed.ref, sealed.commit
+        self._grown_bytes = self._grown_files = 0
         self._sealed_numbers.update(sealed.numbers)
         self._sealed_operations = sealed.commit.operations
         return sealed.ref
@@ -172,6 +174,7 @@ class Layer(HistoryLayer):
             next_seq=self._next_seq,
             moved_seq=self._moved_seq,
             sealed_operations=self._sealed_operations,
+            grown=Usage(self._grown_bytes, self._grown_files),
         )
 
     def adopt(self, ref: TreeRef) -> None:
@@ -291,11 +294,9 @@ class Layer(HistoryLayer):
             self.release(handle)
         for node in self.modified.values():
             if node.data is not None:
-                for undo in node.data.undos:
-                    undo.close()
+                node.data.close_undos()
         for data in self._retired:
-            for undo in data.undos:
-                undo.close()
+            data.close_undos()
         self._log.close()
         self._files.close()
         if self._lock_fd >= 0:

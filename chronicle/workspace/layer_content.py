@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.layer_log import LayerLog
     from chronicle.workspace.layer_records import Header
-    from chronicle.workspace.port import TreeRef
+    from chronicle.workspace.port import Quota, TreeRef
 
 __all__ = ["ContentLayer", "Handle"]
 
@@ -75,6 +75,8 @@ class ContentLayer(LayerState):
         self.directory = directory
         self._log = log
         self._handles: set[Handle] = set()
+        self.quota: Quota | None = None
+        """How much it may hold; nothing is refused without."""
         self._placed = False
         """Whether the directories that the layer is in are known to survive the loss of power."""
         self._now: Callable[[], int] = (
@@ -106,10 +108,13 @@ class ContentLayer(LayerState):
         if handle.stale:
             raise OSError(errno.ESTALE, "the workspace was rolled back")
         node = handle.node
+        if self.quota is not None:
+            self._check_size(node, offset + len(data))
         if node.guarded:
             self._guard(node, node.fd, offset, len(data))
         written = os.pwrite(node.fd, data, offset)
-        node.length = max(node.length, offset + written)
+        if offset + written > node.length:
+            self.resize(node, offset + written)
         node.mtime_ns = node.ctime_ns = self._now()
         node.unversioned = True
         handle.wrote = True
@@ -126,6 +131,8 @@ class ContentLayer(LayerState):
         if size == 0:
             self._empty(node)
         else:
+            if self.quota is not None:
+                self._check_size(node, size)
             fd = node.fd if node.fd >= 0 else self._open_data(node)
             try:
                 if node.guarded:
@@ -134,7 +141,7 @@ class ContentLayer(LayerState):
             finally:
                 if node.fd < 0:
                     os.close(fd)
-            node.length = size
+            self.resize(node, size)
         node.mtime_ns = node.ctime_ns = self._now()
         node.unversioned = True
         if handle is not None:
@@ -169,6 +176,7 @@ class ContentLayer(LayerState):
             os.close(node.fd)
             node.fd = -1
             if node.nlink == 0 and not handle.stale:
+                self._unnamed_bytes -= node.length
                 self._let_go(node)
 
     def fsync(self, node: FileNode | None) -> None:
@@ -209,13 +217,29 @@ class ContentLayer(LayerState):
             self._files.drop_data(data)
             raise
         self.do_data(node, data, None)
-        node.length = 0
+        self.resize(node, 0)
         node.mtime_ns = node.ctime_ns = self._now()
         if node.opens:
             os.close(node.fd)
             node.fd = fd
         else:
             os.close(fd)
+
+    def _check_size(self, node: FileNode, size: int) -> None:
+        """Refuse that a file gets more bytes than the quota allows."""
+        quota = self.quota
+        if quota is None or size <= node.length:
+            return
+        if quota.file_bytes is not None and size > quota.file_bytes:
+            raise OSError(errno.EFBIG, f"a file of this workspace may have {quota.file_bytes} bytes")
+        if quota.bytes is not None and self.usage.bytes + self._unnamed_bytes + size - node.length > quota.bytes:
+            raise OSError(errno.EDQUOT, f"the workspace may hold {quota.bytes} bytes")
+
+    def _check_inodes(self) -> None:
+        """Refuse one more file, directory or the like if the quota does not allow it."""
+        quota = self.quota
+        if quota is not None and quota.files is not None and self.usage.files >= quota.files:
+            raise OSError(errno.EDQUOT, f"the workspace may hold {quota.files} files and directories")
 
     def _guard(self, node: FileNode, fd: int, offset: int, length: int) -> None:
         """Before a write: log that the file changes, and keep what a version needs of the range."""

@@ -15,6 +15,7 @@ from chronicle.workspace.layer_content import ContentLayer, Handle
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.layer_records import pack
 from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
+from chronicle.workspace.quota import limited
 from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES
 
 __all__ = ["EntryLayer"]
@@ -74,8 +75,9 @@ class EntryLayer(ContentLayer):
             del node.parent.children[node.name]
 
     def statfs(self) -> os.statvfs_result:
-        """Return the figures of the file system that the layer is on."""
-        return os.statvfs(self.directory)
+        """Return the figures of the file system that the layer is on, or of the quota where that is tighter."""
+        figures = os.statvfs(self.directory)
+        return limited(figures, self.quota, self.usage) if self.quota is not None else figures
 
     # -- making and removing names --------------------------------------------------------------------------------
 
@@ -86,6 +88,7 @@ class EntryLayer(ContentLayer):
             mode: permission bits.
         """
         self._check_new(parent, name)
+        self._check_inodes()
         data, fd = self._files.create_data()
         ts_ns = self._now()
         ino = self.names.next_ino
@@ -106,6 +109,7 @@ class EntryLayer(ContentLayer):
     def make(self, parent: DirNode, name: bytes, mode: int, uid: int, gid: int, target: bytes | None = None) -> Node:
         """Make a directory, FIFO or socket, as ``mode`` says, or a symlink if there is a target."""
         self._check_new(parent, name)
+        self._check_inodes()
         ts_ns = self._now()
         ino = self.names.next_ino
         path = self.names.join(parent, name)

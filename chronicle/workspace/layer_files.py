@@ -137,8 +137,8 @@ class LayerFiles:
         """Remove the undo files of a data file: its versions are in the blob store, or given up."""
         for held in data.versions:
             held.stored = True
+        data.close_undos()
         for undo in data.undos:
-            undo.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(b"%x" % undo.number, dir_fd=self._undo_fd)
         data.versions, data.undos = [], []

@@ -113,10 +113,18 @@ class LayerLog:
         self._unsynced = True
 
     def append_all(self, payloads: Sequence[bytes]) -> None:
-        """Append frames that mean something each by itself: a crash may keep the first of them only."""
+        """Append frames that mean something each by itself: a crash may keep the first of them only.
+
+        Raises:
+            OSError: not all could be written; what comes next goes after the last one that was.
+        """
         for start in range(0, len(payloads), _BATCH_FRAMES):
             part = payloads[start : start + _BATCH_FRAMES]
-            write_frames(self._fd, part)
+            try:
+                write_frames(self._fd, part)
+            except OSError:
+                os.ftruncate(self._fd, self._end)
+                raise
             self._end += position(part)
             self._unsynced = True
 

@@ -98,6 +98,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
         os.close(lock)
         raise
     layer.keep_lock(lock)
+    layer.quota = spec.quota
     return layer, recovered
 
 

@@ -110,7 +110,7 @@ class _Replayer:
                 continue
             status = self._files.stat_data(node.data)
             if status.st_size != node.length or node.unversioned:
-                node.length = status.st_size
+                self._state.resize(node, status.st_size)
                 node.mtime_ns = max(node.mtime_ns, status.st_mtime_ns)
                 node.unversioned = True
         return self._used

@@ -16,7 +16,7 @@ from chronicle.workspace import content as contents
 from chronicle.workspace import history, nodes, oplog, tree
 from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
 from chronicle.workspace.oplog import Attr, Operation, OplogRoot
-from chronicle.workspace.port import TreeRef
+from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.tree import EMPTY, ROOT_DEFAULT, Entry
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class SealInput:
     moved_seq: int
     sealed_operations: tuple[BlobId, ...]
     """Those of earlier seals since the base."""
+    grown: Usage
+    """How much more it holds than at the last seal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class _Seal:
         tree_id, attrs = directories[-1][1:] if directories else (root.tree, root.attrs)
         histories, numbers = self._histories()
         self._operations.sort(key=lambda operation: operation.seq)
+        before = layer.commit.usage
         commits = layer.base_commit.commits
         if layer.base is not None:
             commits = oplog.put_commit(buffer, commits, layer.base_commit.turn, layer.base)
@@ -131,6 +134,7 @@ class _Seal:
             moved_seq=layer.moved_seq,
             operations=layer.sealed_operations + oplog.store_operations(buffer, self._operations),
             gaps=(*layer.commit.gaps, *layer.gaps),
+            usage=before and Usage(before.bytes + layer.grown.bytes, before.files + layer.grown.files),
         )
         oplog_id = oplog.add_root(buffer, commit)
         return Sealed(TreeRef(tree_id, oplog_id), commit, directories, self._dirty, numbers)

@@ -16,6 +16,8 @@ from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_names import Names
 from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
 from chronicle.workspace.oplog import first_root, read_root
+from chronicle.workspace.port import Usage
+from chronicle.workspace.quota import measure
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
@@ -73,6 +75,29 @@ class LayerState:
         """Files whose data file was changed since the last seal."""
         self._retired: list[DataFile] = []
         """Data files that only versions refer to."""
+        self._grown_bytes = 0
+        """How many bytes more than at the last seal the files with a name have."""
+        self._grown_files = 0
+        """The same in inodes."""
+        self._unnamed_bytes = 0
+        """Of files that were removed and are open still."""
+
+    @property
+    def usage(self) -> Usage:
+        """How much the working tree holds. Kept up with each operation; counted once where the commit does not say."""
+        before = self._commit.usage
+        if before is None:
+            before = measure(self._reader, self._commit.tree_id)
+            self._commit = replace(self._commit, usage=before)
+        return Usage(before.bytes + self._grown_bytes, before.files + self._grown_files)
+
+    def resize(self, node: FileNode, size: int) -> None:
+        """Note the size that a file has now."""
+        if node.nlink:
+            self._grown_bytes += size - node.length
+        else:
+            self._unnamed_bytes += size - node.length
+        node.length = size
 
     # -- versions -------------------------------------------------------------------------------------------------
 
@@ -164,6 +189,7 @@ class LayerState:
         parent.children[name] = node
         parent.mtime_ns = parent.ctime_ns = ts_ns
         names.by_ino[node.ino] = node
+        self._grown_files += 1
         if node.ino >= names.next_ino:
             names.next_ino = node.ino + 1
         if name not in parent.changed:
@@ -197,8 +223,14 @@ class LayerState:
             names.moved()
         else:
             node.nlink -= 1
-            if node.nlink == 0 and isinstance(node, FileNode) and not node.opens:
-                self._let_go(node)
+        if node.nlink == 0:
+            self._grown_files -= 1
+            if isinstance(node, FileNode):
+                self._grown_bytes -= node.length
+                if node.opens:
+                    self._unnamed_bytes += node.length
+                else:
+                    self._let_go(node)
 
     def _let_go(self, node: FileNode) -> None:
         """Drop the data file of a file that nothing names and nothing has open."""
@@ -316,7 +348,7 @@ class LayerState:
 
     def do_version(self, node: FileNode, op: str, size: int, mtime_ns: int, ts_ns: int) -> None:
         """Make the version that a close makes."""
-        node.length = size
+        self.resize(node, size)
         node.mtime_ns = node.ctime_ns = mtime_ns
         node.unversioned = False
         self._note_all(node, op, ts_ns)

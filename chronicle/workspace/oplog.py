@@ -17,7 +17,7 @@ import msgpack
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.workspace import nodes
-from chronicle.workspace.port import TreeRef
+from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.tree import EMPTY
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
+"""Of operations, and of commits that do not say how much they hold."""
+FORMAT_WITH_USAGE: Final = 2
+"""Of commits that do."""
 ROOT_INO: Final = 1
 """The inode number of every workspace's root: what FUSE calls it."""
 OPERATIONS_PER_BLOB: Final = 1000
@@ -115,17 +118,20 @@ class OplogRoot:
     """Blobs of this turn's operations, oldest first."""
     gaps: tuple[Gap, ...] = ()
     """See `Gap`; of all commits, oldest first."""
+    usage: Usage | None = None
+    """How much its tree holds; ``None`` in a commit of before this was kept."""
 
 
 def first_root(now_ns: int) -> OplogRoot:
     """Return what comes before the first commit: an empty workspace."""
-    return OplogRoot(0, EMPTY, None, Attr(ROOT_INO, now_ns, now_ns), None, None, None, ROOT_INO + 1, 1, 0, ())
+    root = Attr(ROOT_INO, now_ns, now_ns)
+    return OplogRoot(0, EMPTY, None, root, None, None, None, ROOT_INO + 1, 1, 0, (), usage=Usage(0, 0))
 
 
 def add_root(buffer: nodes.NodeBuffer, root: OplogRoot) -> BlobId:
     """Add a commit to the buffer and return its id."""
     fields = (
-        FORMAT,
+        FORMAT if root.usage is None else FORMAT_WITH_USAGE,
         root.turn,
         to_raw(root.tree_id),
         _raw(root.previous),
@@ -138,6 +144,7 @@ def add_root(buffer: nodes.NodeBuffer, root: OplogRoot) -> BlobId:
         root.moved_seq,
         [to_raw(identifier) for identifier in root.operations],
         root.gaps,
+        *(() if root.usage is None else (root.usage,)),
     )
     return buffer.add(msgpack.packb(fields, use_bin_type=True))
 
@@ -154,8 +161,13 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
     try:
         fields = msgpack.unpackb(data, use_list=False)
         version = fields[0]
-        if isinstance(version, int) and version > FORMAT:
-            raise UnsupportedFormat(f"a workspace's log has format {version}; this code reads {FORMAT}: upgrade podium")
+        if isinstance(version, int) and version > FORMAT_WITH_USAGE:
+            raise UnsupportedFormat(
+                f"a workspace's log has format {version}; this code reads {FORMAT_WITH_USAGE}: upgrade podium"
+            )
+        usage = None
+        if version == FORMAT_WITH_USAGE:
+            *fields, usage = fields
         _, turn, tree, previous, attr, histories, commits, links, *counters, ops, gaps = fields
         next_ino, next_seq, moved_seq = counters
         return OplogRoot(
@@ -171,6 +183,7 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
             moved_seq,
             tuple(from_raw(raw) for raw in ops),
             tuple(Gap(*gap) for gap in gaps),
+            Usage(*usage) if usage is not None else None,
         )
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt(f"blob {oplog_id} is not a workspace's log") from error

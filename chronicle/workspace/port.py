@@ -19,7 +19,7 @@ components, no leading slash. Methods block; call them from a thread that may wa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BlobId
 
-__all__ = ["Iteration", "LayerSpec", "Opened", "TreeRef", "Workspace"]
+__all__ = ["Iteration", "LayerSpec", "Opened", "Quota", "TreeRef", "Usage", "Workspace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,40 @@ class Iteration:
     """For ``rename`` and ``link``, the path it came from."""
 
 
+class Usage(NamedTuple):
+    """How much a workspace holds: its working tree, not its history."""
+
+    bytes: int
+    """Of all files' contents as `stat` tells their sizes; a file of several names counts once."""
+    files: int
+    """Files, directories, symlinks and the like, but for the root; what has several names counts once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much a workspace may hold; ``None`` is no limit.
+
+    What makes it hold more is refused: EDQUOT, and EFBIG for a file above its own limit. What makes it hold less is
+    not, also in a workspace that held more before it got its quota. A file that was removed counts its bytes while it
+    is open.
+    """
+
+    bytes: int | None = None
+    """Of the working tree; see `Usage`."""
+    files: int | None = None
+    """See `Usage`."""
+    file_bytes: int | None = None
+    """Of the largest file."""
+
+    def exceeded(self, now: Usage, before: Usage) -> str | None:
+        """Say in which way a workspace holds more than it may and more than it did; ``None`` if it does not."""
+        if self.bytes is not None and now.bytes > max(self.bytes, before.bytes):
+            return f"it holds {now.bytes} bytes and may hold {self.bytes}"
+        if self.files is not None and now.files > max(self.files, before.files):
+            return f"it holds {now.files} files and directories and may hold {self.files}"
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
     """What opening a workspace takes, whatever the presentation."""
@@ -74,6 +108,8 @@ class LayerSpec:
     """The lease's epoch. Layers of other epochs are cut off and recovered from."""
     turn: int
     """The turn that changes belong to until `Workspace.begin_turn` says otherwise."""
+    quota: Quota | None = None
+    """How much it may hold while it is open; ``None`` is as much as the disk."""
 
 
 @dataclass(frozen=True, slots=True)

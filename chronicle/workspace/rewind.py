@@ -75,6 +75,7 @@ def rewound(
         moved_seq=last.moved_seq,
         operations=oplog.store_operations(buffer, operations),
         gaps=last.gaps,
+        usage=target.usage,
     )
     return TreeRef(target.tree_id, oplog.add_root(buffer, root))
 

@@ -110,7 +110,12 @@ class Undo:
             if position is None:
                 stop = min(stop, end, at + _RUN_BYTES)
                 held = os.pread(data_fd, stop - at, at).ljust(stop - at, b"\0")
-                write_frames(self._open(), [_OFFSET.pack(at) + held])
+                try:
+                    write_frames(self._open(), [_OFFSET.pack(at) + held])
+                except OSError:  # the disk is full: what was kept in part must not stay before what is kept next
+                    if self._fd >= 0:
+                        os.ftruncate(self._fd, self._end)
+                    raise
                 self._note(at, len(held), self._end + _FRAME_HEAD_BYTES + _OFFSET.size)
                 self._end += _FRAME_HEAD_BYTES + _OFFSET.size + len(held)
                 self._unsynced = True
@@ -187,9 +192,18 @@ class DataFile:
         undo = self.undo
         if undo is not None and offset < undo.size:
             empty = undo.is_empty
-            undo.preserve(fd, offset, length)
-            if empty and not undo.is_empty:
-                self.undos.append(undo)
+            try:
+                undo.preserve(fd, offset, length)
+            finally:  # also if only a part could be kept
+                if empty and not undo.is_empty:
+                    self.undos.append(undo)
+
+    def close_undos(self) -> None:
+        """Close the undo files; they are opened again if need be."""
+        for undo in self.undos:
+            undo.close()
+        if self.undo is not None:  # it may have kept nothing
+            self.undo.close()
 
 
 class Held:

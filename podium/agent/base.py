@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from chronicle.workspace.port import Quota
 from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
     from podium.agent.context import AgentContext
 
-__all__ = ["BaseAgent", "agent_type_of"]
+__all__ = ["BaseAgent", "agent_type_of", "workspace_quota_of"]
 
 
 class BaseAgent:
@@ -46,6 +47,13 @@ class BaseAgent:
     """Seconds that `on_shutdown` may take."""
     max_attempts: ClassVar[int] = 3
     """Tries of one message before it is parked."""
+    workspace_quota_bytes: ClassVar[int | None] = None
+    """How many bytes its files may have in all; old versions do not count. Writing more fails with EDQUOT ("Disk quota
+    exceeded"); where the workspace is a plain directory, the turn fails when it ends."""
+    workspace_quota_files: ClassVar[int | None] = None
+    """How many files, directories and symlinks it may have; likewise."""
+    workspace_quota_file_bytes: ClassVar[int | None] = None
+    """How many bytes one file may have; writing more fails with EFBIG ("File too large")."""
 
     State: ClassVar[type[DeltaState]] = DeltaState
     """What it remembers; a nested class of the same name replaces it."""
@@ -96,3 +104,11 @@ def agent_type_of(cls: type[BaseAgent]) -> str:
     if entity_type:
         return entity_type
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+
+
+def workspace_quota_of(agent_class: type[BaseAgent]) -> Quota | None:
+    """Return what a class lets its workspaces hold; ``None`` if it says nothing."""
+    quota = Quota(
+        agent_class.workspace_quota_bytes, agent_class.workspace_quota_files, agent_class.workspace_quota_file_bytes
+    )
+    return None if quota == Quota() else quota

@@ -31,7 +31,7 @@ from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from podium.activation import Activation, Environment, Step, WorkspaceRequest
 from podium.address import Address
-from podium.agent.base import agent_type_of
+from podium.agent.base import agent_type_of, workspace_quota_of
 from podium.record import read_agent
 
 if TYPE_CHECKING:
@@ -241,5 +241,6 @@ class AgentHarness:
             base=request.base,
             epoch=request.epoch,
             turn=request.turn,
+            quota=workspace_quota_of(self._class),
         )
         return open_dir_workspace(spec, self.blobs, self._layers / "files", self.clock)

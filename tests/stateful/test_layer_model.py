@@ -20,7 +20,9 @@ from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.layer import Handle
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.oplog import read_root
 from chronicle.workspace.port import LayerSpec, TreeRef
+from chronicle.workspace.quota import measure
 
 NAMES = ["a", "b", "c", "d"]
 names = st.sampled_from(NAMES)
@@ -306,6 +308,7 @@ class LayerModel(RuleBasedStateMachine):
         assert self.layer.seal() == ref
         expected = {path: file.content if file is not None else None for path, file in self.world.files.items()}
         assert files_in(self.blobs, ref.tree_id) == expected
+        assert read_root(self.blobs, ref.oplog_id).usage == self.layer.usage == measure(self.blobs, ref.tree_id)
         self.sealed = ref, copy.deepcopy(self.world)
 
     @precondition(lambda self: self.sealed is not None)
@@ -388,6 +391,9 @@ class LayerModel(RuleBasedStateMachine):
                     assert node.nlink == len(self.paths_of(file))
             assert directory.nlink == 2 + subdirectories
         assert found == {path: file.content if file is not None else None for path, file in self.world.files.items()}
+        files = {id(file): len(file.content) for file in self.world.files.values() if file is not None}
+        directories = list(self.world.files.values()).count(None)
+        assert self.layer.usage == (sum(files.values()), len(files) + directories)
 
     @rule()
     def look(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ from chronicle.workspace.history import PathHistory, Record
 from chronicle.workspace.layer_log import LayerLog
 from chronicle.workspace.layer_records import Header, pack, unpack_ref
 from chronicle.workspace.oplog import Attr, Gap, Operation, OplogRoot
-from chronicle.workspace.port import TreeRef
+from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.tree import EMPTY, Kind
 from chronicle.workspace.versions import DataFile, Undo, VersionFile
 
@@ -114,6 +115,10 @@ def test_formats_do_not_change() -> None:
     buffer = BlobBuffer(MemoryBlobStore())
     assert blob_id(oplog.encode_attr(COMMIT.root)) == "18d95be09c7907b6e16d7941bb68e3c74ef449ec8fd5fd23c1e5985f49fa4978"
     assert oplog.add_root(buffer, COMMIT) == "407ffa60f59d2908176d9b6457733851caacb01d5974cf7b739b7671f6956a33"
+    assert (
+        oplog.add_root(buffer, replace(COMMIT, usage=Usage(5, 2)))
+        == "ebeb0eb37e67b793f4e99d92b446d76e65b12146460297a7502166f4bf125ee4"
+    )
     many = history.append(buffer, None, [record(number) for number in range(1, 40)])
     assert (
         history.update(buffer, None, {b"path": many})
@@ -136,6 +141,8 @@ def test_commits_round_trip() -> None:
     buffer = BlobBuffer(store)
     commit = oplog.add_root(buffer, COMMIT)
     assert oplog.read_root(buffer, commit) == COMMIT
+    known = replace(COMMIT, usage=Usage(2**40, 0))
+    assert oplog.read_root(buffer, oplog.add_root(buffer, known)) == known
     header = Header("w", 2, TreeRef(EMPTY, ID), 3, 4, 5, 6, (7, 8))
     assert Header.decode(header.encode()) == header
     assert unpack_ref(None) is None
@@ -155,7 +162,7 @@ def test_commits_by_turn() -> None:
 
 def test_what_is_newer_is_refused() -> None:
     buffer = BlobBuffer(MemoryBlobStore())
-    newer = buffer.add(pack((2, "whatever")))
+    newer = buffer.add(pack((3, "whatever")))
     with pytest.raises(UnsupportedFormat, match="upgrade"):
         oplog.read_root(buffer, newer)
     with pytest.raises(UnsupportedFormat, match="upgrade"):
