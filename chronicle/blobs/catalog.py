@@ -8,6 +8,7 @@ ones writes a segment for the others. Not safe to share between threads: the sto
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chronicle.blobs import packs
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from chronicle.blobs.cache import BlobCache
     from chronicle.blobs.objects import Objects
     from chronicle.blobs.packs import PackEntry
 
@@ -32,6 +34,8 @@ _UNCOVERED_LIMIT: Final = 64
 """So many packs without a segment are worth writing one: reading each one's index is a request of its own."""
 _SEGMENT_LIMIT: Final = 8
 """More segments than this are merged into one, for each is searched."""
+_READ_TOGETHER: Final = 64
+"""Indexes are read so many at a time: 4 MiB of them at most."""
 _TAIL_BYTES: Final = 64 * 1024
 """The end of a pack that is read at first: the whole index of a pack of up to 1,300 blobs."""
 
@@ -78,8 +82,13 @@ def pack_object(name: str) -> str:
     return f"{PACK_FOLDER}/{name[:_SHARD_DIGITS]}/{name}"
 
 
-def read_pack_index(objects: Objects, name: str) -> list[PackEntry]:
+def read_pack_index(objects: Objects, name: str, size: int | None = None) -> list[PackEntry]:
     """Return the entries of a pack, read from the pack itself.
+
+    Args:
+        objects: the medium.
+        name: the pack's.
+        size: of the pack, bytes; asked for if not given.
 
     Raises:
         NotFound: no such pack.
@@ -88,8 +97,14 @@ def read_pack_index(objects: Objects, name: str) -> list[PackEntry]:
         Unavailable: the medium could not be reached.
     """
     at = pack_object(name)
-    size = objects.size(at)
-    tail = objects.read(at, -_TAIL_BYTES if size > _TAIL_BYTES else 0)
+    if size is None:
+        size = objects.size(at)
+    return _index_from(objects, name, size, objects.read(at, max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES)))
+
+
+def _index_from(objects: Objects, name: str, size: int, tail: bytes) -> list[PackEntry]:
+    """Return the entries of a pack whose last bytes were read."""
+    at = pack_object(name)
     start = packs.index_start(name, size, tail)
     if size - start > len(tail):
         tail = objects.read(at, start)
@@ -123,8 +138,12 @@ class Places:
 
     def read(self, objects: Objects, name: str) -> list[PackEntry] | None:
         """Take in a pack from its own index; ``None`` if it is gone or damaged."""
+        return self.take(name, lambda: read_pack_index(objects, name))
+
+    def take(self, name: str, read: Callable[[], list[PackEntry]]) -> list[PackEntry] | None:
+        """Take in a pack from an index that is read so; ``None`` if it is gone or damaged."""
         try:
-            entries = read_pack_index(objects, name)
+            entries = read()
         except NotFound:
             return None
         except Corrupt as error:
@@ -155,11 +174,13 @@ class ListedCatalog:
     Args:
         objects: the medium.
         new_name: makes names for segments.
+        cache: keeps indexes and segments, which never change, on this node.
     """
 
-    def __init__(self, objects: Objects, new_name: Callable[[], str]) -> None:
+    def __init__(self, objects: Objects, new_name: Callable[[], str], cache: BlobCache | None = None) -> None:
         self._objects = objects
         self._new_name = new_name
+        self._cache = cache
         self._places = Places()
         self._known: set[str] = set()
         self._scanned = False
@@ -184,14 +205,16 @@ class ListedCatalog:
             if segment is not None:
                 self._places.segments.append(segment)
                 self._known.update(segment.pack_names())
-        listed = {name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER)}
-        self._places.gone |= self._known - listed
+        listed = {name.rpartition("/")[2]: size for name, size in self._objects.sizes(PACK_FOLDER).items()}
+        self._places.gone |= self._known - listed.keys()
         uncovered = []
-        for name in sorted(listed - self._known):
-            entries = self._places.read(self._objects, name)
-            if entries is not None:
-                self._known.add(name)
-                uncovered.append((name, entries))
+        new = sorted(listed.keys() - self._known)
+        for at in range(0, len(new), _READ_TOGETHER):
+            for name, read in self._indexes({name: listed[name] for name in new[at : at + _READ_TOGETHER]}):
+                entries = self._places.take(name, read)
+                if entries is not None:
+                    self._known.add(name)
+                    uncovered.append((name, entries))
         self._scanned = True
         if len(uncovered) > _UNCOVERED_LIMIT:
             self._cover(uncovered)
@@ -229,9 +252,39 @@ class ListedCatalog:
 
     def _load(self, name: str) -> Segment | None:
         try:
-            return Segment(name, self._objects.read(name))
+            kept = self._cache.get_part(name) if self._cache is not None else None
+            data = kept if kept is not None else self._objects.read(name)
+            segment = Segment(name, data)
         except (NotFound, Corrupt):
             return None  # merged away, or of no use: the packs themselves are read instead
+        if kept is None and self._cache is not None:
+            self._cache.put_part(name, data)
+        return segment
+
+    def _indexes(self, sizes: dict[str, int]) -> Iterator[tuple[str, Callable[[], list[PackEntry]]]]:
+        """Yield packs, in order, and what returns their entries; the packs' ends are read together."""
+        kept = {name: self._cache.get_part(name) if self._cache is not None else None for name in sizes}
+        ends = {
+            name: (pack_object(name), max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES))
+            for name, size in sizes.items()
+            if kept[name] is None
+        }
+        tails = dict(zip(ends, self._objects.read_many(list(ends.values())), strict=True))
+
+        def entries(name: str) -> list[PackEntry]:
+            index = kept[name]
+            if index is not None:
+                return packs.unpack_entries(index)
+            tail = tails[name]
+            if isinstance(tail, NotFound):
+                raise tail
+            found = _index_from(self._objects, name, sizes[name], tail)
+            if self._cache is not None:
+                self._cache.put_part(name, packs.pack_entries(found))
+            return found
+
+        for name in sizes:
+            yield name, partial(entries, name)
 
     def _cover(self, uncovered: list[tuple[str, list[PackEntry]]]) -> None:
         """Write a segment for packs that have none, taking in all others when there are too many."""

@@ -1,8 +1,9 @@
 """A blob store of packs on any medium that fsspec reaches: ``file://``, ``memory://``, ``s3://``, ``gs://``.
 
 One `put` writes one pack (`chronicle.blobs.packs`); a catalog derived from the packs says where blobs lie. Local files
-are written without fsspec, by `chronicle.blobs.objects.LocalObjects`, which syncs them. Several processes may use one
-store; each opens its own `FsspecBlobStore`, after forking.
+are written without fsspec, by `chronicle.blobs.objects.LocalObjects`, which syncs them; all else is reached through
+`chronicle.blobs.fsspec_objects`. Several processes may use one store; each opens its own `FsspecBlobStore`, after
+forking. What is fetched from a far store is kept on this node, in a `chronicle.blobs.cache.BlobCache` that all share.
 
     format              {"format": 1}, written with the first pack
     packs/<shard>/<name>
@@ -13,22 +14,21 @@ store; each opens its own `FsspecBlobStore`, after forking.
 from __future__ import annotations
 
 import json
-import random
+import os
 import threading
-import time
 from collections import OrderedDict
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import fsspec
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from chronicle.blobs import ident, packs
+from chronicle.blobs.cache import BlobCache, cache_from
 from chronicle.blobs.catalog import Catalog, ListedCatalog, pack_object
 from chronicle.blobs.condemned import MarkWatch
 from chronicle.blobs.local_catalog import LocalCatalog
-from chronicle.blobs.objects import STAMP_S, LocalObjects, Objects
+from chronicle.blobs.objects import LocalObjects, Objects, shown_url
 from chronicle.clock import Clock, SystemClock
-from chronicle.errors import Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
+from chronicle.errors import Corrupt, NotFound, Unavailable, UnsupportedFormat
 from chronicle.ids import BlobId, IdSource
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from chronicle.blobs.packs import PackEntry
 
 __all__ = ["FsspecBlobStore", "open_medium"]
-
-T = TypeVar("T")
 
 _FORMAT: Final = 1
 _FORMAT_OBJECT: Final = "format"
@@ -50,9 +48,10 @@ _CACHE_BYTES: Final = 4 * 1024 * 1024
 """Enough for the upper tree nodes of many directories."""
 _CACHED_BLOB_BYTES: Final = 32 * 1024
 """Blobs up to this size are cached: tree nodes are at most about 16 KiB, and file chunks would drive them out."""
-_ATTEMPTS: Final = 5
-_BACKOFF_S: Final = 0.1
-"""Doubled for each further attempt, with jitter: 0.1, 0.2, 0.4, 0.8 s."""
+_GAP_BYTES: Final = 32 * 1024
+"""Blobs of one pack with no more than this between them are read in one go: a request costs more than that."""
+_RUN_BYTES: Final = 4 * 1024 * 1024
+"""One go reads no more than about this: several at a time are faster than one."""
 
 
 class FsspecBlobStore:
@@ -64,6 +63,8 @@ class FsspecBlobStore:
         ids: names the packs.
         cache_bytes: how much of small blobs is kept in memory.
         options: what the fsspec file system takes, such as credentials.
+        cache: keeps what is fetched from a far store. ``"node"`` is the cache that the environment names; ``None``
+            fetches each time, which verifying the store itself wants.
 
     Raises:
         InvalidInput: no such kind of URL.
@@ -79,11 +80,14 @@ class FsspecBlobStore:
         ids: IdSource | None = None,
         cache_bytes: int = _CACHE_BYTES,
         options: Mapping[str, Any] | None = None,
+        cache: BlobCache | Literal["node"] | None = "node",
     ) -> None:
         self.url = url
+        self.shown = shown_url(url)
+        """The URL as messages have it: without what may be secret in it."""
         self._clock = clock if clock is not None else SystemClock()
         self._ids = ids if ids is not None else IdSource()
-        self._objects, self._catalog = open_medium(url, self._new_name, options)
+        self._objects, self._catalog, self._disk = open_medium(url, self._new_name, options, cache)
         self._mark = MarkWatch(self._objects)
         self._lock = threading.RLock()
         self._cache = _Cache(cache_bytes)
@@ -100,28 +104,38 @@ class FsspecBlobStore:
         raw = ident.to_raw(blob_id)
         with self._lock:
             cached = self._cache.get(raw)
-            if cached is not None:
-                return cached
-            place = self._find(raw)
-        while place is not None:
-            name, entry = place
-            try:
-                stored = self._objects.read(pack_object(name), entry.offset, entry.stored)
-            except NotFound:
-                with self._lock:  # the pack was dropped since: its living blobs are elsewhere now
-                    self._catalog.forget(name)
-                    place = self._find(raw)
-                continue
-            data = packs.unpack_blob(name, entry, stored)
-            with self._lock:
-                self._cache.put(raw, data)
-            return data
-        damaged = self._catalog.damaged
-        if damaged:
-            raise Corrupt(
-                f"blob {blob_id} is not found; it may have been in what is damaged: {'; '.join(damaged.values())}"
-            )
-        raise NotFound(f"no blob {blob_id} in {self.url}")
+        if cached is not None:
+            return cached
+        if self._objects.is_far:
+            return self._fetch([raw])[raw]
+        data = self._read(raw)
+        with self._lock:
+            self._cache.put(raw, data)
+        return data
+
+    def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return the bytes of blobs, those that lie together in one read; each as `get` does.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: as `get`; nothing is returned then.
+        """
+        found: dict[bytes, bytes] = {}
+        lacking = []
+        with self._lock:
+            for raw in dict.fromkeys(map(ident.to_raw, blob_ids)):
+                cached = self._cache.get(raw)
+                if cached is not None:
+                    found[raw] = cached
+                else:
+                    lacking.append(raw)
+        if lacking:
+            found |= self._fetch(lacking)
+        return {ident.from_raw(raw): data for raw, data in found.items()}
+
+    @property
+    def is_far(self) -> bool:
+        """Whether reading crosses a network."""
+        return self._objects.is_far
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
         """Store those blobs that are not there yet as one pack, durable on return; without any, nothing is written.
@@ -148,6 +162,10 @@ class FsspecBlobStore:
             self._translated(lambda: self._catalog.note(name, entries))
             for key, data in new.items():
                 self._cache.put(ident.to_raw(key), data)
+        if self._disk is not None:
+            for key, data in new.items():
+                if len(data) <= _CACHED_BLOB_BYTES:  # trees, which whoever opens the workspace again reads first
+                    self._disk.put(ident.to_raw(key), data)
 
     def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:
         """Return those of the ids that the store does not have, or is about to drop: putting them again is safe.
@@ -180,6 +198,81 @@ class FsspecBlobStore:
         with self._lock:
             self._cache.clear()
 
+    def _fetch(self, raws: list[bytes]) -> dict[bytes, bytes]:
+        """Return blobs, from this node's cache or else the store; several who want the same one fetch it once."""
+        disk = self._disk
+        found = {raw: data for raw in raws if (data := disk.get(raw)) is not None} if disk is not None else {}
+        lacking = [raw for raw in raws if raw not in found]
+        if lacking:
+            with disk.claim(lacking) if disk is not None else nullcontext():
+                for raw in lacking:  # someone else may have been first
+                    if disk is not None and (data := disk.get(raw)) is not None:
+                        found[raw] = data
+                read = self._read_all([raw for raw in lacking if raw not in found])
+                for raw, data in read.items():
+                    if disk is not None:
+                        disk.put(raw, data)
+                    found[raw] = data
+        with self._lock:
+            for raw, data in found.items():
+                self._cache.put(raw, data)
+        return found
+
+    def _read_all(self, raws: list[bytes]) -> dict[bytes, bytes]:
+        """Read blobs from their packs, neighbours in one go."""
+        places: dict[str, list[PackEntry]] = {}
+        with self._lock:
+            for raw in raws:
+                place = self._find(raw)
+                if place is None:
+                    raise self._nowhere(raw)
+                places.setdefault(place[0], []).append(place[1])
+        runs = [(name, run) for name, entries in places.items() for run in _runs(entries)]
+        wanted = [
+            (pack_object(name), run[0].offset, run[-1].offset + run[-1].stored - run[0].offset) for name, run in runs
+        ]
+        found = {}
+        for (name, run), stored in zip(runs, self._objects.read_many(wanted), strict=True):
+            if isinstance(stored, NotFound):
+                continue
+            start = run[0].offset
+            for entry in run:
+                part = stored[entry.offset - start : entry.offset - start + entry.stored]
+                try:
+                    found[entry.raw_id] = packs.unpack_blob(name, entry, part)
+                except Corrupt:
+                    continue  # maybe on the way only: it is read once more
+        for raw in raws:
+            if raw not in found:
+                found[raw] = self._read(raw)
+        return found
+
+    def _read(self, raw: bytes) -> bytes:
+        """Read a blob from its pack, or another one."""
+        with self._lock:
+            place = self._find(raw)
+        while place is not None:
+            name, entry = place
+            try:
+                stored = self._objects.read(pack_object(name), entry.offset, entry.stored)
+            except NotFound:
+                with self._lock:  # the pack was dropped since: its living blobs are elsewhere now
+                    self._catalog.forget(name)
+                    place = self._find(raw)
+                continue
+            return packs.unpack_blob(name, entry, stored)
+        raise self._nowhere(raw)
+
+    def _nowhere(self, raw: bytes) -> Corrupt | NotFound:
+        """Return what is to be said of a blob that is in no pack."""
+        damaged = self._catalog.damaged
+        blob_id = ident.from_raw(raw)
+        if damaged:
+            return Corrupt(
+                f"blob {blob_id} is not found; it may have been in what is damaged: {'; '.join(damaged.values())}"
+            )
+        return NotFound(f"no blob {blob_id} in {self.shown}")
+
     def _find(self, raw: bytes) -> tuple[str, PackEntry] | None:
         """Return a blob's place, looking for new packs if it is not known; the lock is held."""
         place = self._catalog.find(raw)
@@ -210,43 +303,58 @@ class FsspecBlobStore:
         except NotFound:
             return False
         except (ValueError, KeyError, TypeError) as error:
-            raise Corrupt(f"{self.url}/{_FORMAT_OBJECT} is damaged: {error}") from error
+            raise Corrupt(f"{self.shown}/{_FORMAT_OBJECT} is damaged: {error}") from error
         if found != _FORMAT:
-            raise UnsupportedFormat(f"{self.url} has format {found}; this code reads {_FORMAT}: upgrade podium")
+            raise UnsupportedFormat(f"{self.shown} has format {found}; this code reads {_FORMAT}: upgrade podium")
         return True
 
     def _translated(self, call: Callable[[], None]) -> None:
         try:
             call()
         except OSError as error:
-            raise Unavailable(f"the index of {self.url} could not be used: {error.strerror}") from error
+            raise Unavailable(f"the index of {self.shown} could not be used: {error.strerror}") from error
 
 
 def open_medium(
-    url: str, new_name: Callable[[], str], options: Mapping[str, Any] | None = None
-) -> tuple[Objects, Catalog]:
-    """Return the objects of a store and the catalog of its packs. For the store itself and for gc.
+    url: str,
+    new_name: Callable[[], str],
+    options: Mapping[str, Any] | None = None,
+    cache: BlobCache | Literal["node"] | None = None,
+) -> tuple[Objects, Catalog, BlobCache | None]:
+    """Return the objects of a store, the catalog of its packs, and what keeps what is fetched of them.
+
+    For the store itself and for gc.
 
     Raises:
         InvalidInput: no such kind of URL.
     """
-    if url.startswith(_LOCAL) and not options:
-        return _local_medium(url.removeprefix(_LOCAL), new_name)
-    try:
-        filesystem, path = fsspec.core.url_to_fs(url, **(options or {}))
-    except (ValueError, ImportError) as error:
-        raise InvalidInput(f"{url!r} cannot be a blob store: {error}") from error
-    protocols = filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,)
-    if "file" in protocols:
-        return _local_medium(path, new_name)
-    remote = _RemoteObjects(filesystem, path.rstrip("/"))
-    return remote, ListedCatalog(remote, new_name)
+    if url.startswith(_LOCAL):
+        # A relative path is one from the working directory.
+        path = Path(url.removeprefix(_LOCAL))
+        local = LocalObjects(path if path.is_absolute() else path.expanduser().absolute())
+        return local, LocalCatalog(local, new_name), None
+    from chronicle.blobs.fsspec_objects import open_remote  # noqa: PLC0415 - a mount server on a local disk needs none
+
+    remote = open_remote(url, options)
+    if not remote.is_far:
+        cache = None
+    elif cache == "node":
+        cache = cache_from(os.environ, Path.home())
+    return remote, ListedCatalog(remote, new_name, cache), cache
 
 
-def _local_medium(path: str, new_name: Callable[[], str]) -> tuple[Objects, Catalog]:
-    """Return what a store on a local disk lies on; a relative path is one from the working directory."""
-    local = LocalObjects(Path(path) if path.startswith("/") else Path(path).expanduser().absolute())
-    return local, LocalCatalog(local, new_name)
+def _runs(entries: list[PackEntry]) -> Iterator[list[PackEntry]]:
+    """Yield entries of one pack in groups that are read in one go."""
+    run: list[PackEntry] = []
+    for entry in sorted(entries, key=lambda entry: entry.offset):
+        if run:
+            end = run[-1].offset + run[-1].stored
+            if entry.offset - end > _GAP_BYTES or end - run[0].offset > _RUN_BYTES:
+                yield run
+                run = []
+        run.append(entry)
+    if run:
+        yield run
 
 
 class _Cache:
@@ -274,74 +382,3 @@ class _Cache:
     def clear(self) -> None:
         self._blobs.clear()
         self._size = 0
-
-
-class _RemoteObjects:
-    """Objects through fsspec. Failed requests are repeated, for each of them can be: writing an object twice is fine.
-
-    Args:
-        filesystem: the fsspec file system.
-        root: the path of the store in it.
-        sleep: waits between attempts.
-    """
-
-    def __init__(
-        self, filesystem: fsspec.AbstractFileSystem, root: str, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        self._filesystem = filesystem
-        self._root = root
-        self._sleep = sleep
-
-    def write(self, name: str, parts: Sequence[bytes]) -> None:
-        """Store an object; the medium makes it visible when it has it whole."""
-        data = b"".join(parts)
-        self._attempt(name, lambda: self._filesystem.pipe_file(self._path(name), data))
-
-    def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
-        """Return bytes of an object."""
-        if size == 0:
-            return b""
-        end = None if size is None else offset + size
-        start = offset if offset or end is not None else None
-        return self._attempt(name, lambda: bytes(self._filesystem.cat_file(self._path(name), start=start, end=end)))
-
-    def size(self, name: str) -> int:
-        """Return an object's size in bytes."""
-        return self._attempt(name, lambda: int(self._filesystem.size(self._path(name))))
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of all objects below a folder."""
-        self._filesystem.invalidate_cache()
-        try:
-            found: list[str] = self._attempt(folder, lambda: self._filesystem.find(self._path(folder)))
-        except NotFound:
-            return []
-        cut = len(self._root) + 1
-        return [path[cut:] for path in found]
-
-    def delete(self, name: str) -> None:
-        """Remove an object."""
-        try:
-            self._attempt(name, lambda: self._filesystem.rm_file(self._path(name)))
-        except NotFound:
-            return
-
-    def stamp(self, name: str) -> object:
-        """Return the minute: a request for each put would cost as much as the put."""
-        return name, int(time.monotonic() // STAMP_S)
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}"
-
-    def _attempt(self, name: str, request: Callable[[], T]) -> T:
-        """Make a request, again after a while if it fails, and tell what became of it in our errors."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return request()
-            except FileNotFoundError as error:
-                raise NotFound(f"no object {self._path(name)}") from error
-            except Exception as error:  # each medium's client has errors of its own
-                if attempt == _ATTEMPTS:
-                    raise Unavailable(f"{self._path(name)} could not be reached {attempt} times: {error}") from error
-            self._sleep(_BACKOFF_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))
-        raise AssertionError

@@ -108,7 +108,7 @@ def collect(
     def new_name() -> str:
         return names.other("", clock.now_ms())
 
-    objects, catalog = open_medium(url, new_name, options)
+    objects, catalog, _ = open_medium(url, new_name, options)
     if not alone and not isinstance(objects, LocalObjects) and grace_s <= STAMP_S:
         raise InvalidInput(f"a grace of {grace_s} s is too short for {url}: writers look for marks every {STAMP_S} s")
     with _only_one(objects):
@@ -144,11 +144,11 @@ class _Collection:
 
     def survey(self) -> None:
         """Read the index of every pack."""
-        for listed in self._objects.names(PACK_FOLDER):
+        for listed, size in self._objects.sizes(PACK_FOLDER).items():
             name = listed.rpartition("/")[2]
             try:
-                self._sizes[name] = self._objects.size(listed)
-                self._entries[name] = read_pack_index(self._objects, name)
+                self._sizes[name] = size
+                self._entries[name] = read_pack_index(self._objects, name, size)
             except NotFound:
                 self._sizes.pop(name, None)
             except Corrupt as error:

@@ -9,7 +9,7 @@ from chronicle.blobs import ident
 from chronicle.errors import Corrupt, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chronicle.ids import BlobId
 
@@ -18,6 +18,8 @@ __all__ = ["MemoryBlobStore"]
 
 class MemoryBlobStore:
     """A `chronicle.blobs.store.BlobStore` in a dict; safe to share between threads."""
+
+    is_far = False
 
     def __init__(self) -> None:
         self._blobs: dict[BlobId, bytes] = {}
@@ -37,6 +39,10 @@ class MemoryBlobStore:
         if ident.blob_id(data) != blob_id:
             raise Corrupt(f"blob {blob_id} in memory has other bytes than when it was put")
         return data
+
+    def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return the bytes of blobs, each as `get` does."""
+        return {identifier: self.get(identifier) for identifier in blob_ids}
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
         """Keep blobs, all or none.

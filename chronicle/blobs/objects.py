@@ -10,6 +10,7 @@ there with all its bytes or not at all, whatever the moment of a crash.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["STAMP_S", "LocalObjects", "Objects"]
+__all__ = ["STAMP_S", "LocalObjects", "Objects", "shown_url"]
 
 STAMP_S: Final = 60
 """For so long a remote object may have been replaced without `Objects.stamp` saying so."""
@@ -27,8 +28,22 @@ _WRITE_BYTES: Final = 1024 * 1024
 """Parts are gathered into writes of about this size."""
 
 
+_USERINFO: Final = re.compile(r"(?<=://)[^/@\s]*@")
+_QUERY: Final = re.compile(r"\?\S*")
+
+
+def shown_url(url: str) -> str:
+    """Return a URL, or a text with some, without what may be secret in it: user, password and query."""
+    return _QUERY.sub("", _USERINFO.sub("", url)).rstrip("/")
+
+
 class Objects(Protocol):
     """A medium for immutable objects. Names have ``/`` between components."""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether a request crosses a network: what was read is kept on this node, and reading ahead pays."""
+        ...
 
     def write(self, name: str, parts: Sequence[bytes]) -> None:
         """Store an object, durable on return, visible with all its bytes or not at all.
@@ -47,6 +62,16 @@ class Objects(Protocol):
         """
         ...
 
+    def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes | NotFound]:
+        """Return ranges of objects, each a name, an offset and a size, in their order, as fast as the medium can.
+
+        An object that is not there gives the error in its place.
+
+        Raises:
+            Unavailable: the medium could not be reached.
+        """
+        ...
+
     def size(self, name: str) -> int:
         """Return an object's size in bytes.
 
@@ -58,6 +83,14 @@ class Objects(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """Return the names of all objects below a folder, in no order; none if there is no such folder.
+
+        Raises:
+            Unavailable: the medium could not be reached.
+        """
+        ...
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the names of all objects below a folder, with their sizes in bytes.
 
         Raises:
             Unavailable: the medium could not be reached.
@@ -89,6 +122,8 @@ class LocalObjects:
     Args:
         root: the directory.
     """
+
+    is_far = False
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -153,6 +188,26 @@ class LocalObjects:
             return list(_files_below(str(top), folder))
         except OSError as error:
             raise Unavailable(f"{top} could not be listed: {error.strerror}") from error
+
+    def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes | NotFound]:
+        """Return ranges of objects."""
+        found: list[bytes | NotFound] = []
+        for name, offset, size in wanted:
+            try:
+                found.append(self.read(name, offset, size))
+            except NotFound as error:
+                found.append(error)
+        return found
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the names of all objects below a folder, with their sizes."""
+        found = {}
+        for name in self.names(folder):
+            try:
+                found[name] = self.size(name)
+            except NotFound:  # removed since
+                continue
+        return found
 
     def delete(self, name: str) -> None:
         """Remove an object. The removal may be undone by a power loss."""

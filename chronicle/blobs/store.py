@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chronicle.ids import BlobId
 
@@ -35,6 +35,19 @@ class BlobReader(Protocol):
 
 class BlobStore(BlobReader, Protocol):
     """Immutable bytes by id, durable when `put` returns."""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether reading crosses a network: whoever reads in order reads ahead then."""
+        ...
+
+    def get_many(self, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, bytes]:
+        """Return the bytes of blobs, each as `get` does, in fewer reads where they lie together.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: as `get`; nothing is returned then.
+        """
+        ...
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
         """Store blobs as one pack, compressed, durable on return. Blobs that are there already are not stored again.

@@ -59,6 +59,19 @@ class BlobStoreContract(ABC):
         store.put(blobs)
         assert {identifier: store.get(identifier) for identifier in blobs} == blobs
 
+    def test_many_are_got_at_once(self, store: BlobStore, opener: Opener) -> None:
+        first = named(*(random.Random(number).randbytes(3_000) for number in range(40)), b"", b"text " * 2000)
+        store.put(first)
+        store.put(named(b"in another pack"))
+        with closing(opener()) as other:
+            for reader in (store, other):
+                wanted = [*list(first)[::-2], blob_id(b"in another pack"), next(iter(first)), next(iter(first))]
+                got = reader.get_many(wanted)
+                assert got == {key: b"in another pack" if key not in first else first[key] for key in wanted}
+                assert reader.get_many([]) == {}
+                with pytest.raises(NotFound, match=blob_id(b"never")):
+                    reader.get_many([*first, blob_id(b"never")])
+
     def test_another_opening_sees_it(self, store: BlobStore, opener: Opener) -> None:
         with closing(opener()) as other:
             assert other.missing(named(b"new")) == set(named(b"new"))
@@ -106,8 +119,11 @@ class BlobStoreContract(ABC):
         store.put(blobs)
         for identifier in blobs:
             self.damage(store, identifier)
-            with closing(opener()) as reopened, pytest.raises(Corrupt, match=identifier):
-                reopened.get(identifier)
+            with closing(opener()) as reopened:
+                with pytest.raises(Corrupt, match=identifier):
+                    reopened.get(identifier)
+                with pytest.raises(Corrupt, match=identifier):
+                    reopened.get_many([identifier])
 
     def test_many_puts(self, store: BlobStore, opener: Opener) -> None:
         blobs = [named(*(f"{turn}/{part}".encode() * 20 for part in range(3))) for turn in range(150)]

@@ -52,7 +52,7 @@ class Place:
 @pytest.fixture(params=["file", "memory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(  # a minute passes between any two looks: the manual clock is not the medium's
-        "chronicle.blobs.fsspec_store._RemoteObjects.stamp", lambda _self, _name: uuid4().hex
+        "chronicle.blobs.fsspec_objects.RemoteObjects.stamp", lambda _self, _name: uuid4().hex
     )
     url = f"file://{tmp_path}/store" if request.param == "file" else f"memory://{uuid4().hex}"
     yield Place(url)

@@ -50,7 +50,8 @@ class FlakyFileSystem(MemoryFileSystem):  # type: ignore[misc]
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     fsspec.register_implementation("flaky", FlakyFileSystem, clobber=True)
-    monkeypatch.setattr("chronicle.blobs.fsspec_store._BACKOFF_S", 0)
+    monkeypatch.setattr("chronicle.blobs.fsspec_objects._BACKOFF_S", 0)
+    monkeypatch.setenv("CHRONICLE_CACHE_BYTES", "0")
     FlakyFileSystem.failures = 0
     yield f"flaky://{uuid4().hex}"
     FlakyFileSystem.store.clear()

@@ -12,6 +12,7 @@ import fsspec
 import pytest
 
 from chronicle.blobs import blob_id, ident
+from chronicle.blobs.cache import BlobCache
 from chronicle.blobs.catalog import pack_object
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.memory import MemoryBlobStore
@@ -19,6 +20,7 @@ from chronicle.blobs.store import BlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.testing.blob_contract import BlobStoreContract, Opener, named
+from tests.s3_server import BUCKET, S3Server, running_s3
 
 
 class TestMemory(BlobStoreContract):
@@ -61,6 +63,46 @@ class TestFsspecMemory(BlobStoreContract):
         memory = fsspec.filesystem("memory")
         path = f"{store.url}/{pack_object(name)}"
         memory.pipe_file(path, flipped(memory.cat_file(path), entry.offset + entry.stored // 2))
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+class TestS3(BlobStoreContract):
+    """Over HTTP, with this node's cache."""
+
+    @pytest.fixture
+    def opener(self, s3: S3Server, tmp_path: Path) -> Opener:
+        url = f"s3://{BUCKET}/{uuid4().hex}"
+        return lambda: FsspecBlobStore(url, options=s3.options(), cache=BlobCache(tmp_path / "cache", 50_000_000))
+
+    def damage(self, store: BlobStore, identifier: BlobId) -> None:
+        assert isinstance(store, FsspecBlobStore)
+        assert store._disk is not None
+        place = store._catalog.find(ident.to_raw(identifier))
+        assert place is not None
+        name, entry = place
+        pack = store._objects.read(pack_object(name))
+        store._objects.write(pack_object(name), [flipped(pack, entry.offset + entry.stored // 2)])
+        shutil.rmtree(store._disk.directory)
+
+
+class TestS3WithoutCache(TestS3):
+    @pytest.fixture
+    def opener(self, s3: S3Server) -> Opener:
+        url = f"s3://{BUCKET}/{uuid4().hex}"
+        return lambda: FsspecBlobStore(url, options=s3.options(), cache=None)
+
+    def damage(self, store: BlobStore, identifier: BlobId) -> None:
+        assert isinstance(store, FsspecBlobStore)
+        place = store._catalog.find(ident.to_raw(identifier))
+        assert place is not None
+        name, entry = place
+        pack = store._objects.read(pack_object(name))
+        store._objects.write(pack_object(name), [flipped(pack, entry.offset + entry.stored // 2)])
 
 
 def flipped(data: bytes, at: int) -> bytes:

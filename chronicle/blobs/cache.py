@@ -1,0 +1,274 @@
+"""What a node has fetched from far stores: files in a directory, up to a number of bytes, the oldest read going first.
+
+Any number of processes may share it and any of them may be killed at any moment. Entries are checked against their
+hash whenever they are read; a damaged one is dropped and fetched again. Nothing in it is the only copy of anything, so
+all of it may be removed at any time, and a cache that cannot be written is done without.
+
+    blobs/<2>/<62>    a blob, by its id, not compressed: the name is the BLAKE3 of the bytes
+    parts/<2>/<62>    derived bytes of a named object, such as a pack's index: BLAKE3 of the rest, 32 bytes ‖ the rest
+    tmp/              entries being written: <process>.<random>.<bytes taken>
+    used              how many bytes are taken, 8 bytes big-endian; its lock is held to change it
+    claims            of which byte n is locked while someone fetches the blob whose id begins with n
+
+``used`` is never less than what is there: bytes are taken before a file is made, and given back after one is gone. A
+process that was killed between leaves it too large, until the next eviction counts anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import struct
+import time
+from typing import TYPE_CHECKING, Final
+
+from blake3 import blake3
+
+from chronicle.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["CACHE_BYTES", "BlobCache", "cache_from"]
+
+log = logging.getLogger(__name__)
+
+CACHE_BYTES: Final = 10 * 1024**3
+"""A working set of many agents, on disks of which a node has at least ten times as much."""
+_BLOCK_BYTES: Final = 4096
+"""What a file takes on disk is a multiple of this."""
+_FREE: Final = 8
+"""An eviction frees an eighth: looking at all entries is paid for by that many new ones."""
+_STALE_TMP_S: Final = 3600
+_CLAIM_WAIT_S: Final = 30.0
+_CLAIM_POLL_S: Final = 0.002
+_CLAIM_POLL_MOST_S: Final = 0.05
+_HASH_BYTES: Final = 32
+_FLOCK: Final = struct.Struct("hhqqi4x")
+"""``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
+
+
+def cache_from(environment: Mapping[str, str], home: Path) -> BlobCache | None:
+    """Return the node's cache as the environment has it; ``None`` if there is to be none.
+
+    Args:
+        environment: has ``CHRONICLE_CACHE_DIR``, by default ``$XDG_CACHE_HOME/chronicle``, and
+            ``CHRONICLE_CACHE_BYTES``, by default `CACHE_BYTES`; 0 for no cache.
+        home: the user's.
+
+    Raises:
+        InvalidInput: a number of bytes that is none.
+    """
+    limit = environment.get("CHRONICLE_CACHE_BYTES", str(CACHE_BYTES))
+    if not limit.isdecimal():
+        raise InvalidInput(f"CHRONICLE_CACHE_BYTES is {limit!r}; give a number of bytes, 0 for no cache")
+    if int(limit) == 0:
+        return None
+    base = home / (environment.get("XDG_CACHE_HOME") or ".cache")  # an absolute path stays what it is
+    return BlobCache(home / (environment.get("CHRONICLE_CACHE_DIR") or base / "chronicle"), int(limit))
+
+
+class BlobCache:
+    """A cache directory. Safe to share between threads and processes.
+
+    Args:
+        directory: where it is; made when something is put.
+        limit_bytes: how much it may take on disk.
+    """
+
+    def __init__(self, directory: Path, limit_bytes: int) -> None:
+        self.directory = directory
+        self._limit_bytes = limit_bytes
+        self._broken = False
+
+    # -- blobs ----------------------------------------------------------------------------------------------------
+
+    def get(self, raw_id: bytes) -> bytes | None:
+        """Return a blob, checked against its id; ``None`` if it is not here."""
+        path = self._path("blobs", raw_id)
+        data = _read(path)
+        if data is not None and blake3(data).digest() != raw_id:
+            self._drop(path)
+            return None
+        return data
+
+    def put(self, raw_id: bytes, data: bytes) -> None:
+        """Keep a blob for a while. Never fails."""
+        self._put("blobs", raw_id, data)
+
+    # -- parts of objects -----------------------------------------------------------------------------------------
+
+    def get_part(self, name: str) -> bytes | None:
+        """Return what was kept under a name; ``None`` if it is not here or damaged."""
+        path = self._path("parts", blake3(name.encode()).digest())
+        data = _read(path)
+        if data is not None and blake3(data[_HASH_BYTES:]).digest() != data[:_HASH_BYTES]:
+            self._drop(path)
+            return None
+        return data[_HASH_BYTES:] if data is not None else None
+
+    def put_part(self, name: str, data: bytes) -> None:
+        """Keep bytes under a name that will never stand for others. Never fails."""
+        self._put("parts", blake3(name.encode()).digest(), blake3(data).digest() + data)
+
+    # -- fetching once --------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def claim(self, raw_ids: Iterable[bytes]) -> Iterator[None]:
+        """Hold the right to fetch blobs: another thread or process that wants one of them waits, then finds it here.
+
+        The kernel gives the right back when its holder dies. Who has waited for half a minute goes ahead without.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.directory / "claims", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            self._give_up(error)
+            yield
+            return
+        try:
+            deadline_s = time.monotonic() + _CLAIM_WAIT_S
+            for start in sorted({int.from_bytes(raw_id[:7], "big") for raw_id in raw_ids}):  # in order: no deadlock
+                _lock_byte(descriptor, start, deadline_s)
+            yield
+        finally:
+            os.close(descriptor)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def used_bytes(self) -> int:
+        """Return how much of the disk is accounted for."""
+        try:
+            return int.from_bytes((self.directory / "used").read_bytes()[:8], "big")
+        except FileNotFoundError:
+            return 0
+
+    def _path(self, folder: str, key: bytes) -> Path:
+        name = key.hex()
+        return self.directory / folder / name[:2] / name[2:]
+
+    def _put(self, folder: str, key: bytes, data: bytes) -> None:
+        taken = -(-len(data) // _BLOCK_BYTES) * _BLOCK_BYTES or _BLOCK_BYTES
+        if self._broken or taken > self._limit_bytes // _FREE:
+            return
+        path = self._path(folder, key)
+        temporary = self.directory / "tmp" / f"{os.getpid()}.{secrets.token_hex(6)}.{taken}"
+        try:
+            if not self._take(taken):
+                return
+            for parent in (temporary.parent, path.parent):
+                parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("xb") as file:
+                file.write(data)
+            temporary.rename(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """Go on without keeping anything: the disk is full, or not ours to write."""
+        if not self._broken:
+            self._broken = True
+            log.warning("the cache %s cannot be written, nothing is kept: %s", self.directory, error.strerror)
+
+    def _take(self, taken: int) -> bool:
+        """Account for bytes that are about to be written, making room for them; False if there is none."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.directory / "used", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            used = int.from_bytes(os.pread(descriptor, 8, 0), "big")
+            if used + taken > self._limit_bytes:
+                used = self._evict(self._limit_bytes - max(taken, self._limit_bytes // _FREE))
+            fits = used + taken <= self._limit_bytes
+            os.pwrite(descriptor, (used + taken * fits).to_bytes(8, "big"), 0)
+            return fits
+        finally:
+            os.close(descriptor)
+
+    def _evict(self, target: int) -> int:
+        """Remove entries, the longest not read first, until no more than a target is taken; return what is."""
+        entries = []
+        used = 0
+        for folder in ("blobs", "parts"):
+            for path, status in _files(self.directory / folder):
+                taken = -(-status.st_size // _BLOCK_BYTES) * _BLOCK_BYTES or _BLOCK_BYTES
+                entries.append((status.st_mtime_ns, taken, path))
+                used += taken
+        oldest_s = time.time() - _STALE_TMP_S
+        for path, status in _files(self.directory / "tmp"):
+            if status.st_mtime < oldest_s:  # a process was killed while it wrote
+                _unlink(path)
+            else:
+                used += int(path.rpartition(".")[2])
+        entries.sort()
+        for _, taken, path in entries:
+            if used <= target:
+                break
+            _unlink(path)
+            used -= taken
+        return used
+
+    def _drop(self, path: Path) -> None:
+        log.info("a damaged entry of the cache is dropped: %s", path)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes | None:
+    """Return a file's bytes and note that it was read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        size = os.fstat(descriptor).st_size
+        data = os.pread(descriptor, size, 0)
+        with contextlib.suppress(OSError):  # someone else's cache, to be read only
+            os.utime(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return data
+
+
+def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files below a folder; what goes meanwhile is left out."""
+    try:
+        listing = os.scandir(folder)
+    except FileNotFoundError:
+        return
+    with listing:
+        for item in listing:
+            if item.is_dir(follow_symlinks=False):
+                yield from _files(folder / item.name)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    yield item.path, item.stat(follow_symlinks=False)
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108 - a path of scandir
+
+
+def _lock_byte(descriptor: int, start: int, deadline_s: float) -> None:
+    """Lock a byte for this opening of the file, which threads that open it for themselves respect as well."""
+    pause_s = _CLAIM_POLL_S
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, 1, 0)
+    while True:
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() > deadline_s:
+                return
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, _CLAIM_POLL_MOST_S)
+        else:
+            return

@@ -1,0 +1,289 @@
+"""Objects through fsspec, on whatever it reaches: ``s3://``, ``gs://``, ``memory://`` and their like.
+
+The one module that imports fsspec; it is imported when a store is not on a local disk. Each request has a deadline, and
+is made again, after a pause that grows, when it failed for a reason that may pass. It can be: objects are immutable, so
+writing one twice is fine. What such a medium has whole it shows, and nothing before: an object is one PUT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import fsspec
+from fsspec.asyn import sync
+
+from chronicle.blobs.objects import STAMP_S, shown_url
+from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+__all__ = ["Patience", "RemoteObjects", "open_remote"]
+
+T = TypeVar("T")
+
+_ATTEMPTS: Final = 5
+_BACKOFF_S: Final = 0.1
+"""Doubled for each further attempt, with jitter: 0.1, 0.2, 0.4, 0.8 s. A server that restarts is back by then, and
+whoever waits in a read(2) is not kept much longer than a store that is really away would keep it."""
+_REQUEST_S: Final = 10.0
+"""For the answer of a request that moves few bytes."""
+_BYTES_PER_S: Final = 256 * 1024
+"""A request that moves many gets the time that they take on a poor line."""
+_TOGETHER: Final = 8
+"""Requests that are made at a time for one caller."""
+_S3_PUT_BYTES: Final = 5 * 1024**3
+"""The most that S3 takes in one PUT. s3fs would send from 100 MiB on in parts, and parts of an upload whose process was
+killed stay, invisible and paid for; one PUT leaves nothing."""
+_PASSING: Final = frozenset({errno.EBUSY, errno.EREMOTEIO, errno.EIO, errno.ETIMEDOUT, errno.EAGAIN})
+_NEVER: Final = (PermissionError, NotImplementedError)
+_REFUSALS: Final = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|ParamValidation")
+"""In the names of errors that a client raises by itself."""
+
+
+class Patience:
+    """How long a medium is waited for.
+
+    Args:
+        attempts: how often a request is made.
+        backoff_s: the first pause between two of them, seconds; later ones are doubled, and all have jitter.
+        request_s: how long one that moves few bytes may take, seconds.
+    """
+
+    def __init__(
+        self, attempts: int = _ATTEMPTS, backoff_s: float | None = None, request_s: float = _REQUEST_S
+    ) -> None:
+        self.attempts = attempts
+        self.backoff_s = _BACKOFF_S if backoff_s is None else backoff_s
+        self.request_s = request_s
+
+    def pause_s(self, attempt: int) -> float:
+        """Return the pause after a failed attempt, counted from 1."""
+        return self.backoff_s * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
+
+    def deadline_s(self, size: int) -> float:
+        """Return how long a request that moves so many bytes may take."""
+        return self.request_s + size / _BYTES_PER_S
+
+
+def open_remote(url: str, options: Mapping[str, Any] | None = None, patience: Patience | None = None) -> RemoteObjects:
+    """Return the objects below a URL.
+
+    Raises:
+        InvalidInput: no such kind of URL, or what fsspec needs for it is not installed.
+    """
+    patience = patience if patience is not None else Patience()
+    protocol = url.partition("://")[0]
+    given = dict(options or {})
+    if protocol in ("s3", "s3a"):
+        if shown_url(url) != url.rstrip("/"):
+            raise InvalidInput(
+                f"{shown_url(url)!r} was given with a user or a query in it; credentials are taken from where the AWS "
+                "tools take them: AWS_ACCESS_KEY_ID and its like, or ~/.aws"
+            )
+        given = _s3_options(given, patience)
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url, **given)
+    except ImportError as error:
+        extra = "; install podium with the extra s3" if protocol in ("s3", "s3a") else ""
+        raise InvalidInput(f"{shown_url(url)!r} cannot be a store: {error}{extra}") from error
+    except ValueError as error:
+        raise InvalidInput(f"{shown_url(url)!r} cannot be a store: {error}") from error
+    if hasattr(filesystem, "retries"):
+        filesystem.retries = 1  # it is we who try again: one deadline, one pause, one message
+    return RemoteObjects(filesystem, path.rstrip("/"), shown_url(url), patience)
+
+
+def _s3_options(given: dict[str, Any], patience: Patience) -> dict[str, Any]:
+    config = {
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+        "connect_timeout": patience.request_s,
+        "read_timeout": patience.request_s,
+        **given.pop("config_kwargs", {}),
+    }
+    return {"use_listings_cache": False, **given, "config_kwargs": config}
+
+
+class RemoteObjects:
+    """Objects through an fsspec file system. Safe to share between threads.
+
+    Args:
+        filesystem: the fsspec file system.
+        root: the path of the store in it.
+        shown: how the store is named in messages.
+        patience: how long is waited.
+        sleep: waits between attempts.
+    """
+
+    def __init__(
+        self,
+        filesystem: fsspec.AbstractFileSystem,
+        root: str,
+        shown: str,
+        patience: Patience,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        protocols = filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,)
+        self.is_far = "memory" not in protocols
+        """Whether a request crosses a network."""
+        self._put_options = {"chunksize": _S3_PUT_BYTES} if "s3" in protocols else {}
+        self._filesystem = filesystem
+        self._root = root
+        self._shown = shown
+        self._patience = patience
+        self._sleep = sleep
+
+    def write(self, name: str, parts: Sequence[bytes]) -> None:
+        """Store an object; the medium makes it visible when it has it whole."""
+        self._write(name, b"".join(parts), "overwrite")
+
+    def create(self, name: str, data: bytes) -> None:
+        """Store an object if there is none of that name: of several who try at once, one succeeds.
+
+        Raises:
+            Conflict: there is one already, with other bytes.
+            Unavailable: the medium could not take it, or it is not known whether it did.
+        """
+        try:
+            self._write(name, data, "create")
+        except FileExistsError as error:
+            # It may be our own, of an attempt whose answer was lost.
+            if self.read(name) != data:
+                raise Conflict(f"{self._shown}/{name} is there already") from error
+
+    def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Return bytes of an object."""
+        if size == 0:
+            return b""
+        end = None if size is None else offset + size
+        start = offset if offset or end is not None else None
+        try:
+            return bytes(self._request(name, size or 0, "cat_file", self._path(name), start=start, end=end))
+        except FileNotFoundError as error:
+            raise NotFound(f"no object {self._shown}/{name}") from error
+
+    def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes | NotFound]:
+        """Return ranges of objects, several at a time; for an object that is not there, the error."""
+
+        def one(place: tuple[str, int, int]) -> bytes | NotFound:
+            try:
+                return self.read(*place)
+            except NotFound as error:
+                return error
+
+        if len(wanted) < 2:
+            return [one(place) for place in wanted]
+        with ThreadPoolExecutor(min(_TOGETHER, len(wanted)), "chronicle-read") as pool:
+            return list(pool.map(one, wanted))
+
+    def size(self, name: str) -> int:
+        """Return an object's size in bytes."""
+        try:
+            return int(self._request(name, 0, "size", self._path(name)))
+        except FileNotFoundError as error:
+            raise NotFound(f"no object {self._shown}/{name}") from error
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all objects below a folder."""
+        return list(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the names of all objects below a folder, with their sizes in bytes."""
+        self._filesystem.invalidate_cache()
+        try:
+            found = self._request(folder, 0, "find", self._path(folder), detail=True)
+        except FileNotFoundError:
+            return {}
+        cut = len(self._filesystem._strip_protocol(self._root)) + 1  # noqa: SLF001 - the way to compare paths
+        return {path[cut:]: int(info["size"] or 0) for path, info in found.items()}
+
+    def delete(self, name: str) -> None:
+        """Remove an object."""
+        try:
+            self._request(name, 0, "rm_file", self._path(name))
+        except FileNotFoundError:
+            return
+
+    def stamp(self, name: str) -> object:
+        """Return the minute: a request for each put would cost as much as the put."""
+        return name, int(time.monotonic() // STAMP_S)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _write(self, name: str, data: bytes, mode: str) -> None:
+        try:
+            self._request(name, len(data), "pipe_file", self._path(name), data, mode=mode, **self._put_options)
+        except FileNotFoundError as error:
+            raise Unavailable(f"{self._shown} cannot be written: {_reason(error)}; make its bucket first") from error
+
+    def _request(self, name: str, size: int, method: str, *arguments: Any, **options: Any) -> Any:
+        """Make a request, again after a while if it fails, and tell what became of it.
+
+        Args:
+            name: the object's.
+            size: about how many bytes move.
+            method: of the file system.
+            arguments: for it.
+            options: for it.
+
+        Raises:
+            FileNotFoundError, FileExistsError: the medium's answers.
+            Unavailable: anything else.
+        """
+        attempts = self._patience.attempts
+        began_s = time.monotonic()
+        for attempt in range(1, attempts + 1):
+            try:
+                return self._call(method, self._patience.deadline_s(size), arguments, options)
+            except (FileNotFoundError, FileExistsError):
+                raise
+            except Exception as error:  # each medium's client has errors of its own
+                if _is_refusal(error):
+                    raise Unavailable(
+                        f"{self._shown}/{name} was refused: {_reason(error)}; check the credentials and their rights"
+                    ) from error
+                if method == "cat_file" and _is_beyond_end(error):
+                    return b""
+                if attempt == attempts:
+                    raise Unavailable(
+                        f"{self._shown} does not answer ({attempt} attempts in {time.monotonic() - began_s:.0f} s, "
+                        f"the last for {name}: {_reason(error)}); check the network and the endpoint, then try again"
+                    ) from error
+            self._sleep(self._patience.pause_s(attempt))
+        raise AssertionError
+
+    def _call(self, method: str, deadline_s: float, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        filesystem = self._filesystem
+        if filesystem.async_impl:
+            function = getattr(filesystem, f"_{method}")
+            return sync(filesystem.loop, _within, deadline_s, function, arguments, options)
+        return getattr(filesystem, method)(*arguments, **options)
+
+
+async def _within(
+    deadline_s: float, function: Callable[..., Awaitable[T]], arguments: tuple[Any, ...], options: dict[str, Any]
+) -> T:
+    async with asyncio.timeout(deadline_s):
+        return await function(*arguments, **options)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether asking again is no use."""
+    return isinstance(error, _NEVER) or _REFUSALS.search(type(error).__name__) is not None
+
+
+def _is_beyond_end(error: Exception) -> bool:
+    """Whether a range began behind an object's last byte."""
+    return isinstance(error, OSError) and error.errno == errno.EINVAL and "range" in str(error).lower()
+
+
+def _reason(error: BaseException) -> str:
+    """Return what went wrong in a few words without secrets; some errors say nothing but their type."""
+    return shown_url(str(error).strip()) or type(error).__name__

@@ -1,0 +1,282 @@
+"""A node's cache: its bound, its damage, the processes that share it, and that each blob is fetched once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from chronicle.blobs import blob_id, ident
+from chronicle.blobs.cache import CACHE_BYTES, BlobCache, cache_from
+from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.errors import InvalidInput
+from chronicle.testing.blob_contract import named
+from tests.faulty_proxy import FaultyProxy, running_proxy
+from tests.s3_server import BUCKET, S3Server, running_s3
+
+BLOCK = 4096
+LIMIT = 64 * BLOCK
+
+
+def noise(number: int, size: int = BLOCK) -> bytes:
+    return random.Random(number).randbytes(size)
+
+
+def raw(data: bytes) -> bytes:
+    return ident.to_raw(blob_id(data))
+
+
+def taken(directory: Path) -> int:
+    """What is really on the disk, while nobody may take more or give back."""
+    with (directory / "used").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        size = 0
+        for path in [path for name in ("blobs", "parts", "tmp") for path in (directory / name).rglob("*")]:
+            try:
+                status = path.stat()
+            except FileNotFoundError:  # it has got its name just now
+                continue
+            size += -(-status.st_size // BLOCK) * BLOCK if stat.S_ISREG(status.st_mode) else 0
+        return size
+
+
+def put(cache: BlobCache, *blobs: bytes) -> None:
+    for data in blobs:
+        cache.put(raw(data), data)
+
+
+def test_what_is_put_is_got_by_another_process(tmp_path: Path) -> None:
+    put(BlobCache(tmp_path, LIMIT), b"", b"x", noise(1))
+    other = BlobCache(tmp_path, LIMIT)
+    assert [other.get(raw(data)) for data in (b"", b"x", noise(1), noise(2))] == [b"", b"x", noise(1), None]
+    other.put_part("pack", b"index")
+    assert BlobCache(tmp_path, LIMIT).get_part("pack") == b"index"
+    assert other.get_part("other") is None
+
+
+def test_it_stays_within_its_bound_and_the_oldest_read_goes_first(tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, LIMIT)
+    kept, others = noise(0), [noise(number, 3 * BLOCK - 5) for number in range(1, 60)]
+    put(cache, kept)
+    for data in others:
+        put(cache, data)
+        assert taken(tmp_path) <= cache.used_bytes() <= LIMIT
+        assert cache.get(raw(kept)) == kept
+        time.sleep(0.002)  # the clock of file times ticks in milliseconds
+    there = [data for data in others if cache.get(raw(data)) is not None]
+    assert there == others[-len(there) :]
+    assert len(there) >= 15
+
+
+def test_what_is_too_large_is_not_kept(tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, LIMIT)
+    put(cache, noise(1), noise(2, LIMIT // 4))
+    assert cache.get(raw(noise(1))) is not None
+    assert cache.get(raw(noise(2, LIMIT // 4))) is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "changed"])
+def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: str) -> None:
+    cache = BlobCache(tmp_path, LIMIT)
+    put(cache, noise(1))
+    cache.put_part("pack", noise(2))
+    for path in [path for name in ("blobs", "parts") for path in (tmp_path / name).rglob("*") if path.is_file()]:
+        data = path.read_bytes()
+        path.write_bytes({"cut": data[:-1], "emptied": b"", "changed": data[:9] + b"?" + data[10:]}[damage])
+    assert cache.get(raw(noise(1))) is None
+    assert cache.get_part("pack") is None
+    assert taken(tmp_path) == 0
+    put(cache, noise(1))
+    assert cache.get(raw(noise(1))) == noise(1)
+
+
+def test_all_of_it_may_be_removed_at_any_time(tmp_path: Path) -> None:
+    directory = tmp_path / "cache"
+    cache = BlobCache(directory, LIMIT)
+    for path in ("blobs", "used", "tmp", ""):
+        put(cache, noise(1))
+        subprocess.run(["rm", "-r", directory / path], check=True)
+        put(cache, noise(2))
+        assert cache.get(raw(noise(2))) == noise(2)
+
+
+def test_one_that_cannot_be_written_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    cache = BlobCache(tmp_path / "file", LIMIT)
+    put(cache, noise(1), noise(2))
+    with cache.claim([raw(noise(1))]):
+        assert cache.get(raw(noise(1))) is None
+    assert len([record for record in caplog.records if "cannot be written" in record.message]) == 1
+
+
+def test_where_it_is_and_how_large(tmp_path: Path) -> None:
+    assert cache_from({"CHRONICLE_CACHE_BYTES": "0"}, tmp_path) is None
+    default = cache_from({}, tmp_path)
+    assert default is not None
+    assert (default.directory, default._limit_bytes) == (tmp_path / ".cache" / "chronicle", CACHE_BYTES)
+    elsewhere = cache_from({"XDG_CACHE_HOME": "/x", "CHRONICLE_CACHE_BYTES": "77"}, tmp_path)
+    assert elsewhere is not None
+    assert (elsewhere.directory, elsewhere._limit_bytes) == (Path("/x/chronicle"), 77)
+    named_one = cache_from({"CHRONICLE_CACHE_DIR": "/y"}, tmp_path)
+    assert named_one is not None
+    assert named_one.directory == Path("/y")
+    with pytest.raises(InvalidInput, match="number of bytes"):
+        cache_from({"CHRONICLE_CACHE_BYTES": "lots"}, tmp_path)
+
+
+FILLER = """
+import random, sys
+from pathlib import Path
+from chronicle.blobs import blob_id, ident
+from chronicle.blobs.cache import BlobCache
+
+directory, limit, seed, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+cache = BlobCache(directory, limit)
+choose = random.Random(seed)
+print("ready", flush=True)
+for _ in range(count):
+    data = random.Random(choose.randrange(200)).randbytes(5_000)
+    key = ident.to_raw(blob_id(data))
+    found = cache.get(key)
+    assert found in (None, data)
+    if found is None:
+        cache.put(key, data)
+"""
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+
+
+def test_processes_share_it_and_are_killed(tmp_path: Path) -> None:
+    processes = [start(FILLER, tmp_path, LIMIT, seed, 4_000) for seed in range(2)]
+    try:
+        for seed in range(2, 10):
+            victim = start(FILLER, tmp_path, LIMIT, seed, 100_000)
+            processes.append(victim)
+            assert victim.stdout is not None
+            assert victim.stdout.readline() == "ready\n"
+            time.sleep(random.Random(seed).random() * 0.05)
+            victim.send_signal(signal.SIGKILL)
+            victim.communicate(timeout=30)
+            assert taken(tmp_path) <= LIMIT
+        assert [process.wait(60) for process in processes[:2]] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate(timeout=30)
+    cache = BlobCache(tmp_path, LIMIT)
+    before = cache.used_bytes()
+    assert taken(tmp_path) <= before <= LIMIT
+    for path in (tmp_path / "tmp").iterdir():  # of the killed
+        os.utime(path, (0, 0))
+    put(cache, *(noise(number) for number in range(1_000, 1_080)))
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert taken(tmp_path) == cache.used_bytes() <= LIMIT
+
+
+# -- with a store ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
+    with running_proxy(s3.port) as running:
+        yield running
+
+
+def opened(s3: S3Server, proxy: FaultyProxy, url: str, cache: Path) -> FsspecBlobStore:
+    return FsspecBlobStore(url, cache_bytes=0, options=s3.options(proxy.endpoint), cache=BlobCache(cache, 50_000_000))
+
+
+def test_what_was_fetched_is_not_fetched_again(s3: S3Server, proxy: FaultyProxy, tmp_path: Path) -> None:
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+    blobs = [noise(number, 50_000) for number in range(40)]
+    opened(s3, proxy, url, tmp_path / "writer").put(named(*blobs))
+    reader = opened(s3, proxy, url, tmp_path / "reader")
+    assert reader.get_many([blob_id(data) for data in blobs[10:20]]) == named(*blobs[10:20])
+    fetched = [item.answered_bytes for item in proxy.reads()]
+    assert len(fetched) == 2, "the pack's index, and the neighbours in one go"
+    assert 500_000 <= fetched[1] <= 510_000
+    again = opened(s3, proxy, url, tmp_path / "reader")
+    for data in blobs[10:20]:
+        assert again.get(blob_id(data)) == data
+    assert len(proxy.reads()) == 2, "neither the index nor a blob is fetched again"
+    (entry,) = (tmp_path / "reader").rglob(blob_id(blobs[10])[2:])
+    entry.write_bytes(b"damaged")
+    assert again.get(blob_id(blobs[10])) == blobs[10]
+    assert len(proxy.reads()) == 3
+    assert again.get(blob_id(blobs[10])) == blobs[10]
+    assert len(proxy.reads()) == 3
+
+
+def test_concurrent_readers_fetch_a_blob_once(s3: S3Server, proxy: FaultyProxy, tmp_path: Path) -> None:
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+    data = noise(7, 200_000)
+    opened(s3, proxy, url, tmp_path / "writer").put(named(data))
+    stores = [opened(s3, proxy, url, tmp_path / "reader") for _ in range(3)]
+    for store in stores:
+        assert not store.missing([blob_id(data)])
+    before = len(proxy.reads())
+    proxy.delay_s = 0.3
+    results: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda store=store: results.append(store.get(blob_id(data)))) for store in stores * 4
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [data] * 12
+    assert len(proxy.reads()) - before == 1
+
+
+def test_whoever_dies_while_fetching_holds_up_nobody(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from chronicle.blobs.cache import BlobCache\n"
+        "with BlobCache(Path(sys.argv[1]), 10**6).claim([b'k' * 32]):\n"
+        "    print('held', flush=True); time.sleep(600)\n"
+    )
+    process = start(script, tmp_path)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        got = threading.Event()
+
+        def claim() -> None:
+            with BlobCache(tmp_path, 10**6).claim([b"k" * 32]):
+                got.set()
+
+        thread = threading.Thread(target=claim)
+        thread.start()
+        with BlobCache(tmp_path, 10**6).claim([b"other" + b"k" * 27]):
+            assert not got.is_set()
+        process.kill()
+        assert got.wait(20)
+        thread.join()
+    finally:
+        process.kill()
+        process.communicate(timeout=30)

@@ -1,0 +1,128 @@
+"""A real server that speaks S3 over HTTP (moto's), in a process of its own, that can be killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsspec.asyn import sync
+
+from chronicle.blobs.fsspec_objects import open_remote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+__all__ = ["BUCKET", "S3Server", "free_port", "point_at", "running_s3"]
+
+BUCKET = "bucket"
+_START_S = 60.0
+
+
+class S3Server:
+    """A server with one bucket. What it was sent is recorded, so that it has it again when it is started again.
+
+    Args:
+        directory: for its log and its record.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def options(self, endpoint: str | None = None) -> dict[str, Any]:
+        """What the fsspec file system takes to reach it."""
+        return {
+            "key": "testing",
+            "secret": "testing",
+            "endpoint_url": endpoint or self.endpoint,
+            "client_kwargs": {"region_name": "us-east-1"},
+        }
+
+    def start(self) -> None:
+        """Start it and wait until it answers; whatever keeps it from that is raised, with its log."""
+        record = self._directory / "record"
+        known = record.exists()
+        log = self._directory / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "MOTO_RECORDER_FILEPATH": str(record), "MOTO_ENABLE_RECORDING": "True"},
+            )
+        deadline_s = time.monotonic() + _START_S
+        while True:
+            try:
+                self._post("/moto-api/recorder/start-recording")
+                break
+            except (urllib.error.URLError, ConnectionError) as error:
+                if self._process.poll() is not None or time.monotonic() > deadline_s:
+                    raise AssertionError(f"moto's server does not start:\n{log.read_text()}") from error
+                time.sleep(0.05)
+        if known:
+            self._post("/moto-api/recorder/stop-recording")
+            self._post("/moto-api/recorder/replay-recording")
+            self._post("/moto-api/recorder/start-recording")
+        else:
+            self.make_bucket()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(timeout=30)
+            self._process = None
+
+    def make_bucket(self, name: str = BUCKET) -> None:
+        """Make a bucket. Not through fsspec, which asks for a region that this server refuses."""
+        filesystem = open_remote(f"s3://{name}", self.options())._filesystem
+        sync(filesystem.loop, filesystem._call_s3, "create_bucket", Bucket=name)
+
+    def _post(self, path: str) -> None:
+        request = urllib.request.Request(self.endpoint + path, method="POST", data=json.dumps({}).encode())
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.read()
+
+
+@contextmanager
+def running_s3(directory: Path) -> Iterator[S3Server]:
+    """Run a server."""
+    directory.mkdir(parents=True, exist_ok=True)
+    server = S3Server(directory)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+def point_at(patch: pytest.MonkeyPatch, endpoint: str, cache: Path) -> None:
+    """Let this process, and those it starts, find an endpoint where the AWS tools do; keep what is fetched apart."""
+    patch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+    patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    patch.setenv("CHRONICLE_CACHE_DIR", str(cache))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
