@@ -110,16 +110,20 @@ class Names:
 
     def path(self, directory: DirNode) -> bytes:
         """Return a directory's path, ``b""`` for the root."""
-        if directory.path_age == self._age:
+        age = self._age
+        if directory.path_age == age:
             return directory.path_cache
-        parent = directory.parent
-        if parent is None:
-            path = b""
-        else:
-            above = self.path(parent)
-            path = above + b"/" + directory.name if above else directory.name
-        directory.path_cache = path
-        directory.path_age = self._age
+        below = []  # not by recursion: directories may be nested deeper than calls
+        at = directory
+        while at.path_age != age and at.parent is not None:
+            below.append(at)
+            at = at.parent
+        if at.path_age != age:
+            at.path_cache, at.path_age = b"", age
+        path = at.path_cache
+        for at in reversed(below):
+            path = path + b"/" + at.name if path else at.name
+            at.path_cache, at.path_age = path, age
         return path
 
     def join(self, directory: DirNode, name: bytes) -> bytes:
