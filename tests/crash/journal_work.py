@@ -5,8 +5,9 @@ After each answered turn a line ``BRANCH:SEQ:HASH`` goes to the file ``acknowled
     python -m tests.crash.journal_work work DIRECTORY TURNS          until killed from outside
     python -m tests.crash.journal_work log DIRECTORY TURNS LOG       with all writes in a log
     python -m tests.crash.journal_work kills DIRECTORY TURNS         once for each write, ended right before it
+    python -m tests.crash.journal_work crowd DIRECTORY TURNS         the same, among others who write at the same time
 
-The last two need ``syscalls.c``, built and preloaded.
+The last three need ``syscalls.c``, built and preloaded.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ from chronicle.testing.journal_contract import Writer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chronicle.journal.records import Session
+
 NAMES = ("hello/alice", "hello/bob")
+CROWD = 4
+DEATHS = 60
 BODY = b'{"text":"do it"}'
 
 
@@ -62,10 +67,7 @@ def work(directory: Path, turns: int, seed: int) -> None:
 
 def check(directory: Path) -> int:
     """Open what a crash left, and check that it is whole; returns the number of turns in it."""
-    anchors = []
-    if (directory / "acknowledged").exists():
-        lines = (directory / "acknowledged").read_bytes().split(b"\n")
-        anchors = [Anchor.parse(line.decode()) for line in lines[:-1]]
+    anchors = anchors_in(directory / "acknowledged")
     store = SqliteJournalStore(directory / "journal.db")
     try:
         turns = 0
@@ -75,18 +77,10 @@ def check(directory: Path) -> int:
             except NotFound:
                 assert not anchors, "an answered turn is lost with its session"
                 continue
-            mine = [anchor for anchor in anchors if anchor.branch_id == session.main_branch_id]
-            report = verify_session(store, session, mine)
-            assert report.ok, str(report.damage)
-            head = store.head(session.main_branch_id)
-            assert head.seq % 2 == 0, "half a turn is there"
-            turns += head.seq // 2
+            turns += check_agent(store, session, [each for each in anchors if each.branch_id == session.main_branch_id])
             snapshot = store.snapshot(session.main_branch_id)
             if snapshot is not None:
                 assert snapshot.body == b"state at %d " % snapshot.seq * 2_000
-            consumed = store.messages(session.session_id, MessageStatus.CONSUMED)
-            assert len(consumed) == head.seq // 2, "a message is consumed without its turn, or the other way round"
-            assert len(store.pending(session.session_id)) <= 1
         assert len(store.outbox(10_000)) == turns
         for anchor in anchors:
             assert store.head(anchor.branch_id).seq >= anchor.seq
@@ -95,6 +89,24 @@ def check(directory: Path) -> int:
     finally:
         store.close()
     return turns
+
+
+def anchors_in(acknowledged: Path) -> list[Anchor]:
+    """Return the heads that were answered; the last line may be torn."""
+    lines = acknowledged.read_bytes().split(b"\n") if acknowledged.exists() else []
+    return [Anchor.parse(line.decode()) for line in lines[:-1]]
+
+
+def check_agent(store: SqliteJournalStore, session: Session, anchors: list[Anchor]) -> int:
+    """Check that an agent is whole, and has what was answered; returns its number of turns."""
+    report = verify_session(store, session, anchors)
+    assert report.ok, str(report.damage)
+    head = store.head(session.main_branch_id)
+    assert head.seq % 2 == 0, "half a turn is there"
+    consumed = store.messages(session.session_id, MessageStatus.CONSUMED)
+    assert len(consumed) == head.seq // 2, "a message is consumed without its turn, or the other way round"
+    assert len(store.pending(session.session_id)) <= 1
+    return head.seq // 2
 
 
 def kill_before_each_write(directory: Path, turns: int) -> Iterator[int]:
@@ -122,6 +134,72 @@ def kill_before_each_write(directory: Path, turns: int) -> Iterator[int]:
             return
 
 
+def crowd(directory: Path, turns: int) -> Iterator[int]:
+    """Let processes write at the same time, the first of which dies at a later write each time; yield all's turns.
+
+    How many writes it makes is not the same each time, as others do some of its work.
+    """
+    for stop in range(1, DEATHS + 1):
+        home = directory / str(stop)
+        home.mkdir()
+        SqliteJournalStore(home / "journal.db").close()
+        go, told = os.pipe()
+        pids = [start_one_of_crowd(home, turns, number, go, stop if number == 0 else 0) for number in range(CROWD)]
+        os.write(told, b"x" * CROWD)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        os.close(go)
+        os.close(told)
+        assert codes[0] in (0, 77), f"ended with {codes[0]} at write {stop}"
+        assert not any(codes[1:]), f"others ended with {codes[1:]} when one died at write {stop}"
+        yield check_crowd(home, turns)
+        shutil.rmtree(home)
+
+
+def start_one_of_crowd(home: Path, turns: int, number: int, go: int, stop: int) -> int:
+    """Fork a process that writes one agent's turns once it is told to; return its id."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            store = SqliteJournalStore(home / "journal.db")
+            acknowledged = os.open(home / f"acknowledged-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            writer = Writer.on(store, f"hello/{number}")
+            messages = [writer.admit() for _ in range(turns)]
+            os.read(go, 1)
+            if stop:
+                arm(home, stop)
+            for message_id in messages:
+                drafts = [writer.draft("user_message"), writer.draft("turn.committed", {"consumed": message_id})]
+                writer.write(*drafts, settled=(Settlement(message_id, Outcome.CONSUMED),))
+                os.write(acknowledged, f"{Anchor.of(writer.head)}\n".encode())
+            store.close()
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+
+def check_crowd(home: Path, turns: int) -> int:
+    """Check each agent; returns the number of turns of all. Those who lived have all theirs."""
+    store = SqliteJournalStore(home / "journal.db")
+    try:
+        found = []
+        for number in range(CROWD):
+            session = store.session(f"hello/{number}")
+            anchors = anchors_in(home / f"acknowledged-{number}")
+            report = verify_session(store, session, anchors)
+            assert report.ok, str(report.damage)
+            head = store.head(session.main_branch_id)
+            consumed = store.messages(session.session_id, MessageStatus.CONSUMED)
+            assert head.seq == 2 * len(consumed), "a message is consumed without its turn, or the other way round"
+            assert len(consumed) - len(anchors) in ((0,) if number else (0, 1)), "a turn is there that nobody asked for"
+            found.append(len(consumed))
+        assert found[1:] == [turns] * (CROWD - 1)
+    finally:
+        store.close()
+    return sum(found)
+
+
 def arm(home: Path, stop: int = 0, log: str | None = None) -> None:
     """Begin to count and log this process's writes."""
     ctypes.CDLL(None).arm(bytes(home), ctypes.c_long(stop), log.encode() if log else None)
@@ -137,6 +215,8 @@ def main(mode: str, directory: Path, turns: int, log: str = "") -> None:
             work(directory, turns, seed=1)
         case "kills":
             print(*kill_before_each_write(directory, turns))
+        case "crowd":
+            print(*crowd(directory, turns))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,12 @@ def test_killed_before_each_write(library: Path, tmp_path: Path) -> None:
     assert set(turns) == set(range(5))
 
 
+def test_killed_before_each_write_among_others(library: Path, tmp_path: Path) -> None:
+    """One of four processes that do each other's commits; the rest must not notice."""
+    turns = end_of(start(library, "crowd", tmp_path, "10"))
+    assert sum(each < 40 for each in turns) > 20
+
+
 def test_killed_from_outside(library: Path, tmp_path: Path) -> None:
     for seed in range(6):
         home = tmp_path / str(seed)

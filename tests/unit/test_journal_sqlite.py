@@ -420,6 +420,7 @@ def test_what_is_deleted_is_not_in_the_files(store: SqliteJournalStore, path: Pa
     other.turns(3)
     writer = Writer.on(store)
     writer.turns(3)
+    writer.write(settled=(Settlement(writer.admit(secret.encode()), Outcome.CONSUMED),))
     target = writer.fork(6) if how == "delete branch" else writer
     (event,) = target.write(
         target.draft(payload={"text": secret}), snapshot=Snapshot(target.head.branch_id, 7, b"a secret")

@@ -12,14 +12,17 @@ from chronicle.errors import BranchVersionConflict, InvalidInput, NotFound, Stal
 from chronicle.journal.chain import MAX_SEQ, head_after
 from chronicle.journal.records import MessageStatus, Outcome
 from chronicle.journal.sql import snapshots
-from chronicle.journal.sql.rows import STATUS_CODES, Row, event_row, hash_bytes
+from chronicle.journal.sql.rows import STATUS_CODES, Row, event_row, hash_bytes, row_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.errors import ChronicleError
+    from chronicle.ids import SessionId
     from chronicle.journal.records import Commit, Head, Snapshot
     from chronicle.journal.sql.port import Connection
 
-__all__ = ["Ready", "apply", "check_snapshot", "prepare"]
+__all__ = ["Ready", "apply", "check_snapshot", "is_there", "prepare"]
 
 _PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
 _CONSUMED: Final = STATUS_CODES[MessageStatus.CONSUMED]
@@ -27,7 +30,7 @@ _CANCELLED: Final = STATUS_CODES[MessageStatus.CANCELLED]
 _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
 
 _OF: Final = "WHERE message_id = ? AND session = ? AND status"
-_SETTLE: Final = {
+_SETTLE: Final[dict[str, str]] = {
     outcome: f"UPDATE inbox SET {change} RETURNING 1"
     for outcome, change in {
         Outcome.CONSUMED: f"status = {_CONSUMED}, body = NULL {_OF} = {_PENDING}",
@@ -52,28 +55,37 @@ _INSERT_OUTBOX: Final = "INSERT INTO outbox (message_id, target, body, created_m
 class Ready:
     """A commit as rows."""
 
-    commit: Commit
+    session_id: SessionId
+    session_key: int
+    branch_key: int
     head: Head
     """The head after it."""
-    branch_key: int
-    session_key: int
     advance: Row
-    events: list[Row]
-    snapshot: snapshots.Draft | None
+    """The values of `_ADVANCE`: the new head, the expected one, and the epoch, 0 for none."""
+    events: Sequence[Row]
+    settled: Sequence[tuple[str, str]]
+    """Outcomes and message ids."""
+    outbox: Sequence[Row]
+    snapshot: snapshots.Draft | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The lease under which it is made; 0 without one."""
+        return int(self.advance[-1])
 
 
-def prepare(commit: Commit, branch_key: int, session_key: int, snapshot: snapshots.Draft | None) -> Ready:
-    """Turn a commit into rows.
+def prepare(commit: Commit, branch_key: int, session_key: int) -> Ready:
+    """Turn a commit, but for its snapshot, into rows.
 
     Raises:
         InvalidInput: its events were not sealed on top of the head that it expects, or its epoch is none.
     """
-    head = head_after(commit.expected, commit.events)
+    expected = commit.expected
+    head = head_after(expected, commit.events)
     if commit.epoch is not None and commit.epoch < 1:
         raise InvalidInput(f"epoch {commit.epoch}: epochs begin at 1")
     if head.seq > MAX_SEQ:
         raise InvalidInput(f"branch {head.branch_id} would grow over {MAX_SEQ} events")
-    expected = commit.expected
     advance = (
         head.seq,
         head.turn,
@@ -85,8 +97,16 @@ def prepare(commit: Commit, branch_key: int, session_key: int, snapshot: snapsho
         session_key,
         commit.epoch or 0,
     )
-    events = [event_row(branch_key, event) for event in commit.events]
-    return Ready(commit, head, branch_key, session_key, advance, events, snapshot)
+    return Ready(
+        commit.session_id,
+        session_key,
+        branch_key,
+        head,
+        advance,
+        [event_row(branch_key, event) for event in commit.events],
+        [(settlement.outcome, settlement.message_id) for settlement in commit.settled],
+        [(sent.message_id, sent.target, sent.body, sent.created_ms, sent.sender) for sent in commit.outbox],
+    )
 
 
 def check_snapshot(snapshot: Snapshot, head: Head) -> None:
@@ -114,29 +134,30 @@ def apply(db: Connection, ready: Ready) -> None:
         raise _refusal(db, ready)
     for row in ready.events:
         db.execute(_INSERT_EVENT, row)
-    commit = ready.commit
-    for settlement in commit.settled:
-        values = (settlement.message_id, ready.session_key)
-        if not db.execute(_SETTLE[settlement.outcome], values).fetchall():
-            raise NotFound(f"message {settlement.message_id} does not wait in the inbox of session {commit.session_id}")
-    for message in commit.outbox:
-        db.execute(
-            _INSERT_OUTBOX,
-            (message.message_id, message.target, message.body, message.created_ms, message.sender),
-        )
+    for outcome, message_id in ready.settled:
+        if not db.execute(_SETTLE[outcome], (message_id, ready.session_key)).fetchall():
+            raise NotFound(f"message {message_id} does not wait in the inbox of session {ready.session_id}")
+    for row in ready.outbox:
+        db.execute(_INSERT_OUTBOX, row)
     if ready.snapshot is not None:
         snapshots.keep(db, ready.branch_key, ready.snapshot)
 
 
+def is_there(db: Connection, ready: Ready) -> bool:
+    """Tell whether exactly this commit was done already."""
+    row = db.execute("SELECT hash FROM event WHERE id = ?", (row_id(ready.branch_key, ready.head.seq),)).fetchone()
+    return row is not None and bytes(row[0]) == ready.advance[3]
+
+
 def _refusal(db: Connection, ready: Ready) -> ChronicleError:
     """Say why a commit did not advance its branch. An old epoch comes first: its holder must stop, not retry."""
-    head, epoch = ready.head, ready.commit.epoch or 0
+    branch_id = ready.head.branch_id
     row = db.execute(
-        "SELECT seq, event_id FROM branch WHERE key = ? AND branch_id = ?", (ready.branch_key, head.branch_id)
+        "SELECT seq, event_id FROM branch WHERE key = ? AND branch_id = ?", (ready.branch_key, branch_id)
     ).fetchone()
     if row is None:
-        return NotFound(f"no branch {head.branch_id}")
-    if not db.execute(_IN_FORCE, (ready.session_key, epoch)).fetchone():
+        return NotFound(f"no branch {branch_id}")
+    if not db.execute(_IN_FORCE, (ready.session_key, ready.epoch)).fetchone():
         (current,) = db.execute("SELECT epoch FROM session WHERE key = ?", (ready.session_key,)).fetchone()
-        return StaleEpoch(epoch, current)
-    return BranchVersionConflict(head.branch_id, row[0], row[1])
+        return StaleEpoch(ready.epoch, current)
+    return BranchVersionConflict(branch_id, row[0], row[1])

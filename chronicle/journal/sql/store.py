@@ -7,6 +7,7 @@ expects does not fit, as its hash covers the branch's id.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import ChronicleError, Conflict, LeaseHeld, NotFound, StaleEpoch
@@ -234,8 +235,7 @@ class SqlJournalStore:
     def commit(self, commit: Commit) -> Head:
         """Append, settle messages, fill the outbox and keep the snapshot in one durable transaction."""
         ready = self._prepare(commit)
-        with self._db.writing() as db:
-            commits.apply(db, ready)
+        self._write(ready)
         return ready.head
 
     def commit_many(self, commits_: Sequence[Commit]) -> list[Head | Exception]:
@@ -263,19 +263,23 @@ class SqlJournalStore:
                     outcomes[index] = error
         return outcomes
 
+    def _write(self, ready: commits.Ready) -> None:
+        with self._db.writing() as db:
+            commits.apply(db, ready)
+
     def _prepare(self, commit: Commit) -> commits.Ready:
         branch_id = commit.expected.branch_id
         branch_key, session_key, session_id = self._keys.get(branch_id) or self._read_keys(branch_id)
         if session_id != commit.session_id:
             raise NotFound(f"no branch {branch_id} in session {commit.session_id}")
-        ready = commits.prepare(commit, branch_key, session_key, None)
+        ready = commits.prepare(commit, branch_key, session_key)
         return ready if commit.snapshot is None else self._with_snapshot(ready, commit.snapshot)
 
     def _with_snapshot(self, ready: commits.Ready, snapshot: Snapshot) -> commits.Ready:
         commits.check_snapshot(snapshot, ready.head)
         with self._db.reading_one_moment() as db:
             draft = snapshots.draft(db, ready.branch_key, snapshot)
-        return commits.prepare(ready.commit, ready.branch_key, ready.session_key, draft)
+        return replace(ready, snapshot=draft)
 
     def _read_keys(self, branch_id: BranchId) -> tuple[int, int, SessionId]:
         with self._db.reading() as db:

@@ -8,6 +8,9 @@ The kernel does not say who gets a file lock next, and one who lets it go and ta
 So there are two: a writer takes the *queue*, then the *gate*, then lets the queue go. Whoever leaves the gate has to
 queue again, while the next one waits at the gate already: nobody passes twice while others wait.
 
+One who waits may find that it need not write any more, as the writer before did its work (`enter` with ``unless``). It
+asks at each step, so a row of such waiters passes the queue on quickly, and only the last one has to wait at the gate.
+
 ``flock`` belongs to the open file, not to the process: it is let go when the holder dies, and two stores of one process
 exclude each other too. A forked child inherits the open files, so it closes them (`forget`).
 """
@@ -20,6 +23,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
@@ -27,7 +31,7 @@ __all__ = ["WriterLock"]
 
 
 class WriterLock:
-    """A lock among threads and processes, to be used in a ``with`` statement.
+    """A lock among threads and processes; in a ``with`` statement, or by `enter` and `leave`.
 
     Args:
         path: the journal's file; the lock's files have its name and ``-queue`` or ``-gate``.
@@ -39,37 +43,91 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         self._threads = threading.Lock()
         self._queue = self._gate = -1
-        self._queue = _open(path.with_name(path.name + "-queue"))
+        self.queue_path = path.with_name(path.name + "-queue")
+        self._queue = _open(self.queue_path)
         self._gate = _open(path.with_name(path.name + "-gate"))
+
+    @property
+    def queue_fd(self) -> int:
+        """The queue's file, open; what is in it, and other locks on it, are for those who wait."""
+        return self._queue
 
     def __enter__(self) -> None:
         """Wait for the lock."""
-        self._threads.acquire()
-        try:
-            fcntl.flock(self._queue, fcntl.LOCK_EX)
-            try:
-                fcntl.flock(self._gate, fcntl.LOCK_EX)
-            finally:
-                fcntl.flock(self._queue, fcntl.LOCK_UN)
-        except BaseException:
-            self._threads.release()
-            raise
+        self.enter()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let the next one in."""
+        self.leave()
+
+    def enter_at_once(self) -> bool:
+        """Take the lock if nobody has it or waits for it; tell whether it was taken."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        taken = False
         try:
-            fcntl.flock(self._gate, fcntl.LOCK_UN)
+            if _flock(self._queue, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                try:
+                    taken = _flock(self._gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                finally:
+                    _flock(self._queue, fcntl.LOCK_UN)
+        finally:
+            if not taken:
+                self._threads.release()
+        return taken
+
+    def enter(self, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait for the lock, and take it unless there is nothing to do any more; tell whether it was taken."""
+        self._threads.acquire()
+        try:
+            taken = self._pass_queue(unless)
+            if taken and unless():
+                _flock(self._gate, fcntl.LOCK_UN)
+                taken = False
+        except BaseException:
+            self.leave()
+            raise
+        if not taken:
+            self._threads.release()
+        return taken
+
+    def _pass_queue(self, unless: Callable[[], bool]) -> bool:
+        if unless():
+            return False
+        _flock(self._queue, fcntl.LOCK_EX)
+        try:
+            if unless():
+                return False
+            _flock(self._gate, fcntl.LOCK_EX)
+            return True
+        finally:
+            _flock(self._queue, fcntl.LOCK_UN)
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        try:
+            _flock(self._gate, fcntl.LOCK_UN)
         finally:
             self._threads.release()
 
     def forget(self) -> None:
-        """Close the files, which lets the lock go if this object held it."""
+        """Close the files, which lets the lock go if this object held it. From then on it is one among threads only."""
         for fd in (self._queue, self._gate):
             if fd >= 0:
                 os.close(fd)
         self._queue = self._gate = -1
+
+
+def _flock(fd: int, operation: int) -> bool:
+    """Do an operation on a file that is open; tell whether it could be done at once, if that was wanted."""
+    if fd >= 0:
+        try:
+            fcntl.flock(fd, operation)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def _open(path: Path) -> int:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from chronicle.errors import ChronicleError, Unavailable
+from chronicle.journal.sql import commits
 from chronicle.journal.sql.store import SqlJournalStore
+from chronicle.journal.sqlite import handover
 from chronicle.journal.sqlite.database import SqliteDatabase
 from chronicle.journal.sqlite.readonly import ReadOnlyDatabase
+
+if TYPE_CHECKING:
+    from chronicle.journal.sql.commits import Ready
+    from chronicle.journal.sqlite.database import SqliteConnection
 
 __all__ = ["SqliteJournalStore"]
 
@@ -14,8 +22,7 @@ __all__ = ["SqliteJournalStore"]
 class SqliteJournalStore(SqlJournalStore):
     """A :class:`~chronicle.journal.store.JournalStore` in one file, for any number of threads and processes.
 
-    A write is on disk when it returns: it costs one sync, which is what ``synchronous=FULL`` gives, but done after the
-    writer lock was let go.
+    A write is on disk when it returns. Commits that wait for the writer lock share one sync, of all processes.
 
     Args:
         path: the file; made, with its tables, when it is not there.
@@ -33,4 +40,31 @@ class SqliteJournalStore(SqlJournalStore):
 
     def __init__(self, path: Path | str, *, create: bool = True, read_only: bool = False) -> None:
         path = Path(path)
-        super().__init__(ReadOnlyDatabase(path) if read_only else SqliteDatabase(path, create=create))
+        self._shared = None if read_only else SqliteDatabase(path, self._serve, create=create)
+        super().__init__(self._shared or ReadOnlyDatabase(path))
+
+    def _write(self, ready: Ready) -> None:
+        """Do a commit, alone or along with those of other processes."""
+        if self._shared is None:
+            super()._write(ready)
+            return
+
+        def work(db: SqliteConnection, maybe_done: bool) -> None:
+            if not (maybe_done and commits.is_there(db, ready)):
+                commits.apply(db, ready)
+
+        self._shared.write(work, lambda: handover.to_bytes(ready))
+
+    def _serve(self, db: SqliteConnection, data: bytes) -> bool:
+        """Do another process's commit, unless it is refused: that process shall see for itself why."""
+        ready = handover.from_bytes(data)
+        if ready is None:
+            return False
+        try:
+            with self._db.savepoint(db):
+                commits.apply(db, ready)
+        except Unavailable:
+            raise
+        except ChronicleError:
+            return False
+        return True

@@ -1,0 +1,100 @@
+"""A commit as bytes, for the process that writes now to do it for one that waits.
+
+The bytes are JSON, an array that begins with the number of the form: a process of another version does not know it and
+leaves the commit to the one who waits. Hashes are hex digits in it, and what is JSON already is text. Nothing but a
+commit's own rows can be said in it; whoever may write the file that the bytes lie in may write the journal, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from chronicle.journal.records import Head
+from chronicle.journal.sql.commits import Ready
+
+if TYPE_CHECKING:
+    from chronicle.journal.sql.rows import Row
+
+__all__ = ["from_bytes", "to_bytes"]
+
+_FORM: Final = 1
+_DIGEST, _HASH, _PAYLOAD = 8, 10, 11
+"""Columns of an event's row."""
+
+
+def to_bytes(ready: Ready) -> bytes | None:
+    """Return a commit as bytes; ``None`` for one that cannot be handed over: it has a snapshot, or no event."""
+    if ready.snapshot is not None or not ready.events:
+        return None
+    seq, turn, event_id, digest, branch_key, expected_seq, expected_digest, session_key, epoch = ready.advance
+    try:
+        return orjson.dumps(
+            (
+                _FORM,
+                ready.session_id,
+                session_key,
+                branch_key,
+                (ready.head.branch_id, seq, event_id, ready.head.hash, turn),
+                (digest.hex(), expected_seq, expected_digest.hex(), epoch),
+                [_event(row) for row in ready.events],
+                ready.settled,
+                [(*row[:2], row[2].decode(), *row[3:]) for row in ready.outbox],
+            )
+        )
+    except UnicodeDecodeError:  # not made by this package: it writes text
+        return None
+
+
+def from_bytes(data: bytes) -> Ready | None:
+    """Return the commit that the bytes say; ``None`` when they are of another version, or damaged."""
+    try:
+        form, *parts = orjson.loads(data)
+        return _ready(*parts) if form == _FORM else None
+    except (ValueError, TypeError, IndexError, AttributeError):  # whoever left it will do it, and see
+        return None
+
+
+def _ready(*parts: Any) -> Ready:
+    session_id, session_key, branch_key, head_values, old_and_new, events, settled, outbox = parts
+    digest, expected_seq, expected_digest, epoch = old_and_new
+    head = Head(*head_values)
+    advance = (
+        head.seq,
+        head.turn,
+        head.event_id,
+        bytes.fromhex(digest),
+        branch_key,
+        expected_seq,
+        bytes.fromhex(expected_digest),
+        session_key,
+        epoch,
+    )
+    return Ready(
+        session_id,
+        session_key,
+        branch_key,
+        head,
+        advance,
+        [_row(values) for values in events],
+        [(outcome, message_id) for outcome, message_id in settled],
+        [(message_id, target, body.encode(), *rest) for message_id, target, body, *rest in outbox],
+    )
+
+
+def _event(row: Row) -> list[Any]:
+    values = list(row)
+    digest, payload = row[_DIGEST], row[_PAYLOAD]
+    values[_DIGEST] = digest.hex() if digest is not None else None
+    values[_HASH] = row[_HASH].hex()
+    values[_PAYLOAD] = payload.decode() if payload is not None else None
+    return values
+
+
+def _row(values: list[Any]) -> Row:
+    digest, payload = values[_DIGEST], values[_PAYLOAD]
+    values[_DIGEST] = bytes.fromhex(digest) if digest is not None else None
+    values[_HASH] = bytes.fromhex(values[_HASH])
+    values[_PAYLOAD] = payload.encode() if payload is not None else None
+    return tuple(values)
