@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import logging
 from typing import Final
 
 from chronicle import errors
 
-__all__ = ["errno_of"]
+__all__ = ["answer_errno", "errno_of"]
+
+log = logging.getLogger(__name__)
 
 _TABLE: Final[tuple[tuple[type[errors.ChronicleError], int], ...]] = (
     (errors.NotFound, errno.ENOENT),
@@ -30,3 +33,14 @@ def errno_of(error: BaseException) -> int | None:
         if isinstance(error, kind):
             return code
     return errno.EIO if isinstance(error, errors.ChronicleError) else None
+
+
+def answer_errno(error: Exception, operation: str) -> int:
+    """Return the errno to answer an operation with; what is no answer but a bug is logged with its trace, and EIO."""
+    code = errno_of(error)
+    if code is None:
+        log.error("operation %s failed", operation, exc_info=error)
+        return errno.EIO
+    if not isinstance(error, OSError):
+        log.warning("operation %s failed: %s", operation, error)
+    return code

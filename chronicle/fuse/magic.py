@@ -54,7 +54,7 @@ class MagicEntry:
     """One of these files or directories, as it is at the moment."""
 
     key: Key
-    inode: int
+    ino: int
     mode: int
     """As in ``st_mode``."""
     size: int
@@ -63,6 +63,36 @@ class MagicEntry:
     """Whether what it holds changes, so that the kernel may not cache it."""
     target: bytes = b""
     """Of a symlink."""
+
+    @property
+    def nlink(self) -> int:
+        """As in ``st_nlink``."""
+        return 2 if stat.S_ISDIR(self.mode) else 1
+
+    @property
+    def uid(self) -> int:
+        """It is this process's."""
+        return os.geteuid()
+
+    @property
+    def gid(self) -> int:
+        """It is this process's."""
+        return os.getegid()
+
+    @property
+    def device(self) -> int:
+        """None of these is one."""
+        return 0
+
+    @property
+    def atime_ns(self) -> int:
+        """Nothing else is known of it."""
+        return self.mtime_ns
+
+    @property
+    def ctime_ns(self) -> int:
+        """Nothing else is known of it."""
+        return self.mtime_ns
 
 
 class Magic:

@@ -17,11 +17,15 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from chronicle.errors import InvalidInput, Unavailable
 
 __all__ = [
+    "DEFAULT_TRANSPORT",
+    "KIND",
+    "TRANSPORTS",
+    "Transport",
     "available",
     "fuse_mounts_under",
     "is_mounted",
@@ -31,8 +35,12 @@ __all__ = [
     "unmount_all_under",
 ]
 
-_KIND: Final = "fuse.chronicle"
-"""The file system type of our mounts: what the driver gives as ``subtype``."""
+KIND: Final = "fuse.chronicle"
+"""The file system type of our mounts, by which they are recognised."""
+Transport = Literal["raw", "pyfuse3"]
+TRANSPORTS: Final[tuple[Transport, ...]] = ("raw", "pyfuse3")
+"""The ways in which a mount's requests come: see `chronicle.fuse.transport`."""
+DEFAULT_TRANSPORT: Final[Transport] = "raw"
 _DEVICE: Final = "/dev/fuse"
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 _CONNECTIONS: Final = Path("/sys/fs/fuse/connections")
@@ -48,11 +56,11 @@ _FUSERMOUNT_DEADLINE_S: Final = 10
 _DIR_HINT: Final = "Without it, workspaces are plain directories, versioned per turn."
 
 
-def available() -> str | None:
+def available(transport: Transport = DEFAULT_TRANSPORT) -> str | None:
     """Return None if workspaces can be mounted here, else a sentence or two on why not and how to mend it."""
     if not sys.platform.startswith("linux"):
         return f"FUSE workspaces need Linux. {_DIR_HINT}"
-    if importlib.util.find_spec("pyfuse3") is None:
+    if transport == "pyfuse3" and importlib.util.find_spec("pyfuse3") is None:
         return f"pyfuse3 is not there: pip install 'podium[fuse]' (needs libfuse3-dev, pkg-config, gcc). {_DIR_HINT}"
     try:
         device = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
@@ -89,7 +97,7 @@ def _probe(device: int) -> str | None:
 def fuse_mounts_under(directory: Path) -> list[Path]:
     """Return the mountpoints of Chronicle at or below a directory, innermost last mounted first."""
     prefix = os.fspath(directory.absolute())
-    ours = [mount.point for mount in _mounts() if mount.kind == _KIND]
+    ours = [mount.point for mount in _mounts() if mount.kind == KIND]
     return [Path(point) for point in reversed(ours) if point == prefix or point.startswith(prefix + "/")]
 
 
@@ -160,7 +168,7 @@ def source_of(path: Path) -> str | None:
     for mount in _mounts():
         inside = wanted == mount.point or wanted.startswith(mount.point.rstrip("/") + "/")
         if inside and (found is None or len(mount.point) >= len(found[0])):
-            found = mount.point, mount.source if mount.kind == _KIND else ""
+            found = mount.point, mount.source if mount.kind == KIND else ""
     return found[1] or None if found is not None else None
 
 

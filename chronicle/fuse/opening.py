@@ -30,8 +30,7 @@ def open_served(request: MountRequest) -> Served:
         ChronicleError: it could not be opened, or the blob store not be reached.
     """
     _, layer, recovered = _open(request)
-    operations = ChronicleOperations(layer)
-    return Served(layer, operations, recovered, operations.known_inodes)
+    return Served(layer, ChronicleOperations(layer), recovered)
 
 
 def _open(request: MountRequest) -> tuple[FsspecBlobStore, Layer, TreeRef | None]:

@@ -1,73 +1,39 @@
-"""The FUSE operations of a workspace: from the kernel's requests to a layer's methods, and back.
+"""The operations of a workspace: from a mount's calls to a layer's methods, and back.
 
-Here is only translation: inode numbers and handles to nodes, nodes to ``stat``, errors to errnos. What an operation
-does is in `chronicle.workspace.layer`; ``.chronicle`` is `chronicle.fuse.magic`. The mount has ``default_permissions``,
-so the kernel has checked modes, owners and sticky bits before it asks.
-
-Every operation runs inside `_operation`: an error that is an answer becomes its errno, anything else is a bug, which is
-logged with its trace and answered with EIO. No operation suspends: they are coroutines only because pyfuse3 wants it.
+Here is only translation: inode numbers and handles to nodes. What an operation does is in `chronicle.workspace.layer`;
+``.chronicle`` is `chronicle.fuse.magic`; how the kernel asks is a transport's business (`chronicle.fuse.filesystem`).
 
 Nothing but the kernel changes a workspace while it is mounted, so the kernel may keep names, attributes and pages as
 long as it likes. What is in ``.chronicle`` it may not keep at all.
 """
 
-# ruff: noqa: ARG002 - pyfuse3 says what an operation is given
-
 from __future__ import annotations
 
 import errno
-import functools
-import logging
 import os
 import stat
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-import pyfuse3
-from pyfuse3 import EntryAttributes, FileInfo, FUSEError
-
-from chronicle.fuse.errnos import errno_of
+from chronicle.fuse.filesystem import DIRECT_IO, KEEP_CACHE, NO_FLUSH
 from chronicle.fuse.inodes import MAGIC, Inodes
 from chronicle.fuse.magic import NAME, Magic, MagicEntry
-from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node
+from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node
 from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.tree import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
+    from chronicle.fuse.filesystem import Attributes, Changes
     from chronicle.workspace.layer import Handle, Layer
 
 __all__ = ["ChronicleOperations"]
 
-log = logging.getLogger(__name__)
-
-_KEEP_S: Final = 86_400.0
+_KEEP_S: Final = 86_400
 """How long the kernel may keep names and attributes. A day: what is kept longer is asked for again, which is cheap."""
-_BLOCK_BYTES: Final = 512
-"""The unit of st_blocks: stat(2)."""
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def _operation(method: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, Any, _R]]:
-    """Make an operation of a method: a coroutine that raises nothing but ``FUSEError``."""
-
-    @functools.wraps(method)
-    async def operation(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return method(*args, **kwargs)
-        except FUSEError:
-            raise
-        except Exception as error:
-            code = errno_of(error)
-            if code is None:
-                log.exception("operation %s failed", method.__name__)
-                code = errno.EIO
-            elif not isinstance(error, OSError):
-                log.warning("operation %s failed: %s", method.__name__, error)
-            raise FUSEError(code) from None
-
-    return operation
+_CAPABILITIES: Final = b"security.capability"
+_XATTR_CREATE: Final = 1
+_XATTR_REPLACE: Final = 2
 
 
 class _Listing:
@@ -77,11 +43,12 @@ class _Listing:
     over, entries that come are seen after a rewind, as POSIX allows.
     """
 
-    __slots__ = ("entries", "inode")
+    __slots__ = ("entries", "inode", "magic")
 
     def __init__(self, inode: int) -> None:
         self.inode = inode
-        self.entries: list[tuple[bytes, Node]] | list[tuple[bytes, MagicEntry]] = []
+        self.entries: list[tuple[bytes, Node]] = []
+        self.magic: list[tuple[bytes, MagicEntry]] = []
 
 
 class _Reading:
@@ -94,19 +61,17 @@ class _Reading:
         self.file = file
 
 
-class ChronicleOperations(pyfuse3.Operations):
-    """Serves a layer.
+class ChronicleOperations:
+    """A layer as a `chronicle.fuse.filesystem.FileSystem`.
 
     Args:
         layer: what it serves; its thread is the one that runs the operations.
     """
 
-    supports_dot_lookup = False
-    enable_writeback_cache = False  # acknowledged writes would be lost with the process
-    enable_acl = False
+    keep_s = _KEEP_S
+    fleeting = MAGIC
 
     def __init__(self, layer: Layer) -> None:
-        super().__init__()
         self._layer = layer
         self._magic = Magic(layer)
         self._inodes = Inodes(self._forgotten)
@@ -115,9 +80,7 @@ class ChronicleOperations(pyfuse3.Operations):
         self._listings: dict[int, _Listing] = {}
         self._readings: dict[int, _Reading] = {}
         self._next_handle = 1
-        self._absent = EntryAttributes()
-        self._absent.st_ino = 0
-        self._absent.entry_timeout = _KEEP_S
+        self.notify_attributes: Callable[[int], None] = lambda _: None
 
     def known_inodes(self) -> list[int]:
         """Return the inode numbers that the kernel may have pages or names cached of."""
@@ -125,23 +88,24 @@ class ChronicleOperations(pyfuse3.Operations):
 
     # -- names ----------------------------------------------------------------------------------------------------
 
-    @_operation
-    def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> EntryAttributes:
-        if parent_inode >= MAGIC or (parent_inode == ROOT_INO and name == NAME):
-            found = self._magic.lookup(parent_inode, name) if parent_inode >= MAGIC else self._magic.root()
+    def lookup(self, parent: int, name: bytes) -> Attributes | None:
+        """Return what a name is."""
+        if parent >= MAGIC or (parent == ROOT_INO and name == NAME):
+            found = self._magic.lookup(parent, name) if parent >= MAGIC else self._magic.root()
             if found is None:
-                raise FUSEError(errno.ENOENT)
-            self._inodes.count(found.inode)
-            return _magic_attributes(found)
-        node = self._layer.lookup(self._directory(parent_inode), name)
+                raise FileNotFoundError(errno.ENOENT, "nothing has this name")
+            self._inodes.count(found.ino)
+            return found
+        node = self._layer.lookup(self._directory(parent), name)
         if node is None:
             if len(name) > MAX_NAME_BYTES:
-                raise FUSEError(errno.ENAMETOOLONG)
-            return self._absent
+                raise OSError(errno.ENAMETOOLONG, "name too long")
+            return None
         return self._counted(node)
 
-    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        self._inodes.forget(inode_list)
+    def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
+        """Take off what the kernel has forgotten."""
+        self._inodes.forget(forgotten)
 
     def _forgotten(self, inode: int) -> None:
         if inode >= MAGIC:
@@ -149,243 +113,250 @@ class ChronicleOperations(pyfuse3.Operations):
         elif inode != ROOT_INO:
             self._layer.forget(inode)
 
-    @_operation
-    def create(
-        self,
-        parent_inode: int,
-        name: bytes,
-        mode: int,
-        flags: int,
-        ctx: pyfuse3.RequestContext,
-    ) -> tuple[FileInfo, EntryAttributes]:
-        parent = self._place(parent_inode, name)
-        gid = parent.gid if parent.mode & stat.S_ISGID else ctx.gid
-        handle = self._layer.create(parent, name, mode & 0o7777, ctx.uid, gid)
+    def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> tuple[Attributes, int, int]:
+        """Make a regular file and open it."""
+        directory = self._place(parent, name)
+        if directory.mode & stat.S_ISGID:
+            gid = directory.gid
+        handle = self._layer.create(directory, name, mode, uid, gid)
         number = self._next_handle
         self._next_handle = number + 1
         self._handles[number] = handle
-        return FileInfo(fh=number, keep_cache=True), self._counted(handle.node)
+        return self._counted(handle.node), number, KEEP_CACHE
 
-    @_operation
-    def mknod(
-        self,
-        parent_inode: int,
-        name: bytes,
-        mode: int,
-        rdev: int,
-        ctx: pyfuse3.RequestContext,
-    ) -> EntryAttributes:
-        if stat.S_ISREG(mode):
-            parent = self._place(parent_inode, name)
-            gid = parent.gid if parent.mode & stat.S_ISGID else ctx.gid
-            handle = self._layer.create(parent, name, mode & 0o7777, ctx.uid, gid)
-            self._layer.release(handle)
-            return self._counted(handle.node)
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            parent = self._place(parent_inode, name)
-            gid = parent.gid if parent.mode & stat.S_ISGID else ctx.gid
-            return self._counted(self._layer.make_device(parent, name, mode, ctx.uid, gid, rdev))
-        return self._make(parent_inode, name, mode, ctx)
-
-    @_operation
-    def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext) -> EntryAttributes:
-        return self._make(parent_inode, name, stat.S_IFDIR | (mode & 0o7777), ctx)
-
-    @_operation
-    def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: pyfuse3.RequestContext) -> EntryAttributes:
-        return self._make(parent_inode, name, stat.S_IFLNK | 0o777, ctx, target)
-
-    def _make(
-        self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext, target: bytes | None = None
-    ) -> EntryAttributes:
-        parent = self._place(parent_inode, name)
-        gid = ctx.gid
-        if parent.mode & stat.S_ISGID:  # its group is inherited, and by directories the bit as well: inode(7)
-            gid = parent.gid
+    def make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, device: int = 0) -> Attributes:
+        """Make the file, directory, FIFO, socket or device that ``mode`` says."""
+        directory = self._place(parent, name)
+        if directory.mode & stat.S_ISGID:  # its group is inherited, and by directories the bit as well: inode(7)
+            gid = directory.gid
             if stat.S_ISDIR(mode):
                 mode |= stat.S_ISGID
-        return self._counted(self._layer.make(parent, name, mode, ctx.uid, gid, target))
+        layer = self._layer
+        if stat.S_ISREG(mode):
+            handle = layer.create(directory, name, stat.S_IMODE(mode), uid, gid)
+            layer.release(handle)
+            return self._counted(handle.node)
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            return self._counted(layer.make_device(directory, name, mode, uid, gid, device))
+        return self._counted(layer.make(directory, name, mode, uid, gid))
 
-    @_operation
-    def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: pyfuse3.RequestContext) -> EntryAttributes:
-        parent = self._place(new_parent_inode, new_name)
+    def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> Attributes:
+        """Make a symlink."""
+        directory = self._place(parent, name)
+        if directory.mode & stat.S_ISGID:
+            gid = directory.gid
+        return self._counted(self._layer.make(directory, name, stat.S_IFLNK | 0o777, uid, gid, target))
+
+    def link(self, inode: int, parent: int, name: bytes) -> Attributes:
+        """Give a file one more name."""
+        directory = self._place(parent, name)
         if inode >= MAGIC:
-            raise FUSEError(errno.EXDEV)
+            raise OSError(errno.EXDEV, "history is not part of the workspace")
         node = self._layer.node(inode)
-        self._layer.link(node, parent, new_name)
+        self._layer.link(node, directory, name)
         return self._counted(node)
 
-    @_operation
-    def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        self._layer.unlink(self._place(parent_inode, name), name)
+    def unlink(self, parent: int, name: bytes) -> None:
+        """Remove a name that is no directory's."""
+        self._layer.unlink(self._place(parent, name), name)
 
-    @_operation
-    def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        self._layer.rmdir(self._place(parent_inode, name), name)
+    def rmdir(self, parent: int, name: bytes) -> None:
+        """Remove an empty directory."""
+        self._layer.rmdir(self._place(parent, name), name)
 
-    @_operation
-    def rename(
-        self,
-        parent_inode_old: int,
-        name_old: bytes,
-        parent_inode_new: int,
-        name_new: bytes,
-        flags: int,
-        ctx: pyfuse3.RequestContext,
-    ) -> None:
-        old = self._place(parent_inode_old, name_old)
-        self._layer.rename(old, name_old, self._place(parent_inode_new, name_new), name_new, flags)
+    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+        """Move a name."""
+        directory = self._place(parent, name)
+        self._layer.rename(directory, name, self._place(new_parent, new_name), new_name, flags)
 
-    def _place(self, parent_inode: int, name: bytes) -> DirNode:
+    def _place(self, parent: int, name: bytes) -> DirNode:
         """Return the directory in which a name is to be changed."""
-        if parent_inode >= MAGIC or (parent_inode == ROOT_INO and name == NAME):
-            raise FUSEError(errno.EROFS)
-        return self._directory(parent_inode)
+        if parent >= MAGIC or (parent == ROOT_INO and name == NAME):
+            raise OSError(errno.EROFS, "history cannot be changed")
+        return self._directory(parent)
 
     def _directory(self, inode: int) -> DirNode:
         node = self._layer.node(inode)
         if not isinstance(node, DirNode):
-            raise FUSEError(errno.ENOTDIR)
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory")
         return node
 
     def _file(self, inode: int) -> FileNode:
         node = self._layer.node(inode)
         if not isinstance(node, FileNode):
-            raise FUSEError(errno.EISDIR if isinstance(node, DirNode) else errno.EINVAL)
+            raise OSError(errno.EISDIR if isinstance(node, DirNode) else errno.EINVAL, "not a regular file")
+        return node
+
+    def _counted(self, node: Node) -> Node:
+        """Return a node for a reply that makes the kernel know it once more."""
+        counts = self._counts
+        counts[node.ino] = counts.get(node.ino, 0) + 1
         return node
 
     # -- attributes -----------------------------------------------------------------------------------------------
 
-    @_operation
-    def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> EntryAttributes:
-        if inode >= MAGIC:
-            return _magic_attributes(self._magic_entry(inode))
-        return _attributes(self._layer.node(inode))
+    def getattr(self, inode: int) -> Attributes:
+        """Return attributes."""
+        return self._magic_entry(inode) if inode >= MAGIC else self._layer.node(inode)
 
-    @_operation
-    def setattr(
-        self,
-        inode: int,
-        attr: EntryAttributes,
-        fields: pyfuse3.SetattrFields,
-        fh: int | None,
-        ctx: pyfuse3.RequestContext,
-    ) -> EntryAttributes:
+    def setattr(self, inode: int, changes: Changes, handle: int | None) -> Attributes:
+        """Set attributes."""
         if inode >= MAGIC:
-            raise FUSEError(errno.EROFS)
+            raise OSError(errno.EROFS, "history cannot be changed")
         layer = self._layer
         node = layer.node(inode)
-        if fields.update_size:
-            layer.truncate(self._file(inode), attr.st_size, self._handles.get(fh) if fh is not None else None)
-        if fields.update_mode or fields.update_uid or fields.update_gid:
-            mode = attr.st_mode if fields.update_mode else node.mode
-            uid = attr.st_uid if fields.update_uid else node.uid
-            gid = attr.st_gid if fields.update_gid else node.gid
-            layer.set_mode(node, mode & 0o7777, uid, gid)
-        if fields.update_atime or fields.update_mtime:
-            atime_ns = attr.st_atime_ns if fields.update_atime else node.atime_ns
-            mtime_ns = attr.st_mtime_ns if fields.update_mtime else node.mtime_ns
-            layer.set_times(node, atime_ns, mtime_ns)
-        return _attributes(node)
+        if changes.size is not None:
+            layer.truncate(self._file(inode), changes.size, self._handles.get(handle) if handle is not None else None)
+        mode, uid, gid = changes.mode, changes.uid, changes.gid
+        if mode is not None or uid is not None or gid is not None:
+            layer.set_mode(
+                node,
+                stat.S_IMODE(node.mode) if mode is None else mode,
+                node.uid if uid is None else uid,
+                node.gid if gid is None else gid,
+            )
+        if changes.kill_privileges:
+            self._drop_privileges(node, with_mode=True)
+        if changes.atime_ns is not None or changes.mtime_ns is not None:
+            atime_ns = node.atime_ns if changes.atime_ns is None else changes.atime_ns
+            layer.set_times(node, atime_ns, node.mtime_ns if changes.mtime_ns is None else changes.mtime_ns)
+        return node
 
-    @_operation
-    def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
+    def _drop_privileges(self, node: Node, *, with_mode: bool) -> bool:
+        """Do what a write does to a program that others may run with rights of its owner; say if the mode changed.
+
+        Args:
+            with_mode: whether set-user-id goes as well, and set-group-id where it is not the mark of mandatory locks.
+        """
+        layer = self._layer
+        if any(name == _CAPABILITIES for name, _ in node.xattrs):
+            layer.set_xattr(node, _CAPABILITIES, None)
+        dropped = stat.S_ISUID | (stat.S_ISGID if node.mode & stat.S_IXGRP else 0)
+        if not (with_mode and node.mode & dropped):
+            return False
+        layer.set_mode(node, stat.S_IMODE(node.mode) & ~dropped, node.uid, node.gid)
+        return True
+
+    def readlink(self, inode: int) -> bytes:
+        """Return a symlink's target."""
         if inode >= MAGIC:
             return self._magic_entry(inode).target
         node = self._layer.node(inode)
         if not isinstance(node, LinkNode):
-            raise FUSEError(errno.EINVAL)
+            raise OSError(errno.EINVAL, "not a symlink")
         return node.target
 
-    @_operation
-    def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
-        figures = self._layer.statfs()
-        reply = pyfuse3.StatvfsData()
-        for name in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail"):
-            setattr(reply, name, getattr(figures, name))
-        reply.f_namemax = MAX_NAME_BYTES
-        return reply
+    def statfs(self) -> os.statvfs_result:
+        """Return the figures of the file system that the layer is on."""
+        return self._layer.statfs()
 
-    @_operation
-    def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
+    def getxattr(self, inode: int, name: bytes) -> bytes | None:
+        """Return an extended attribute."""
         if inode < MAGIC:
             for known, value in self._layer.node(inode).xattrs:
                 if known == name:
                     return value
             if name.startswith(b"system."):
-                raise FUSEError(errno.EOPNOTSUPP)
-        raise FUSEError(pyfuse3.ENOATTR)
+                raise OSError(errno.EOPNOTSUPP, "no access control lists")
+        return None
 
-    @_operation
-    def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> list[bytes]:
+    def listxattr(self, inode: int) -> list[bytes]:
+        """Return the names of the extended attributes."""
         return [name for name, _ in self._layer.node(inode).xattrs] if inode < MAGIC else []
 
-    @_operation
-    def setxattr(self, inode: int, name: bytes, value: bytes, ctx: pyfuse3.RequestContext) -> None:
+    def setxattr(self, inode: int, name: bytes, value: bytes, flags: int) -> None:
+        """Set an extended attribute."""
         if inode >= MAGIC:
-            raise FUSEError(errno.EROFS)
+            raise OSError(errno.EROFS, "history cannot be changed")
         if name.startswith(b"system."):  # access control lists: the kernel would have to check them
-            raise FUSEError(errno.EOPNOTSUPP)
-        self._layer.set_xattr(self._layer.node(inode), name, value)
+            raise OSError(errno.EOPNOTSUPP, "no access control lists")
+        node = self._layer.node(inode)
+        if flags:
+            known = any(other == name for other, _ in node.xattrs)
+            if known and flags & _XATTR_CREATE:
+                raise FileExistsError(errno.EEXIST, "set already")
+            if not known and flags & _XATTR_REPLACE:
+                raise OSError(errno.ENODATA, "no such attribute")
+        self._layer.set_xattr(node, name, value)
 
-    @_operation
-    def removexattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
+    def removexattr(self, inode: int, name: bytes) -> None:
+        """Remove an extended attribute."""
         if inode >= MAGIC:
-            raise FUSEError(errno.EROFS)
+            raise OSError(errno.EROFS, "history cannot be changed")
         self._layer.set_xattr(self._layer.node(inode), name, None)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    @_operation
-    def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> FileInfo:
+    def open(self, inode: int, flags: int, *, kill_privileges: bool) -> tuple[int, int]:
+        """Open a file."""
         if inode >= MAGIC:
             return self._open_magic(inode, flags)
-        handle = self._layer.open(self._file(inode), truncate=bool(flags & os.O_TRUNC))
+        node = self._file(inode)
+        truncate = bool(flags & os.O_TRUNC)
+        handle = self._layer.open(node, truncate=truncate)
+        if truncate and self._drop_privileges(node, with_mode=kill_privileges):
+            self.notify_attributes(inode)
         number = self._next_handle
         self._next_handle = number + 1
         self._handles[number] = handle
-        return FileInfo(fh=number, keep_cache=True)
+        return number, KEEP_CACHE if flags & os.O_ACCMODE else KEEP_CACHE | NO_FLUSH
 
-    @_operation
-    def read(self, fh: int, off: int, size: int) -> bytes:
-        handle = self._handles.get(fh)
-        if handle is not None:
-            return self._layer.read(handle, off, size)
-        file = self._readings[fh].file
-        file.seek(off)
+    def _open_magic(self, inode: int, flags: int) -> tuple[int, int]:
+        if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
+            raise OSError(errno.EROFS, "history cannot be changed")
+        entry = self._magic_entry(inode)
+        number = self._next_handle
+        self._next_handle = number + 1
+        self._readings[number] = _Reading(inode, self._magic.open(entry))
+        return number, DIRECT_IO | NO_FLUSH if entry.live else NO_FLUSH
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes."""
+        opened = self._handles.get(handle)
+        if opened is not None:
+            return self._layer.read(opened, offset, size)
+        file = self._readings[handle].file
+        file.seek(offset)
         return file.read(size)
 
-    @_operation
-    def write(self, fh: int, off: int, buf: bytes) -> int:
-        written = self._layer.write(self._handles[fh], off, buf)
-        while written < len(buf):  # the kernel takes a short write for an error of ours
-            written += self._layer.write(self._handles[fh], off + written, buf[written:])
-        return written
+    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: bool) -> None:
+        """Write all of it."""
+        opened = self._handles[handle]
+        written = self._layer.write(opened, offset, data)
+        while written < len(data):  # the kernel takes a short write for an error of ours
+            written += self._layer.write(opened, offset + written, data[written:])
+        node = opened.node
+        if (kill_privileges or node.xattrs) and self._drop_privileges(node, with_mode=kill_privileges):
+            self.notify_attributes(node.ino)
 
-    @_operation
-    def flush(self, fh: int) -> None:
-        handle = self._handles.get(fh)
-        if handle is not None:
-            self._layer.flush(handle)
+    def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
+        """Reserve, zero or give back a range."""
+        self._layer.allocate(self._handles[handle], mode, offset, length)
 
-    @_operation
-    def release(self, fh: int) -> None:
-        handle = self._handles.pop(fh, None)
-        if handle is not None:
-            self._layer.release(handle)
+    def flush(self, handle: int) -> None:
+        """Make the version that a close makes."""
+        opened = self._handles.get(handle)
+        if opened is not None:
+            self._layer.flush(opened)
+
+    def release(self, handle: int) -> None:
+        """Close."""
+        opened = self._handles.pop(handle, None)
+        if opened is not None:
+            self._layer.release(opened)
         else:
-            self._readings.pop(fh).file.close()
+            self._readings.pop(handle).file.close()
 
-    @_operation
-    def fsync(self, fh: int, datasync: bool) -> None:
-        handle = self._handles.get(fh)
-        if handle is not None:
-            self._layer.fsync(handle.node)
+    def fsync(self, handle: int) -> None:
+        """Make a file's bytes and names survive the loss of power."""
+        opened = self._handles.get(handle)
+        if opened is not None:
+            self._layer.fsync(opened.node)
 
     # -- directories ----------------------------------------------------------------------------------------------
 
-    @_operation
-    def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
+    def opendir(self, inode: int) -> int:
+        """Open a directory."""
         if inode < MAGIC:
             self._directory(inode)
         number = self._next_handle
@@ -393,108 +364,49 @@ class ChronicleOperations(pyfuse3.Operations):
         self._listings[number] = _Listing(inode)
         return number
 
-    @_operation
-    def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        listing = self._listings[fh]
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
+        """Yield entries from an offset on."""
+        listing = self._listings[handle]
         if listing.inode >= MAGIC:
-            self._list_magic(listing, start_id, token)
+            yield from self._list_magic(listing, start)
             return
         directory = self._directory(listing.inode)
-        if start_id == 0:
+        if start == 0:
             listing.entries = self._layer.entries(directory)
-        reply = pyfuse3.readdir_reply
-        if start_id == 0 and not reply(token, b".", _attributes(directory), 1):
-            return
-        if start_id <= 1 and not reply(token, b"..", _attributes(directory.parent or directory), 2):
-            return
+            yield b".", directory, 1
+        if start <= 1:
+            yield b"..", directory.parent or directory, 2
         children = directory.children
         counts = self._counts
         entries = listing.entries
-        for position in range(max(0, start_id - 2), len(entries)):
+        for position in range(max(0, start - 2), len(entries)):
             name, node = entries[position]
             if children.get(name) is not node:
                 found = self._layer.lookup(directory, name)
                 if found is None:
                     continue
                 node = found
-            if not reply(token, name, _attributes(node), position + 3):
-                return
+            yield name, node, position + 3
             counts[node.ino] = counts.get(node.ino, 0) + 1
 
-    def _list_magic(self, listing: _Listing, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        if start_id == 0:
-            listing.entries = self._magic.listing(listing.inode)
-        for position in range(start_id, len(listing.entries)):
-            name, entry = listing.entries[position]
-            assert isinstance(entry, MagicEntry)
-            if not pyfuse3.readdir_reply(token, name, _magic_attributes(entry), position + 1):
-                return
-            self._inodes.count(entry.inode)
+    def _list_magic(self, listing: _Listing, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
+        if start == 0:
+            listing.magic = self._magic.listing(listing.inode)
+        for position in range(start, len(listing.magic)):
+            name, entry = listing.magic[position]
+            yield name, entry, position + 1
+            self._inodes.count(entry.ino)
 
-    @_operation
-    def releasedir(self, fh: int) -> None:
-        del self._listings[fh]
+    def releasedir(self, handle: int) -> None:
+        """Close a directory."""
+        del self._listings[handle]
 
-    @_operation
-    def fsyncdir(self, fh: int, datasync: bool) -> None:
+    def fsyncdir(self, handle: int) -> None:  # noqa: ARG002 - the log holds all names
+        """Make names survive the loss of power."""
         self._layer.fsync(None)
-
-    # -- replies --------------------------------------------------------------------------------------------------
-
-    def _counted(self, node: Node) -> EntryAttributes:
-        """Return a node's attributes for a reply that makes the kernel know it once more."""
-        counts = self._counts
-        counts[node.ino] = counts.get(node.ino, 0) + 1
-        return _attributes(node)
-
-    def _open_magic(self, inode: int, flags: int) -> FileInfo:
-        if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
-            raise FUSEError(errno.EROFS)
-        entry = self._magic_entry(inode)
-        number = self._next_handle
-        self._next_handle = number + 1
-        self._readings[number] = _Reading(inode, self._magic.open(entry))
-        return FileInfo(fh=number, direct_io=entry.live, keep_cache=False)
 
     def _magic_entry(self, inode: int) -> MagicEntry:
         entry = self._magic.entry(inode)
         if entry is None:
-            raise FUSEError(errno.ENOENT)
+            raise FileNotFoundError(errno.ENOENT, "it is not there any more")
         return entry
-
-
-def _attributes(node: Node) -> EntryAttributes:
-    """Return a node's attributes, to be kept by the kernel."""
-    entry = EntryAttributes()
-    entry.st_ino = node.ino
-    entry.st_mode = node.mode
-    entry.st_nlink = node.nlink
-    entry.st_uid = node.uid
-    entry.st_gid = node.gid
-    if isinstance(node, DeviceNode):
-        entry.st_rdev = node.device
-    size = node.size
-    entry.st_size = size
-    entry.st_blocks = (size + _BLOCK_BYTES - 1) // _BLOCK_BYTES
-    entry.st_atime_ns = node.atime_ns
-    entry.st_mtime_ns = node.mtime_ns
-    entry.st_ctime_ns = node.ctime_ns
-    entry.entry_timeout = _KEEP_S
-    entry.attr_timeout = _KEEP_S
-    return entry
-
-
-def _magic_attributes(magic: MagicEntry) -> EntryAttributes:
-    """Return the attributes of something in ``.chronicle``, not to be kept."""
-    entry = EntryAttributes()
-    entry.st_ino = magic.inode
-    entry.st_mode = magic.mode
-    entry.st_nlink = 2 if stat.S_ISDIR(magic.mode) else 1
-    entry.st_uid = os.geteuid()
-    entry.st_gid = os.getegid()
-    entry.st_size = magic.size
-    entry.st_blocks = (magic.size + _BLOCK_BYTES - 1) // _BLOCK_BYTES
-    entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = magic.mtime_ns
-    entry.entry_timeout = 0
-    entry.attr_timeout = 0
-    return entry

@@ -30,15 +30,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 from chronicle.errors import ChronicleError, InvalidInput
 from chronicle.fuse import control
 from chronicle.fuse.control import Peer, answer_error, answer_ok
-from chronicle.fuse.driver import MountSession
 from chronicle.fuse.mounts import unmount
+from chronicle.fuse.transport import make_session
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    import pyfuse3
-
+    from chronicle.fuse.filesystem import FileSystem
+    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.transport import Session
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 
 __all__ = ["Engine", "Exit", "MountRequest", "Served", "request_from_wire", "request_to_wire", "serve"]
@@ -137,14 +138,16 @@ class Served:
     """A layer opened for a mount."""
 
     engine: Engine
-    operations: pyfuse3.Operations
+    filesystem: FileSystem
     recovered: TreeRef | None
-    cached_inodes: Callable[[], Iterable[int]]
-    """The inodes that the kernel may have pages of."""
 
 
 def serve(
-    request: MountRequest, opener: Callable[[MountRequest], Served], listener: socket.socket, channel: socket.socket
+    request: MountRequest,
+    opener: Callable[[MountRequest], Served],
+    transport: Transport,
+    listener: socket.socket,
+    channel: socket.socket,
 ) -> Exit:
     """Open a layer, mount it and serve it to the end of the mount.
 
@@ -154,8 +157,8 @@ def serve(
     zygote = Peer(channel)
     try:
         served = opener(request)
-        session = MountSession(
-            served.operations, request.mountpoint, source=request.source, allow_other=os.geteuid() == 0
+        session = make_session(
+            transport, served.filesystem, request.mountpoint, source=request.source, allow_other=os.geteuid() == 0
         )
         session.mount()
     except Exception as error:  # whatever it is, the host that waits must hear of it
@@ -171,7 +174,7 @@ class _Server:
     """The mount's session, the host's connections and the channel to the zygote."""
 
     def __init__(
-        self, mountpoint: Path, served: Served, session: MountSession, listener: socket.socket, zygote: Peer
+        self, mountpoint: Path, served: Served, session: Session, listener: socket.socket, zygote: Peer
     ) -> None:
         self._mountpoint = mountpoint
         self._served = served
@@ -256,7 +259,7 @@ class _Server:
     def _hear_zygote(self) -> None:
         messages, is_open = self._zygote.receive()
         if any("cut" in message for message in messages):
-            self._cut = list(self._served.cached_inodes())
+            self._cut = self._served.filesystem.known_inodes()
             self._session.stop()
         elif not is_open:
             # Unmounting twice does no harm: in an orderly close the zygote is there and does it too.
@@ -287,7 +290,7 @@ class _Server:
 
     def _roll_back(self, _: dict[str, Any]) -> None:
         # No request is served from here on: nothing can be written between this and the end of the mount.
-        self._cut = list(self._served.cached_inodes())
+        self._cut = self._served.filesystem.known_inodes()
         self._engine.rollback()
         self._exit = Exit.ROLLED_BACK
         self._session.stop()

@@ -42,6 +42,8 @@ from chronicle.fuse.template import Template
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from chronicle.fuse.mounts import Transport
+
 __all__ = ["Zygote"]
 
 log = logging.getLogger(__name__)
@@ -95,6 +97,7 @@ class Zygote:
         socket_path: where it listens; mounts' control sockets are made beside it.
         mounts_dir: where this node's mountpoints are; stale mounts below it are removed at the start.
         opener: opens the layer of a mount, in the forked server.
+        transport: how the servers speak to the kernel.
         owner_pid: the process to end with; ``None`` to run until told to end.
         until_idle: end when the last mount is gone.
 
@@ -109,11 +112,13 @@ class Zygote:
         opener: Callable[[MountRequest], Served],
         owner_pid: int | None = None,
         *,
+        transport: Transport = mounts.DEFAULT_TRANSPORT,
         until_idle: bool = False,
     ) -> None:
         self._directory = socket_path.parent
         self._socket_path = socket_path
         self._opener = opener
+        self._transport = transport
         self._lock = os.open(
             socket_path.with_name(socket_path.name + ".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600
         )
@@ -324,7 +329,7 @@ class Zygote:
 
     def _serve(self, order: bytes, listener: socket.socket, channel: socket.socket) -> int:
         """Be a mount server; called in its process."""
-        code = serve(request_from_wire(control.unpack(order)), self._opener, listener, channel)
+        code = serve(request_from_wire(control.unpack(order)), self._opener, self._transport, listener, channel)
         Peer(channel).send({"ended": int(code)})
         return int(code)
 

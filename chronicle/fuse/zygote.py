@@ -3,7 +3,7 @@
 Starting a mount server afresh takes 170 ms and 18 MB, most of it imports; forking one from a process that has imported
 everything takes a few milliseconds and shares its memory. The zygote is started by exec, in a session of its own, with
 one thread, so that a fork is always safe and no user code or Ray is ever in it. What it does is in
-`chronicle.fuse.supervisor`; here is how it is started and ended, for which pyfuse3 is not imported.
+`chronicle.fuse.supervisor`; here is how it is started and ended, for which nothing of a server is imported.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Final
 
 from chronicle.errors import ChronicleError, Conflict, Unavailable
 from chronicle.fuse.control import Caller
+from chronicle.fuse.mounts import DEFAULT_TRANSPORT, TRANSPORTS, Transport
 
 __all__ = ["is_running", "main", "shut_down", "start"]
 
@@ -36,7 +37,13 @@ could be a ``logging.py`` in it."""
 
 
 def start(
-    socket_path: Path, mounts_dir: Path, log_path: Path, owner_pid: int | None = None, *, until_idle: bool = False
+    socket_path: Path,
+    mounts_dir: Path,
+    log_path: Path,
+    owner_pid: int | None = None,
+    *,
+    transport: Transport = DEFAULT_TRANSPORT,
+    until_idle: bool = False,
 ) -> int:
     """Start a zygote in a session of its own, or find the one that runs there already, and return its process id.
 
@@ -45,6 +52,7 @@ def start(
         mounts_dir: below it are this node's mountpoints. Each home has its own.
         log_path: where it writes what happens to it and its servers, a line each.
         owner_pid: it ends, with all its mounts, when this process does; ``None``: when told to.
+        transport: how its servers speak to the kernel; one that runs already keeps its own.
         until_idle: it ends when its last mount is gone.
 
     Raises:
@@ -58,6 +66,7 @@ def start(
     package = os.fspath(Path(__file__).absolute().parents[2])
     command = [sys.executable, "-P", "-c", _BOOTSTRAP.format(package=package)]
     command += ["--socket", os.fspath(socket_path.absolute()), "--mounts", os.fspath(mounts_dir.absolute())]
+    command += ["--transport", transport]
     if owner_pid is not None:
         command += ["--owner", str(owner_pid)]
     if until_idle:
@@ -137,6 +146,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--socket", type=Path, required=True, help="where to listen")
     parser.add_argument("--mounts", type=Path, required=True, help="the directory of this node's mountpoints")
     parser.add_argument("--owner", type=int, help="the process to end with")
+    parser.add_argument("--transport", choices=TRANSPORTS, default=DEFAULT_TRANSPORT, help="how mounts are served")
     parser.add_argument("--until-idle", action="store_true", help="end with the last mount")
     parser.add_argument("--ready", type=int, help="go to the background, and write to this descriptor when it listens")
     options = parser.parse_args(arguments)
@@ -146,14 +156,23 @@ def main(arguments: list[str]) -> int:
     # Only the zygote itself needs the code of the servers.
     from chronicle.fuse.opening import open_served, warm_up  # noqa: PLC0415
     from chronicle.fuse.supervisor import Zygote  # noqa: PLC0415
+    from chronicle.fuse.transport import import_transport  # noqa: PLC0415
 
+    import_transport(options.transport)
     warm_up()
     # What is imported by now is never collected: a collection would write into each page and unshare it.
     gc.collect()
     gc.freeze()
     zygote: Zygote | None = None
     try:
-        zygote = Zygote(options.socket, options.mounts, open_served, options.owner, until_idle=options.until_idle)
+        zygote = Zygote(
+            options.socket,
+            options.mounts,
+            open_served,
+            options.owner,
+            transport=options.transport,
+            until_idle=options.until_idle,
+        )
     except Conflict:
         pass  # another one was started at the same time, and listens
     if options.ready is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.clock import SystemClock
 from chronicle.workspace import layer_records as records
+from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, fallocate
 from chronicle.workspace.layer_log import sync_directory
 from chronicle.workspace.layer_node import FileNode, Node
 from chronicle.workspace.layer_records import pack, pack_data
@@ -103,7 +104,7 @@ class ContentLayer(LayerState):
             raise OSError(errno.ESTALE, "the workspace was rolled back")
         return os.pread(handle.node.fd, size, offset)
 
-    def write(self, handle: Handle, offset: int, data: bytes) -> int:
+    def write(self, handle: Handle, offset: int, data: bytes | memoryview) -> int:
         """Write; return how many bytes. Survives the death of the process from now on."""
         if handle.stale:
             raise OSError(errno.ESTALE, "the workspace was rolled back")
@@ -148,6 +149,27 @@ class ContentLayer(LayerState):
             handle.wrote = True
         else:
             self._settle(node)
+
+    def allocate(self, handle: Handle, mode: int, offset: int, length: int) -> None:
+        """Reserve, zero or give back a range, as fallocate(2) says; what changes no byte makes no version."""
+        if handle.stale:
+            raise OSError(errno.ESTALE, "the workspace was rolled back")
+        node = handle.node
+        end = offset + length
+        grows = end > node.length and not mode & KEEP_SIZE
+        changes = bool(mode & (PUNCH_HOLE | ZERO_RANGE)) and offset < node.length
+        if grows and self.quota is not None:
+            self._check_size(node, end)
+        if node.guarded and (changes or grows):
+            first = offset if changes else node.length
+            self._guard(node, node.fd, first, max(0, min(end, node.length) - first))
+        fallocate(node.fd, mode, offset, length)
+        if grows:
+            self.resize(node, end)
+        if changes or grows:
+            node.mtime_ns = node.ctime_ns = self._now()
+            node.unversioned = True
+            handle.wrote = True
 
     def set_times(self, node: Node, atime_ns: int, mtime_ns: int) -> None:
         """Set the times, epoch nanoseconds. Makes no version."""

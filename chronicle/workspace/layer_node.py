@@ -32,6 +32,8 @@ _KINDS = {
 class Node:
     """Anything that has an inode number; as it is, a FIFO or a socket."""
 
+    device = 0
+    """A device's number."""
     __slots__ = (
         "atime_ns",
         "ctime_ns",

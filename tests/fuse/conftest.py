@@ -16,6 +16,7 @@ import pytest
 from chronicle.errors import Unavailable
 from chronicle.fuse import mounts
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.mounts import Transport
 from chronicle.fuse.zygote import is_running
 from chronicle.workspace.port import LayerSpec, Opened
 
@@ -73,12 +74,12 @@ def wait_for_end(pid: int) -> None:
 
 
 @contextmanager
-def running_mirror(directory: Path, owner: int | None = None) -> Iterator[Node]:
+def running_mirror(directory: Path, transport: Transport, owner: int | None = None) -> Iterator[Node]:
     """Start `tests.fuse.mirror` and end it and what it mounted."""
     for name in ("run", "layers", "mounts"):
         (directory / name).mkdir(exist_ok=True)
     command = [sys.executable, "-m", "tests.fuse.mirror", "--socket", str(directory / "run" / "zygote.sock")]
-    command += ["--mounts", str(directory / "mounts")]
+    command += ["--mounts", str(directory / "mounts"), "--transport", transport]
     if owner is not None:
         command += ["--owner", str(owner)]
     with (
@@ -100,7 +101,14 @@ def running_mirror(directory: Path, owner: int | None = None) -> Iterator[Node]:
             mounts.unmount_all_under(directory)
 
 
+@pytest.fixture(scope="session", params=mounts.TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    """How mounts are served: what mounts anything runs both ways."""
+    value: Transport = request.param
+    return value
+
+
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with running_mirror(tmp_path) as running:
+def node(tmp_path: Path, transport: Transport) -> Iterator[Node]:
+    with running_mirror(tmp_path, transport) as running:
         yield running

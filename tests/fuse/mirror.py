@@ -1,9 +1,9 @@
 """A zygote whose mounts mirror plain directories, and misbehave when asked to: the plumbing without the versioning.
 
-    python -m tests.fuse.mirror --socket PATH --mounts DIR [--owner PID]
+    python -m tests.fuse.mirror --socket PATH --mounts DIR --transport NAME [--owner PID]
 
-A file named ``raise`` makes reading it raise in the operation, ``hang`` makes it never return; a workspace named
-``refused`` cannot be opened, and one named ``broken`` ends as soon as it is mounted.
+A file named ``raise`` makes reading it raise in the operation, ``abort`` ends the server, ``hang`` never returns; a
+workspace named ``refused`` cannot be opened, and one named ``broken`` ends as soon as it is mounted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chronicle.fuse.server import MountRequest, Served
 from chronicle.fuse.supervisor import Zygote
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
-from tests.benchmarks.loopback import Loopback
+from tests.fuse.plain import PlainDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,16 +67,18 @@ class MirrorEngine:
         self._directory.with_suffix(".closed").touch()
 
 
-class Misbehaving(Loopback):
+class Misbehaving(PlainDirectory):
     """Raises and hangs on demand."""
 
-    async def read(self, fh: int, off: int, size: int) -> bytes:
-        name = Path(f"/proc/self/fd/{fh}").readlink().name
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        name = Path(f"/proc/self/fd/{handle}").readlink().name
         if name == "raise":
             raise ZeroDivisionError
+        if name == "abort":
+            os.abort()
         if name == "hang":
             signal.pause()
-        return await super().read(fh, off, size)
+        return super().read(handle, offset, size)
 
 
 def open_mirror(request: MountRequest) -> Served:
@@ -84,22 +86,22 @@ def open_mirror(request: MountRequest) -> Served:
         raise Corrupt("its log is damaged")
     directory = request.spec.layers / request.spec.workspace_id
     directory.mkdir(parents=True, exist_ok=True)
-    operations = Misbehaving(directory)
     engine = MirrorEngine(request.spec, directory)
     if request.spec.workspace_id == "broken":
         (directory / "tries").open("ab").write(b".")
         os.abort()
-    return Served(engine, operations, request.spec.base, operations.known_inodes)
+    return Served(engine, Misbehaving(directory), request.spec.base)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--mounts", type=Path, required=True)
+    parser.add_argument("--transport", required=True)
     parser.add_argument("--owner", type=int)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
-    Zygote(options.socket, options.mounts, open_mirror, options.owner).run()
+    Zygote(options.socket, options.mounts, open_mirror, options.owner, transport=options.transport).run()
 
 
 if __name__ == "__main__":

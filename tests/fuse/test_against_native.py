@@ -16,6 +16,7 @@ import pytest
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.fuse import zygote
 from chronicle.fuse.client import open_fuse_workspace
+from chronicle.fuse.mounts import Transport
 from chronicle.testing.workspace_contract import files_below, files_in
 from chronicle.workspace.port import LayerSpec
 
@@ -31,9 +32,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def machine(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("machine")
-    zygote.start(directory / "zygote.sock", directory, directory / "log", os.getpid())
+    zygote.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
     yield directory
     zygote.shut_down(directory / "zygote.sock")
 

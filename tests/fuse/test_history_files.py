@@ -21,6 +21,7 @@ import pytest
 
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.mounts import Transport
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def machine(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("machine")
-    zygote.start(directory / "zygote.sock", directory, directory / "log", os.getpid())
+    zygote.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
     yield directory
     zygote.shut_down(directory / "zygote.sock")
 

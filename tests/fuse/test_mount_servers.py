@@ -19,6 +19,7 @@ import pytest
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.fuse import available, mounts, zygote
 from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.fuse.mounts import Transport
 from chronicle.fuse.supervisor import Zygote
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, TreeRef
@@ -61,7 +62,8 @@ def in_a_namespace_of_its_own() -> list[str]:
 
 
 def test_fuse_is_available_where_these_tests_run() -> None:
-    assert available() is None
+    for transport in mounts.TRANSPORTS:
+        assert available(transport) is None
 
 
 def test_files_of_a_mount_are_there_at_once_and_go_with_it(node: Node) -> None:
@@ -195,12 +197,24 @@ def test_a_mapping_of_a_rolled_back_mount_faults(node: Node) -> None:
         assert child.wait(DEADLINE_S) == -signal.SIGBUS
 
 
-def test_an_operation_that_raises_fails_its_caller_and_the_mount_comes_back(node: Node) -> None:
+def test_an_operation_that_raises_fails_its_caller_and_is_logged(node: Node) -> None:
     workspace = node.workspace()
-    (workspace.root / "a").write_text("kept")
     (node.layers / "w" / "raise").write_text("x")  # not by way of the mount, whose pages would answer
     first = pid_of(node)
-    with old_handle(workspace.root / "raise") as handle, pytest.raises(OSError):
+    with old_handle(workspace.root / "raise") as handle, pytest.raises(OSError, match="Input/output") as caught:
+        os.pread(handle, 1, 0)
+    assert caught.value.errno == errno.EIO
+    assert "ZeroDivisionError" in (node.directory / "log").read_text()
+    (workspace.root / "a").write_text("goes on")
+    assert pid_of(node) == first
+
+
+def test_a_server_that_dies_of_an_operation_fails_its_caller_and_the_mount_comes_back(node: Node) -> None:
+    workspace = node.workspace()
+    (workspace.root / "a").write_text("kept")
+    (node.layers / "w" / "abort").write_text("x")
+    first = pid_of(node)
+    with old_handle(workspace.root / "abort") as handle, pytest.raises(OSError):
         os.pread(handle, 1, 0)
     workspace.begin_turn(2)
     assert pid_of(node) != first
@@ -327,8 +341,8 @@ def test_servers_unmount_and_end_when_the_zygote_is_killed(node: Node) -> None:
     assert mounts.fuse_mounts_under(node.mounts) == []
 
 
-def test_a_kill_of_everything_at_once_is_cleaned_up_by_the_next_start(tmp_path: Path) -> None:
-    with running_mirror(tmp_path) as first:
+def test_a_kill_of_everything_at_once_is_cleaned_up_by_the_next_start(tmp_path: Path, transport: Transport) -> None:
+    with running_mirror(tmp_path, transport) as first:
         for number in range(5):
             workspace = first.workspace(f"w{number}")
             (workspace.root / "a").write_text("kept")
@@ -339,15 +353,15 @@ def test_a_kill_of_everything_at_once_is_cleaned_up_by_the_next_start(tmp_path: 
             wait_for_end(pid)
         first.process.wait(DEADLINE_S)
         assert len(mounts.fuse_mounts_under(first.mounts)) == 5, "nobody was left to unmount"
-        with running_mirror(tmp_path) as second:
+        with running_mirror(tmp_path, transport) as second:
             assert mounts.fuse_mounts_under(second.mounts) == []
             assert (second.workspace("w3").root / "a").read_text() == "kept"
 
 
-def test_the_zygote_ends_with_its_owner(tmp_path: Path) -> None:
+def test_the_zygote_ends_with_its_owner(tmp_path: Path, transport: Transport) -> None:
     with (
         subprocess.Popen(["sleep", "3600"]) as owner,
-        running_mirror(tmp_path, owner.pid) as node,
+        running_mirror(tmp_path, transport, owner.pid) as node,
     ):
         node.open(with_caller=False)
         owner.kill()
@@ -410,9 +424,9 @@ def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
         list_mounts(tmp_path / "none" / "z.sock")
 
 
-def test_a_deep_home_is_not_too_long_for_a_socket(tmp_path: Path) -> None:
+def test_a_deep_home_is_not_too_long_for_a_socket(tmp_path: Path, transport: Transport) -> None:
     deep = tmp_path / ("d" * 80) / ("e" * 80)
     deep.mkdir(parents=True)
-    with running_mirror(deep) as node:
+    with running_mirror(deep, transport) as node:
         workspace = node.workspace()
         workspace.begin_turn(2)

@@ -11,6 +11,7 @@ import pytest
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.fuse import zygote
 from chronicle.fuse.client import open_fuse_workspace
+from chronicle.fuse.mounts import Transport
 from chronicle.testing.workspace_contract import VersionPerCloseContract
 
 if TYPE_CHECKING:
@@ -25,13 +26,14 @@ class Machine:
     """A running zygote."""
 
     directory: Path
+    transport: Transport
 
     @property
     def socket(self) -> Path:
         return self.directory / "zygote.sock"
 
     def start(self) -> None:
-        zygote.start(self.socket, self.directory, self.directory / "log", os.getpid())
+        zygote.start(self.socket, self.directory, self.directory / "log", os.getpid(), transport=self.transport)
 
 
 @dataclass
@@ -58,8 +60,8 @@ class FuseNode:
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Machine]]:
-    made = [Machine(tmp_path_factory.mktemp("machine")) for _ in range(2)]
+def machines(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[list[Machine]]:
+    made = [Machine(tmp_path_factory.mktemp("machine"), transport) for _ in range(2)]
     for machine in made:
         machine.start()
     yield made

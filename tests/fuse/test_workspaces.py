@@ -15,6 +15,7 @@ from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.errors import Corrupt, NotFound, Unavailable
 from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.mounts import Transport
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
 from chronicle.workspace.tree import walk
 from tests.fuse.conftest import wait_for_end
@@ -26,15 +27,17 @@ if TYPE_CHECKING:
 class Home:
     """A node's directories with a zygote started as a node manager does it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, transport: Transport) -> None:
         self.directory = directory
+        self.transport = transport
         self.socket = directory / "run" / "zygote.sock"
         self.blobs_url = f"file://{directory}/blobs"
         self.workspaces: list[FuseWorkspace] = []
         self.start()
 
     def start(self) -> int:
-        return zygote.start(self.socket, self.directory / "mounts", self.directory / "log", os.getpid())
+        log = self.directory / "log"
+        return zygote.start(self.socket, self.directory / "mounts", log, os.getpid(), transport=self.transport)
 
     def open(self, name: str = "w", *, base: TreeRef | None = None, epoch: int = 1, turn: int = 1) -> Opened:
         spec = LayerSpec(name, self.directory / "layers", base, epoch, turn)
@@ -64,8 +67,8 @@ class Home:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    running = Home(tmp_path)
+def home(tmp_path: Path, transport: Transport) -> Iterator[Home]:
+    running = Home(tmp_path, transport)
     try:
         yield running
     finally:
@@ -232,11 +235,13 @@ def test_starting_twice_finds_the_first_and_nothing_is_left_when_it_ends(home: H
     assert mounts.fuse_mounts_under(home.directory) == []
 
 
-def test_a_zygote_imports_nothing_from_where_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zygote_imports_nothing_from_where_it_is_started(
+    tmp_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "logging.py").write_text("raise SystemExit('not this one')")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    home = Home(tmp_path)
+    home = Home(tmp_path, transport)
     pid = zygote.is_running(home.socket)
     assert pid is not None
     assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")

@@ -1,4 +1,4 @@
-"""One FUSE mount served by one thread, without an event loop.
+"""One FUSE mount served by one thread over pyfuse3, without an event loop.
 
 pyfuse3 is written for trio: its ``main()`` is a coroutine that waits for the FUSE descriptor, reads a request, and
 awaits the operation that answers it. An operation of ours never waits for anything but the disk, so an event loop has
@@ -12,7 +12,8 @@ Facts of pyfuse3 3.5 this relies on: state is global, so a process serves one mo
 session loop; an operation may raise only ``FUSEError``. Any other exception leaves its request without an answer, so
 the session is ended: the kernel then fails that request and all later ones, which is better than a caller that hangs.
 
-This module knows nothing of workspaces: any ``pyfuse3.Operations`` will do.
+This module knows nothing of workspaces: any ``pyfuse3.Operations`` will do. A `FileSystem` becomes one by
+`chronicle.fuse.pyfuse3_operations`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyfuse3
 
 from chronicle.errors import Unavailable
+from chronicle.fuse.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -38,7 +40,6 @@ __all__ = ["MountSession"]
 
 log = logging.getLogger(__name__)
 
-_READABLE: Final = select.POLLIN | select.POLLHUP | select.POLLERR
 _REQUEST_LIMIT: Final = 4 * 1024 * 1024
 """The kernel gives no request to a reader who could not take the longest one: 1 MiB of data, as libfuse asks for."""
 _OUT_HEADER_SIZE: Final = 16
@@ -69,10 +70,8 @@ class MountSession:
         self._mountpoint = mountpoint
         self._source = source
         self._allow_other = allow_other
-        self._poll = select.poll()
-        self._watched: dict[int, Callable[[], None]] = {}
+        self._watch = Watch()
         self._fuse_fd: int | None = None
-        self._stopping = False
         self._open = False
 
     def mount(self) -> None:
@@ -97,13 +96,11 @@ class MountSession:
 
         The callback must not raise: an exception ends the session.
         """
-        self._watched[fd] = callback
-        self._poll.register(fd, select.POLLIN)
+        self._watch.add(fd, callback)
 
     def unwatch(self, fd: int) -> None:
         """Forget a descriptor; to be called before it is closed."""
-        del self._watched[fd]
-        self._poll.unregister(fd)
+        self._watch.remove(fd)
 
     def run(self) -> None:
         """Serve until the mount is unmounted from outside or `stop` is called.
@@ -125,7 +122,7 @@ class MountSession:
 
     def stop(self) -> None:
         """Make `run` return before it reads another request. For callbacks."""
-        self._stopping = True
+        self._watch.stop()
 
     def forget_pages(self, inodes: Iterable[int]) -> None:
         """Make the kernel drop what it cached of inodes: reads and mappings of them have to ask again, in vain.
@@ -156,22 +153,8 @@ class MountSession:
         Returns:
             False when the session is to end.
         """
-        if self._fuse_fd is None:
-            # A request can be taken back (its caller was killed) between poll and read; a blocking read would then
-            # keep the control sockets waiting for the next request.
-            os.set_blocking(fuse_fd, False)
-            self._poll.register(fuse_fd, select.POLLIN)
-            self._fuse_fd = fuse_fd
-        poll, watched = self._poll.poll, self._watched
-        while not self._stopping:
-            ready = poll()
-            if len(ready) == 1 and ready[0][0] == fuse_fd:
-                return True  # else the commands first: then there is one thing left to do, if any
-            for fd, callback in [(fd, watched[fd]) for fd, _ in ready if fd != fuse_fd]:
-                # An earlier callback of this round may have closed the descriptor, and its number be another's now.
-                if watched.get(fd) is callback:
-                    callback()
-        return False
+        self._fuse_fd = fuse_fd
+        return self._watch.wait(fuse_fd)
 
 
 def _forget_pages(inodes: list[int], ends: int) -> None:

@@ -1,0 +1,260 @@
+"""One FUSE mount served by one thread, over the kernel's own protocol.
+
+The loop waits for a request, reads it into a buffer that it keeps, has it answered (`chronicle.fuse.requests`) and
+writes the answer: three system calls a request. Requests are answered in the order in which they come.
+
+Against pyfuse3 this saves what a library for everyone must do, and can agree with the kernel on what a library does not
+offer: that the server drops set-user-id bits and capabilities of written files (``HANDLE_KILLPRIV_V2``), without which
+the kernel asks for ``security.capability`` before each write; that nothing changes files but the kernel
+(``EXPLICIT_INVAL_DATA``); that closing a file that was only read need not be told; and that the kernel ends the
+connection by itself when a request is not answered (Linux 6.15).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import mmap
+import os
+import select
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import Unavailable
+from chronicle.fuse import device, wire
+from chronicle.fuse.requests import Requests
+from chronicle.fuse.watch import Watch
+from chronicle.fuse.wire import Init, Notify, Opcode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from chronicle.fuse.filesystem import FileSystem
+    from chronicle.fuse.requests import Header
+
+__all__ = ["RawSession"]
+
+log = logging.getLogger(__name__)
+
+_LONGEST_WRITE: Final = 1024 * 1024
+"""Bytes; the most that the kernel sends without ``fs.fuse.max_pages_limit`` being raised."""
+_FIRST: Final = mmap.PAGESIZE - 80
+"""Where a request begins in the buffer, so that what is to be written (after 80 bytes) is at the start of a page."""
+_BUFFER_BYTES: Final = mmap.PAGESIZE + _LONGEST_WRITE + mmap.PAGESIZE
+"""The kernel gives no request to a reader who could not take the longest one."""
+_KEPT_BYTES: Final = 128 * 1024
+"""Pages of the buffer beyond this are given back after the last longer request: there may be hundreds of servers."""
+_BACKGROUND: Final = 64
+_JAM: Final = 48
+_UNANSWERED_S: Final = 3600
+"""After this the kernel ends the connection: longer than any seal, during which nothing is answered. What hangs in the
+server has deadlines of its own; this is for a server that cannot even be killed."""
+_WANTED: Final = (
+    Init.ASYNC_READ
+    | Init.ATOMIC_O_TRUNC
+    | Init.BIG_WRITES
+    | Init.DO_READDIRPLUS
+    | Init.PARALLEL_DIROPS
+    | Init.MAX_PAGES
+    | Init.CACHE_SYMLINKS
+    | Init.EXPLICIT_INVAL_DATA
+    | Init.HANDLE_KILLPRIV_V2
+    | Init.INIT_EXT
+    | Init.REQUEST_TIMEOUT
+)
+
+
+class RawSession:
+    """A mount, and the loop that serves it. The caller mounts, runs and closes in one thread.
+
+    Args:
+        filesystem: answers the requests.
+        mountpoint: an existing directory.
+        source: what ``df`` and mountinfo show as the device.
+        allow_other: let users other than the mounting one in, still subject to the files' modes. Needs root or
+            ``user_allow_other`` in ``/etc/fuse.conf``.
+    """
+
+    def __init__(
+        self, filesystem: FileSystem, mountpoint: Path, *, source: str = "chronicle", allow_other: bool = False
+    ) -> None:
+        self._mountpoint = mountpoint
+        self._source = source
+        self._allow_other = allow_other
+        self._buffer = mmap.mmap(-1, _BUFFER_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._into = [memoryview(self._buffer)[_FIRST:]]
+        self._requests = Requests(filesystem, self._buffer, _FIRST)
+        filesystem.notify_attributes = self._notify_attributes
+        self._watch = Watch()
+        self._device = -1
+
+    def mount(self) -> None:
+        """Mount. The kernel queues requests from now on; `run` answers them.
+
+        Raises:
+            Unavailable: the kernel or ``fusermount3`` refused.
+        """
+        self._device = device.mount(self._mountpoint, self._source, allow_other=self._allow_other)
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back, between requests, each time a descriptor is readable or hung up. It must not raise."""
+        self._watch.add(fd, callback)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget a descriptor; to be called before it is closed."""
+        self._watch.remove(fd)
+
+    def stop(self) -> None:
+        """Make `run` return before it reads another request. For callbacks."""
+        self._watch.stop()
+
+    def run(self) -> None:
+        """Serve until the mount is unmounted from outside or `stop` is called.
+
+        Raises:
+            Exception: what a callback raised and should not have, or the device; it is logged. What is asked from then
+                on fails when the session is closed, which the caller does next.
+        """
+        try:
+            self._serve()
+        except Exception:
+            log.exception("the mount failed: %s", self._mountpoint)
+            raise
+
+    def _serve(self) -> None:
+        fd, wait, into, buffer = self._device, self._watch.wait, self._into, self._buffer
+        unpack, pack = wire.IN_HEADER.unpack_from, wire.OUT_HEADER.pack
+        answer, header_bytes = self._requests.answer, wire.OUT_HEADER.size
+        grown = False
+        while wait(fd):
+            try:
+                length = os.readv(fd, into)
+            except OSError as error:
+                if error.errno in _GONE:
+                    return
+                if error.errno in (errno.EAGAIN, errno.ENOENT, errno.EINTR):  # it was taken back
+                    continue
+                raise
+            header = unpack(buffer, _FIRST)
+            opcode = header[1]
+            if opcode in _SPECIAL:
+                self._serve_special(header)
+                continue
+            code, body = answer(header)
+            try:
+                os.write(fd, pack(header_bytes + len(body), -code, header[2]) + body)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.EINTR):
+                    raise
+            if length > _KEPT_BYTES:
+                grown = True
+            elif grown:
+                buffer.madvise(mmap.MADV_DONTNEED, _KEPT_BYTES)
+                grown = False
+
+    def _serve_special(self, header: Header) -> None:
+        """Answer what is about the connection, or wants no answer."""
+        if header[1] == Opcode.INIT:
+            self._reply(header, self._agree())
+        elif header[1] == Opcode.INTERRUPT:
+            return
+        else:
+            self._requests.forget(header)
+
+    def _agree(self) -> bytes:
+        """Return what kernel and server agree on."""
+        body = _FIRST + wire.IN_HEADER.size
+        major, minor, ahead, flags = wire.INIT_IN.unpack_from(self._buffer, body)
+        if major > wire.MAJOR:  # it asks again, in the version that is named
+            return wire.INIT_OUT.pack(wire.MAJOR, wire.MINOR, *([0] * 11))
+        if major < wire.MAJOR or minor < wire.OLDEST_MINOR:
+            raise Unavailable(f"this kernel speaks version {major}.{minor} of FUSE; 7.31, Linux 5.4, is needed")
+        if flags & Init.INIT_EXT:
+            (more,) = wire.FLAGS.unpack_from(self._buffer, body + wire.INIT_IN.size)
+            flags |= more << 32
+        agreed = flags & _WANTED
+        return wire.INIT_OUT.pack(
+            wire.MAJOR,
+            min(minor, wire.MINOR),
+            ahead,
+            agreed & 0xFFFFFFFF,
+            _BACKGROUND,
+            _JAM,
+            _LONGEST_WRITE,
+            1,
+            _LONGEST_WRITE // mmap.PAGESIZE,
+            0,
+            agreed >> 32,
+            0,
+            _UNANSWERED_S,
+        )
+
+    def _reply(self, header: Header, body: bytes) -> None:
+        os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), 0, header[2]) + body)
+
+    def _notify_attributes(self, inode: int) -> None:
+        """Make the kernel ask for attributes again. Waits for no request, so the serving thread may do it."""
+        self._notify(inode, -1)
+
+    def _notify(self, inode: int, offset: int) -> None:
+        body = wire.NOTIFY_INODE.pack(inode, offset, 0)
+        with suppress(OSError):  # the kernel does not know it any more
+            os.write(
+                self._device,
+                wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), Notify.INVAL_INODE, 0) + body,
+            )
+
+    def forget_pages(self, inodes: Iterable[int]) -> None:
+        """Make the kernel drop what it cached of inodes: reads and mappings of them have to ask again, in vain.
+
+        Only for a session that is stopped. Dropping a page waits for the request that is to fill or to store it; so
+        another thread drops, and this one refuses what is asked. Where the connection was aborted nothing is.
+        """
+        ended, ends = os.pipe()
+        dropping = threading.Thread(target=self._forget_pages, args=(list(inodes), ends), name="forget-pages")
+        dropping.start()
+        self._refuse_requests(ended)
+        dropping.join()
+        os.close(ended)
+
+    def _forget_pages(self, inodes: list[int], ends: int) -> None:
+        try:
+            for inode in inodes:
+                self._notify(inode, 0)
+        finally:
+            os.close(ends)
+
+    def _refuse_requests(self, ended: int) -> None:
+        """Answer requests with ENOTCONN until the other end of ``ended`` is closed or the connection is gone."""
+        waiting = select.poll()
+        waiting.register(self._device, select.POLLIN)
+        waiting.register(ended, select.POLLIN)
+        while all(fd != ended for fd, _ in waiting.poll()):
+            try:
+                os.readv(self._device, self._into)
+            except OSError as error:
+                if error.errno in _GONE:
+                    return
+                continue  # it was taken back
+            unique = wire.IN_HEADER.unpack_from(self._buffer, _FIRST)[2]
+            with suppress(OSError):  # it wants no answer, or not any more
+                os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size, -errno.ENOTCONN, unique))
+
+    def close(self) -> None:
+        """End the connection to the kernel; whoever still uses the mount gets ENOTCONN. Unmounting is left to others.
+
+        Unmounting here could wait for pages of a mapping to be written back, to us, who do not listen any more.
+        """
+        if self._device >= 0:
+            os.close(self._device)
+            self._device = -1
+        self._requests.close()
+        self._into[0].release()
+        self._buffer.close()
+
+
+_GONE: Final = (errno.ENODEV, errno.ECONNABORTED)
+"""What the device says when it was unmounted, or aborted."""
+_SPECIAL: Final = frozenset({Opcode.INIT, Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT})

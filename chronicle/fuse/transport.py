@@ -1,0 +1,68 @@
+"""Which way a mount's requests come: the kernel's own protocol, or pyfuse3.
+
+Both serve the same `FileSystem` and pass the same tests. ``raw`` is the default: it needs no library and no compiler,
+starts faster, takes less memory and can agree with the kernel on more. ``pyfuse3`` stays as the way of the maintained
+library, for a kernel older than Linux 5.4 and to compare with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from chronicle.fuse.raw import RawSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from chronicle.fuse.filesystem import FileSystem
+    from chronicle.fuse.mounts import Transport
+
+__all__ = ["Session", "import_transport", "make_session"]
+
+
+class Session(Protocol):
+    """A mount, and the loop that serves it. The caller mounts, runs and closes in one thread, once a process."""
+
+    def mount(self) -> None:
+        """Mount. The kernel queues requests from now on; `run` answers them.
+
+        Raises:
+            Unavailable: the kernel or ``fusermount3`` refused.
+        """
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back, between requests, each time a descriptor is readable or hung up. It must not raise."""
+
+    def unwatch(self, fd: int) -> None:
+        """Forget a descriptor; to be called before it is closed."""
+
+    def run(self) -> None:
+        """Serve until the mount is unmounted from outside or `stop` is called; what raises was logged."""
+
+    def stop(self) -> None:
+        """Make `run` return before it reads another request. For callbacks."""
+
+    def forget_pages(self, inodes: Iterable[int]) -> None:
+        """Make the kernel drop what it cached of inodes. Only for a session that is stopped."""
+
+    def close(self) -> None:
+        """End the connection to the kernel. Unmounting is left to others."""
+
+
+def make_session(
+    transport: Transport, filesystem: FileSystem, mountpoint: Path, *, source: str, allow_other: bool
+) -> Session:
+    """Return a session that is to serve a file system at a mountpoint."""
+    if transport == "raw":
+        return RawSession(filesystem, mountpoint, source=source, allow_other=allow_other)
+    from chronicle.fuse.pyfuse3_driver import MountSession  # noqa: PLC0415 - it may not be installed
+    from chronicle.fuse.pyfuse3_operations import Pyfuse3Operations  # noqa: PLC0415
+
+    return MountSession(Pyfuse3Operations(filesystem), mountpoint, source=source, allow_other=allow_other)
+
+
+def import_transport(transport: Transport) -> None:
+    """Import what a transport needs, so that forked servers share it."""
+    if transport == "pyfuse3":
+        from chronicle.fuse import pyfuse3_driver, pyfuse3_operations  # noqa: F401, PLC0415

@@ -1,0 +1,66 @@
+"""Waiting for a mount's next request, and serving other descriptors meanwhile.
+
+Both transports wait here. Callbacks run between requests, in the thread that serves them, so neither needs a lock
+against the other.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """The descriptors that a mount's thread waits for."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._device = -1
+        self._stopped = False
+
+    def add(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back, between requests, each time a descriptor is readable or hung up.
+
+        The callback must not raise: an exception ends the session.
+        """
+        self._callbacks[fd] = callback
+        self._poll.register(fd, select.POLLIN)
+
+    def remove(self, fd: int) -> None:
+        """Forget a descriptor; to be called before it is closed."""
+        del self._callbacks[fd]
+        self._poll.unregister(fd)
+
+    def stop(self) -> None:
+        """Let `wait` return False from now on. For callbacks."""
+        self._stopped = True
+
+    def wait(self, device: int) -> bool:
+        """Wait until a request can be read from the device; serve the other descriptors while there is none.
+
+        Returns:
+            False when the session is to end.
+        """
+        if device != self._device:
+            # A request can be taken back (its caller was killed) between poll and read; a blocking read would then
+            # keep the control sockets waiting for the next request.
+            os.set_blocking(device, False)
+            self._poll.register(device, select.POLLIN)
+            self._device = device
+        poll, callbacks = self._poll.poll, self._callbacks
+        while not self._stopped:
+            ready = poll()
+            if len(ready) == 1 and ready[0][0] == device:
+                return True  # else the commands first: then there is one thing left to do, if any
+            for fd, callback in [(fd, callbacks[fd]) for fd, _ in ready if fd != device]:
+                # An earlier callback of this round may have closed the descriptor, and its number be another's now.
+                if callbacks.get(fd) is callback:
+                    callback()
+        return False
