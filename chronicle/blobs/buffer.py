@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from chronicle.blobs import ident
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.blobs.store import BlobStore
     from chronicle.ids import BlobId
 
@@ -68,6 +70,12 @@ class BlobBuffer:
         """
         pending = self._pending.get(blob_id)
         return pending if pending is not None else self._store.get(blob_id)
+
+    def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return the bytes of blobs, each as `get` does."""
+        found = {blob_id: self._pending[blob_id] for blob_id in blob_ids if blob_id in self._pending}
+        lacking = [blob_id for blob_id in blob_ids if blob_id not in found]
+        return {**found, **self._store.get_many(lacking)} if lacking else found
 
     def flush(self) -> None:
         """Put what is pending as one pack, durable on return. Does nothing if nothing is.

@@ -9,14 +9,14 @@ The contract in code is ``chronicle.testing.blob_contract``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chronicle.ids import BlobId
 
-__all__ = ["BlobReader", "BlobStore"]
+__all__ = ["BatchReader", "BlobReader", "BlobStore", "get_many"]
 
 
 class BlobReader(Protocol):
@@ -33,13 +33,9 @@ class BlobReader(Protocol):
         ...
 
 
-class BlobStore(BlobReader, Protocol):
-    """Immutable bytes by id, durable when `put` returns."""
-
-    @property
-    def is_far(self) -> bool:
-        """Whether reading crosses a network: whoever reads in order reads ahead then."""
-        ...
+@runtime_checkable
+class BatchReader(BlobReader, Protocol):
+    """A reader that can read several blobs at once."""
 
     def get_many(self, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, bytes]:
         """Return the bytes of blobs, each as `get` does, in fewer reads where they lie together.
@@ -47,6 +43,15 @@ class BlobStore(BlobReader, Protocol):
         Raises:
             NotFound, Corrupt, Unavailable: as `get`; nothing is returned then.
         """
+        ...
+
+
+class BlobStore(BatchReader, Protocol):
+    """Immutable bytes by id, durable when `put` returns."""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether reading crosses a network: whoever reads in order reads ahead then."""
         ...
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
@@ -69,3 +74,14 @@ class BlobStore(BlobReader, Protocol):
     def close(self) -> None:
         """Release files and connections."""
         ...
+
+
+def get_many(reader: BlobReader, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, bytes]:
+    """Return the bytes of blobs: at once if the reader can, else one after the other.
+
+    Raises:
+        NotFound, Corrupt, Unavailable: as `BlobReader.get`.
+    """
+    if isinstance(reader, BatchReader):
+        return reader.get_many(blob_ids)
+    return {blob_id: reader.get(blob_id) for blob_id in blob_ids}

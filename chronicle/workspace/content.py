@@ -11,9 +11,11 @@ from __future__ import annotations
 import io
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from chronicle.blobs.ident import RAW_ID_BYTES, from_raw, to_raw
+from chronicle.blobs.store import get_many
 from chronicle.errors import Corrupt
 from chronicle.workspace import nodes
 from chronicle.workspace.chunking import MAX_CHUNK_BYTES, chunks
@@ -45,6 +47,8 @@ WHOLE_BYTES: Final = 64 * 1024
 _OFFSET_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
 _BUFFERED_BYTES: Final = 64 * 1024
+_TOGETHER: Final = 32
+"""Chunks that are fetched at once when a file is read in order: 2 MiB."""
 _AROUND_BYTES: Final = 2 * MAX_CHUNK_BYTES
 """How much is read at a time around a change."""
 
@@ -220,7 +224,7 @@ def open(reader: BlobReader, content: Content) -> BinaryIO:  # noqa: A001 - read
 
 
 class _ContentFile(io.RawIOBase):
-    """The raw file behind `open`; keeps the last chunk, so that reading on does not fetch it again."""
+    """The raw file behind `open`; keeps the last chunk, and fetches several at once when it is read in order."""
 
     def __init__(self, reader: BlobReader, content: Content) -> None:
         super().__init__()
@@ -229,6 +233,10 @@ class _ContentFile(io.RawIOBase):
         self._at = 0
         self._start = 0
         self._data = b""
+        self._coming: deque[tuple[int, bytes]] = deque()
+        """Chunks after the last one, and where they start."""
+        self._rest: Iterator[Chunk] = iter(())
+        self._together = 1
 
     def readable(self) -> bool:
         return True
@@ -262,17 +270,30 @@ class _ContentFile(io.RawIOBase):
         if not self._content.chunked:
             self._start, self._data = 0, read(self._reader, self._content)
             return
-        chunk = next(chunk_list(self._reader, self._content, self._at), None)
-        if chunk is None or chunk.start > self._at:
+        if not (self._coming and self._coming[0][0] == self._at):
+            if self._data and self._at == self._start + len(self._data):
+                self._together = min(2 * self._together, _TOGETHER)
+            else:
+                self._rest = chunk_list(self._reader, self._content, self._at)
+                self._together = 1
+            self._coming = self._fetched()
+        self._start, self._data = self._coming.popleft()
+
+    def _fetched(self) -> deque[tuple[int, bytes]]:
+        """Return the next chunks and where they start."""
+        chunks = list(islice(self._rest, self._together))
+        if not chunks or chunks[0].start > self._at:
             raise Corrupt(
                 f"the chunk list {self._content.id} has nothing for offset {self._at} of {self._content.size}"
             )
-        data = self._reader.get(chunk.id)
-        if len(data) != chunk.end - chunk.start:
-            raise Corrupt(
-                f"chunk {chunk.id} of {self._content.id} has {len(data)} bytes, its list says {chunk.end - chunk.start}"
-            )
-        self._start, self._data = chunk.start, data
+        found = get_many(self._reader, list(dict.fromkeys(chunk.id for chunk in chunks)))
+        for chunk in chunks:
+            if len(found[chunk.id]) != chunk.end - chunk.start:
+                raise Corrupt(
+                    f"chunk {chunk.id} of {self._content.id} has {len(found[chunk.id])} bytes, its list says "
+                    f"{chunk.end - chunk.start}"
+                )
+        return deque((chunk.start, found[chunk.id]) for chunk in chunks)
 
 
 def _read_up_to(fileobj: BinaryIO, size: int) -> bytes:

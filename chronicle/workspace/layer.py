@@ -64,8 +64,7 @@ class Layer(HistoryLayer):
         start: TreeRef | None,
         clock: Clock,
     ) -> None:
-        super().__init__(directory, reader, files, log, header, start, clock)
-        self._blobs = blobs
+        super().__init__(directory, blobs, reader, files, log, header, start, clock)
         self._header = header
         self._base = header.base
         self._base_commit = read_root(reader, header.base.oplog_id) if header.base is not None else first_root(0)
@@ -292,6 +291,7 @@ class Layer(HistoryLayer):
         """Let go of the layer; it stays on disk as it is."""
         for handle in list(self._handles):
             self.release(handle)
+        self._chunks.close()
         for node in self.modified.values():
             if node.data is not None:
                 node.data.close_undos()

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 from chronicle.clock import SystemClock
 from chronicle.workspace import layer_records as records
-from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, fallocate
 from chronicle.workspace.layer_log import sync_directory
 from chronicle.workspace.layer_node import FileNode, Node
 from chronicle.workspace.layer_records import pack, pack_data
 from chronicle.workspace.layer_state import MILLION, LayerState
+from chronicle.workspace.lazy import Chunks, LazyFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.store import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.layer_log import LayerLog
@@ -36,7 +36,7 @@ __all__ = ["ContentLayer", "Handle"]
 class Handle:
     """An open file."""
 
-    __slots__ = ("fresh", "node", "stale", "wrote")
+    __slots__ = ("fresh", "node", "stale", "stored", "wrote")
 
     def __init__(self, node: FileNode, *, fresh: bool) -> None:
         self.node = node
@@ -47,6 +47,8 @@ class Handle:
         """Whether it wrote since its last flush."""
         self.stale = False
         """Whether the layer it was opened in was rolled back: it answers ESTALE from then on."""
+        self.stored: LazyFile | None = None
+        """Reads what is not on this node, once something was read."""
 
 
 class ContentLayer(LayerState):
@@ -54,7 +56,8 @@ class ContentLayer(LayerState):
 
     Args:
         directory: the layer's directory on disk.
-        reader: reads from the blob store, caching.
+        blobs: the blob store.
+        reader: reads from it, caching.
         files: the layer's files.
         log: its log.
         header: the log's first record.
@@ -65,6 +68,7 @@ class ContentLayer(LayerState):
     def __init__(
         self,
         directory: Path,
+        blobs: BlobStore,
         reader: BlobReader,
         files: LayerFiles,
         log: LayerLog,
@@ -74,6 +78,8 @@ class ContentLayer(LayerState):
     ) -> None:
         super().__init__(reader, files, start, header.owner, header.turn)
         self.directory = directory
+        self._blobs = blobs
+        self._chunks = Chunks(blobs)
         self._log = log
         self._handles: set[Handle] = set()
         self.quota: Quota | None = None
@@ -85,13 +91,13 @@ class ContentLayer(LayerState):
         )
 
     def open(self, node: FileNode, *, truncate: bool = False) -> Handle:
-        """Open a file; its content is fetched if it is not on this node."""
+        """Open a file. Content that is not on this node is fetched as it is read, all of it when it is changed."""
         if truncate:
             if node.length:
                 self._empty(node)
             else:
                 self.set_times(node, node.atime_ns, self._now())
-        if node.fd < 0:
+        if node.fd < 0 and self._is_here(node):
             node.fd = self._open_data(node)
         node.opens += 1
         handle = Handle(node, fresh=truncate)
@@ -102,15 +108,23 @@ class ContentLayer(LayerState):
         """Return up to ``size`` bytes."""
         if handle.stale:
             raise OSError(errno.ESTALE, "the workspace was rolled back")
-        return os.pread(handle.node.fd, size, offset)
+        node = handle.node
+        if node.fd >= 0:
+            return os.pread(node.fd, size, offset)
+        if handle.stored is None:
+            assert node.content is not None
+            handle.stored = LazyFile(self._reader, self._chunks, node.content)
+        return handle.stored.read(offset, size)
 
-    def write(self, handle: Handle, offset: int, data: bytes | memoryview) -> int:
+    def write(self, handle: Handle, offset: int, data: bytes) -> int:
         """Write; return how many bytes. Survives the death of the process from now on."""
         if handle.stale:
             raise OSError(errno.ESTALE, "the workspace was rolled back")
         node = handle.node
         if self.quota is not None:
             self._check_size(node, offset + len(data))
+        if node.fd < 0:
+            node.fd = self._open_data(node)
         if node.guarded:
             self._guard(node, node.fd, offset, len(data))
         written = os.pwrite(node.fd, data, offset)
@@ -140,7 +154,9 @@ class ContentLayer(LayerState):
                     self._guard(node, fd, size, max(0, node.length - size))
                 os.ftruncate(fd, size)
             finally:
-                if node.fd < 0:
+                if node.opens:
+                    node.fd = fd
+                else:
                     os.close(fd)
             self.resize(node, size)
         node.mtime_ns = node.ctime_ns = self._now()
@@ -149,27 +165,6 @@ class ContentLayer(LayerState):
             handle.wrote = True
         else:
             self._settle(node)
-
-    def allocate(self, handle: Handle, mode: int, offset: int, length: int) -> None:
-        """Reserve, zero or give back a range, as fallocate(2) says; what changes no byte makes no version."""
-        if handle.stale:
-            raise OSError(errno.ESTALE, "the workspace was rolled back")
-        node = handle.node
-        end = offset + length
-        grows = end > node.length and not mode & KEEP_SIZE
-        changes = bool(mode & (PUNCH_HOLE | ZERO_RANGE)) and offset < node.length
-        if grows and self.quota is not None:
-            self._check_size(node, end)
-        if node.guarded and (changes or grows):
-            first = offset if changes else node.length
-            self._guard(node, node.fd, first, max(0, min(end, node.length) - first))
-        fallocate(node.fd, mode, offset, length)
-        if grows:
-            self.resize(node, end)
-        if changes or grows:
-            node.mtime_ns = node.ctime_ns = self._now()
-            node.unversioned = True
-            handle.wrote = True
 
     def set_times(self, node: Node, atime_ns: int, mtime_ns: int) -> None:
         """Set the times, epoch nanoseconds. Makes no version."""
@@ -189,14 +184,17 @@ class ContentLayer(LayerState):
     def release(self, handle: Handle) -> None:
         """Close; what a mapping wrote after the last flush becomes a version."""
         self._handles.discard(handle)
+        if handle.stored is not None:
+            handle.stored.close()
         if handle.wrote or handle.fresh:
             handle.wrote = True
             self.flush(handle)
         node = handle.node
         node.opens -= 1
         if node.opens == 0:
-            os.close(node.fd)
-            node.fd = -1
+            if node.fd >= 0:
+                os.close(node.fd)
+                node.fd = -1
             if node.nlink == 0 and not handle.stale:
                 self._unnamed_bytes -= node.length
                 self._let_go(node)
@@ -220,11 +218,18 @@ class ContentLayer(LayerState):
             sync_directory(home.parent)
             self._placed = True
 
+    def _is_here(self, node: FileNode) -> bool:
+        """Whether a file's bytes are in a data file on this node; if so, it is known from now on."""
+        if node.data is None and node.content is not None:
+            node.data = self._files.cached(node.ino, node.content)
+        return node.data is not None
+
     def _open_data(self, node: FileNode) -> int:
-        if node.data is None:
-            content = node.content
-            assert content is not None
-            node.data = self._files.cached(node.ino, content) or self._files.fetch(self._reader, node.ino, content)
+        """Open a file's data file, fetching all of its content if it is not on this node."""
+        if not self._is_here(node):
+            assert node.content is not None
+            node.data = self._files.fetch(self._reader, node.ino, node.content)
+        assert node.data is not None
         return self._files.open_data(node.data)
 
     def _empty(self, node: FileNode) -> None:
@@ -242,7 +247,8 @@ class ContentLayer(LayerState):
         self.resize(node, 0)
         node.mtime_ns = node.ctime_ns = self._now()
         if node.opens:
-            os.close(node.fd)
+            if node.fd >= 0:
+                os.close(node.fd)
             node.fd = fd
         else:
             os.close(fd)

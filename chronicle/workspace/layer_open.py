@@ -20,6 +20,7 @@ import shutil
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from chronicle.blobs.store import get_many
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_files import LayerFiles
@@ -30,6 +31,7 @@ from chronicle.workspace.oplog import ROOT_INO, read_root
 from chronicle.workspace.tree import EMPTY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from chronicle.blobs.store import BlobReader, BlobStore
@@ -62,13 +64,26 @@ class CachingReader:
             self._kept.move_to_end(blob_id)
             return data
         data = self._blobs.get(blob_id)
-        if len(data) <= _CACHED_BLOB_BYTES:
+        self._keep(blob_id, data)
+        return data
+
+    def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return the bytes of blobs; see `chronicle.blobs.store.BatchReader.get_many`."""
+        found = {blob_id: self._kept[blob_id] for blob_id in blob_ids if blob_id in self._kept}
+        lacking = [blob_id for blob_id in blob_ids if blob_id not in found]
+        if lacking:
+            for blob_id, data in get_many(self._blobs, lacking).items():
+                found[blob_id] = data
+                self._keep(blob_id, data)
+        return found
+
+    def _keep(self, blob_id: BlobId, data: bytes) -> None:
+        if len(data) <= _CACHED_BLOB_BYTES and blob_id not in self._kept:
             self._kept[blob_id] = data
             self._kept_bytes += len(data)
             while self._kept_bytes > _CACHED_BYTES:
                 _, oldest = self._kept.popitem(last=False)
                 self._kept_bytes -= len(oldest)
-        return data
 
 
 def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, TreeRef | None]:

@@ -1,0 +1,282 @@
+"""Reading stored files piece by piece: only the chunks that are asked for are fetched, and the next ones in order.
+
+A `LazyFile` is one reader's view of a content that is not on this node as a file. `Chunks` is what the readers of one
+process share: the chunks read last, up to a number of bytes, and, for a store beyond a network, threads that fetch
+ahead. Reading ahead begins with the second read that goes on where the one before ended, grows with each further one,
+and is given up when a read goes elsewhere: what is queued then is not fetched.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import Corrupt
+from chronicle.workspace.content import Chunk, chunk_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.ids import BlobId
+    from chronicle.workspace.content import Content
+
+__all__ = ["Chunks", "LazyFile"]
+
+_NEAR_BYTES: Final = 2 * 1024 * 1024
+"""Kept of a store on this node: chunks that are larger than what the kernel asks for at once are read once."""
+_FAR_BYTES: Final = 16 * 1024 * 1024
+"""Kept of a store beyond a network: a few readers' windows."""
+_FIRST_WINDOW_BYTES: Final = 256 * 1024
+_WINDOW_BYTES: Final = 4 * 1024 * 1024
+"""How far ahead is read at most: 40 MB/s at 100 ms a request."""
+_BATCH_BYTES: Final = 512 * 1024
+"""Fetched by one thread at a time."""
+_WORKERS: Final = 4
+_SLACK_BYTES: Final = 256 * 1024
+"""The kernel's own reading ahead asks a little out of order."""
+_KNOWN_CHUNKS: Final = 512
+"""So many places of chunks are remembered for a reader: 32 MiB of file."""
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """What is to be fetched before anyone asks."""
+
+    chunks: list[BlobId]
+    is_over: bool = False
+    """Fetched, failed or given up."""
+
+
+class Chunks:
+    """The chunks that the readers of one process share. Safe to share between threads.
+
+    Args:
+        blobs: where they are fetched.
+        keep_bytes: how much is kept in memory; by default what suits the store.
+    """
+
+    def __init__(self, blobs: BlobStore, keep_bytes: int | None = None) -> None:
+        self._blobs = blobs
+        self._keep_bytes = keep_bytes if keep_bytes is not None else _FAR_BYTES if blobs.is_far else _NEAR_BYTES
+        self._kept: OrderedDict[BlobId, bytes] = OrderedDict()
+        self._kept_bytes = 0
+        self._coming: dict[BlobId, Future[bytes]] = {}
+        self._queue: deque[_Ahead] = deque()
+        self._changed = threading.Condition()
+        self._workers: list[threading.Thread] = []
+        self._closed = False
+        self.reads_ahead = blobs.is_far
+
+    def get(self, wanted: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return chunks, those that are on their way already included.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: as `chronicle.blobs.store.BlobReader.get`.
+        """
+        found: dict[BlobId, bytes] = {}
+        coming: dict[BlobId, Future[bytes]] = {}
+        lacking = []
+        with self._changed:
+            for chunk in dict.fromkeys(wanted):
+                kept = self._kept.get(chunk)
+                if kept is not None:
+                    self._kept.move_to_end(chunk)
+                    found[chunk] = kept
+                elif chunk in self._coming:
+                    coming[chunk] = self._coming[chunk]
+                else:
+                    lacking.append(chunk)
+        if lacking:
+            fetched = self._blobs.get_many(lacking)
+            self._keep(fetched)
+            found.update(fetched)
+        failed = []
+        for chunk, future in coming.items():
+            try:
+                found[chunk] = future.result()
+            except CancelledError:  # given up, or it failed in the background
+                failed.append(chunk)
+        if failed:
+            fetched = self._blobs.get_many(failed)
+            self._keep(fetched)
+            found.update(fetched)
+        return found
+
+    def fetch_ahead(self, wanted: Sequence[BlobId]) -> _Ahead | None:
+        """Let chunks be fetched in the background, as far as nobody has them; returns what `give_up` takes."""
+        with self._changed:
+            new = [chunk for chunk in wanted if chunk not in self._kept and chunk not in self._coming]
+            if not new or self._closed:
+                return None
+            ahead = _Ahead(new)
+            for chunk in new:
+                self._coming[chunk] = Future()
+            self._queue.append(ahead)
+            if len(self._workers) < _WORKERS:
+                worker = threading.Thread(target=self._work, name="chronicle-ahead", daemon=True)
+                self._workers.append(worker)
+                worker.start()
+            self._changed.notify()
+            return ahead
+
+    def give_up(self, aheads: Sequence[_Ahead]) -> None:
+        """Do not fetch what nobody has begun to fetch of these."""
+        with self._changed:
+            for ahead in aheads:
+                if ahead in self._queue:
+                    self._queue.remove(ahead)
+                    self._drop(ahead)
+
+    def close(self) -> None:
+        """End the threads; a request that one is waiting for is not waited for."""
+        with self._changed:
+            self._closed = True
+            for ahead in self._queue:
+                self._drop(ahead)
+            self._queue.clear()
+            self._kept.clear()
+            self._changed.notify_all()
+
+    def _drop(self, ahead: _Ahead) -> None:
+        """Tell whoever waits for it to fetch it himself; the lock is held."""
+        ahead.is_over = True
+        for chunk in ahead.chunks:
+            self._coming.pop(chunk).cancel()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._queue and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                ahead = self._queue.popleft()
+            try:
+                fetched = self._blobs.get_many(ahead.chunks)
+            except Exception:  # noqa: BLE001 - whoever waits for it tries for himself, and has the error
+                with self._changed:
+                    self._drop(ahead)
+                continue
+            self._keep(fetched)
+            with self._changed:
+                ahead.is_over = True
+                for chunk in ahead.chunks:
+                    self._coming.pop(chunk).set_result(fetched[chunk])
+
+    def _keep(self, fetched: Mapping[BlobId, bytes]) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            for chunk, data in fetched.items():
+                if chunk not in self._kept:
+                    self._kept[chunk] = data
+                    self._kept_bytes += len(data)
+            while self._kept_bytes > self._keep_bytes:
+                self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+
+
+class LazyFile:
+    """A stored content, read at any offset by one reader. Belongs to one thread.
+
+    Args:
+        reader: reads the content's chunk list.
+        chunks: where chunks are had from.
+        content: what is read.
+    """
+
+    def __init__(self, reader: BlobReader, chunks: Chunks, content: Content) -> None:
+        self._reader = reader
+        self._chunks = chunks
+        self._content = content
+        self._known: list[Chunk] = []
+        self._rest: Iterator[Chunk] = iter(())
+        self._next = -1
+        """Where a read would go on from those before."""
+        self._window_bytes = 0
+        self._ahead_to = 0
+        self._aheads: list[_Ahead] = []
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes, fewer at the end of the content only.
+
+        Raises:
+            NotFound: a blob is missing.
+            Corrupt: a blob, or the chunk list, is not what it was.
+            Unavailable: the store could not be reached.
+        """
+        end = min(offset + size, self._content.size)
+        if offset >= end:
+            return b""
+        covering = self._covering(offset, end)
+        self._look_ahead(offset, end)
+        got = self._chunks.get([chunk.id for chunk in covering])
+        parts = []
+        for chunk in covering:
+            data = got[chunk.id]
+            if len(data) != chunk.end - chunk.start:
+                raise Corrupt(
+                    f"chunk {chunk.id} of {self._content.id} has {len(data)} bytes, its list says "
+                    f"{chunk.end - chunk.start}"
+                )
+            parts.append(data[max(0, offset - chunk.start) : end - chunk.start])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """Give up what would be fetched ahead."""
+        self._chunks.give_up(self._aheads)
+        self._aheads = []
+
+    def _covering(self, offset: int, end: int) -> list[Chunk]:
+        """Return the chunks that a range lies in."""
+        if not self._content.chunked:
+            return [Chunk(0, self._content.size, self._content.id)]
+        known = self._known
+        if not known or not known[0].start <= offset <= known[-1].end:
+            known.clear()
+            self._rest = chunk_list(self._reader, self._content, offset)
+        while not known or known[-1].end < end:
+            chunk = next(self._rest, None)
+            if chunk is None or (known and chunk.start != known[-1].end) or (not known and chunk.start > offset):
+                raise Corrupt(f"the chunk list {self._content.id} has a gap before {end} of {self._content.size}")
+            known.append(chunk)
+        first = bisect_right(known, offset, key=_end)
+        last = first
+        while known[last].end < end:
+            last += 1
+        covering = known[first : last + 1]
+        if len(known) > _KNOWN_CHUNKS:
+            del known[: max(0, first - _KNOWN_CHUNKS // 8)]
+        return covering
+
+    def _look_ahead(self, offset: int, end: int) -> None:
+        """Fetch what follows if the reads are in order, more with each; give up what is on its way if they are not."""
+        in_order = -_SLACK_BYTES <= offset - self._next <= _SLACK_BYTES
+        if not in_order or self._next < 0:
+            self.close()
+            self._window_bytes = 0
+            self._next = end
+            self._ahead_to = end
+            return
+        self._next = max(self._next, end)
+        if not self._chunks.reads_ahead or not self._content.chunked:
+            return
+        self._window_bytes = min(max(2 * self._window_bytes, _FIRST_WINDOW_BYTES), _WINDOW_BYTES)
+        until = min(self._next + self._window_bytes, self._content.size)
+        if until - self._ahead_to < min(_BATCH_BYTES, self._window_bytes // 2) and until < self._content.size:
+            return  # a little is not worth a request
+        self._aheads = [ahead for ahead in self._aheads if not ahead.is_over]
+        while self._ahead_to < until:
+            batch = self._covering(self._ahead_to, min(self._ahead_to + _BATCH_BYTES, until))
+            ahead = self._chunks.fetch_ahead([chunk.id for chunk in batch])
+            if ahead is not None:
+                self._aheads.append(ahead)
+            self._ahead_to = batch[-1].end
+
+
+def _end(chunk: Chunk) -> int:
+    return chunk.end
