@@ -10,6 +10,7 @@ A validator that corrects its model (``mode="after"``, assigning fields) does so
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ValidationError
@@ -17,12 +18,13 @@ from pydantic import BaseModel, ValidationError
 from chronicle.canonical import encode
 from podium.state.anything import AnyShape
 from podium.state.dicts import DictShape, TrackedDict
-from podium.state.errors import InvalidState
+from podium.state.diff import diff
+from podium.state.errors import InvalidState, StateError
 from podium.state.lists import ListShape, TrackedList, index_of
 from podium.state.models import ModelShape, model_class
 from podium.state.node import Refusal, Tracked, path_of
 from podium.state.plain import plain
-from podium.state.pointer import Token, join
+from podium.state.pointer import Token, join, parse
 from podium.state.scalars import Shape, of_validation, validated
 from podium.state.sets import SetShape, TrackedSet
 from podium.state.slots import Checked, Deferred, Nullable, UnionShape
@@ -122,13 +124,11 @@ def _check_slot(owner: Tracked, key: Any, child: Tracked, slot: Shape) -> None:
     """Run what is declared around a container, at the place where it is."""
     while isinstance(slot, Nullable | Deferred):
         slot = slot.inner if isinstance(slot, Nullable) else slot.shape
-    try:
+    with _refusals_at(child):
         if isinstance(slot, UnionShape) and slot.must_try:
             slot.try_reading(child)
         elif isinstance(slot, Checked):
             _recheck(owner, key, child, slot)
-    except Refusal as refusal:
-        raise _invalid(child, refusal) from refusal.__cause__
 
 
 def _recheck(owner: Tracked, key: Any, child: Tracked, slot: Checked) -> None:
@@ -141,7 +141,8 @@ def _recheck(owner: Tracked, key: Any, child: Tracked, slot: Checked) -> None:
             raise
     else:
         again = validated(slot.validator, value)
-    if again != child:
+    inner = slot.inner
+    if again != child or encode(inner.encode(again)) != encode(inner.encode(child)):
         if isinstance(owner, BaseModel):
             setattr(owner, key, again)
         else:
@@ -151,32 +152,56 @@ def _recheck(owner: Tracked, key: Any, child: Tracked, slot: Checked) -> None:
 def _check_whole(owner: Tracked) -> None:
     """Run what is declared of a container as a whole."""
     shape = owner._podium.shape
-    try:
+    with _refusals_at(owner):
         if isinstance(shape, ListShape | DictShape | SetShape):
             if shape.bounds is not None:
                 validated(shape.bounds, plain(owner))
         elif isinstance(shape, ModelShape):
             _check_model(cast("BaseModel", owner), shape)
-    except Refusal as refusal:
-        raise _invalid(owner, refusal) from refusal.__cause__
 
 
 def _check_model(owner: BaseModel, shape: ModelShape) -> None:
     for validator in shape.after_validators:
-        validated(validator, owner)
+        answer = validated(validator, owner)
+        if answer is not owner and not _is_equal(shape, owner, answer):
+            raise Refusal(
+                "a model validator returned another instance, which what is kept would not become; let it change self "
+                "and return self"
+            )
     if shape.reads_through_validators:
         _try_reading(owner, shape.validator)
 
 
 def _try_reading(owner: BaseModel, validator: SchemaValidator) -> None:
     """Raise if a model with validators that see its raw data would not load from what is committed."""
-    document = cast("Any", owner)._podium.shape.encode(owner)
+    shape = cast("Any", owner)._podium.shape
+    document = shape.encode(owner)
     try:
-        validator.validate_json(encode(document), by_alias=False, by_name=True)
+        again = validator.validate_json(encode(document), by_alias=False, by_name=True)
     except ValidationError as error:
         raise of_validation(error, document) from error
+    changes = diff(document, shape.encode(again))
+    if changes:
+        raise Refusal(
+            "its validators change what they made when they run again, as they do when it is loaded: "
+            f"{changes[0]}; let them leave it alone",
+            *reversed(parse(str(changes[0]["path"]))),
+        )
 
 
-def _invalid(owner: Tracked, refusal: Refusal) -> InvalidState:
-    tokens: list[Token] = [*path_of(owner), *reversed(refusal.tail)]
-    return InvalidState(join(tokens), refusal.reason)
+def _is_equal(shape: ModelShape, owner: BaseModel, other: object) -> bool:
+    return shape.fits(other) and encode(shape.encode(other)) == encode(shape.encode(owner))
+
+
+@contextmanager
+def _refusals_at(owner: Tracked) -> Iterator[None]:
+    """Make what goes wrong while a container is looked at an `InvalidState` that names it."""
+    try:
+        yield
+    except Refusal as refusal:
+        tokens: list[Token] = [*path_of(owner), *reversed(refusal.tail)]
+        raise InvalidState(join(tokens), refusal.reason) from refusal.__cause__
+    except StateError:
+        raise
+    except Exception as error:  # a user's validator: pydantic passes on all but ValueError and AssertionError
+        raise InvalidState(join(path_of(owner)), f"a validator raised {type(error).__name__}: {error}") from error

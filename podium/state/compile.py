@@ -11,23 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
+from pydantic import BaseModel
 from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, core_schema
 
 from podium.state.anything import ANYTHING
 from podium.state.dicts import CodedKeys, DictShape, KeyShape, TextKeys
 from podium.state.errors import UnsupportedType
 from podium.state.lists import ListShape
-from podium.state.models import ModelShape
+from podium.state.models import ModelShape, TrackedModel
 from podium.state.scalars import Coded, Scalar, Shape
 from podium.state.sets import FrozenSetShape, SetShape
 from podium.state.slots import Checked, Deferred, Nullable, Undeclared, UnionShape
 from podium.state.tuples import TupleShape
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 __all__ = ["ADOPTS", "shape_of"]
 
@@ -56,6 +54,11 @@ def shape_of(cls: type[BaseModel]) -> ModelShape:
     Raises:
         UnsupportedType: a declared type of it cannot be kept.
     """
+    if cls is BaseModel:
+        raise UnsupportedType(
+            "BaseModel itself declares no fields, so nothing of its instances would be kept; declare "
+            "the class, or a union of the classes, that it may be"
+        )
     schema = cls.__pydantic_core_schema__
     if not isinstance(schema, dict):
         cls.model_rebuild()
@@ -117,6 +120,12 @@ class _Compiler:
             raise UnsupportedType(f"{model.__name__} has a pydantic schema of its own making, so it cannot be tracked")
         if "serialization" in inner or "serialization" in schema:
             raise UnsupportedType(f"{model.__name__} has a serializer of its own, so it cannot be tracked")
+        for name in ("__setattr__", "__delattr__"):
+            if not issubclass(model, TrackedModel) and getattr(model, name) is not getattr(BaseModel, name):
+                raise UnsupportedType(
+                    f"{model.__name__} defines {name}, which tracked instances have of their own and would not call; "
+                    "use a field validator, or a property with a setter"
+                )
         return cls(model, inner, definitions, [*validators, *_peel(inner["schema"])[1]])
 
     def model(self) -> ModelShape:
@@ -154,7 +163,8 @@ class _Compiler:
                 for layer in reversed(own)
                 if layer["type"] == "function-after"
             ],
-            reads_through_validators=any(layer["type"] != "function-after" for layer in own)
+            reads_through_validators=bool(self._schema.get("custom_init"))
+            or any(layer["type"] != "function-after" for layer in own)
             or any(_asks_for_others(field["schema"]) for field in fields["fields"].values()),
         )
 

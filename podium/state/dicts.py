@@ -87,7 +87,7 @@ class TrackedDict(Tracked, dict[K, V]):
             self[key] = default
         return self[key]
 
-    def update(self, *others: Any, **more: Any) -> None:
+    def update(self, /, *others: Any, **more: Any) -> None:
         given = dict(*others, **more)
         admitted: dict[K, V] = {}
         for key, value in given.items():

@@ -8,6 +8,7 @@ become as many as a quarter of the list, all children are brought up to date at 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
@@ -78,12 +79,12 @@ class TrackedList(Tracked, list[T]):
         self._replace(len(self), len(self), kept)
 
     def insert(self, index: SupportsIndex, value: T) -> None:
-        at = index.__index__()
+        at = operator.index(index)
         at = max(at + len(self), 0) if at < 0 else min(at, len(self))
         self._replace(at, at, [self._admit(value, at)])
 
     def pop(self, index: SupportsIndex = -1) -> T:
-        at = index.__index__()
+        at = operator.index(index)
         if not -len(self) <= at < len(self):
             return super().pop(index)  # raises what list raises
         at %= len(self)
@@ -105,26 +106,30 @@ class TrackedList(Tracked, list[T]):
 
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
         # The order is found first, on the side: it is what the patch needs, and a key that raises changes nothing.
-        keys = list(self) if key is None else [key(value) for value in self]
-        self._rearrange(sorted(range(len(keys)), key=cast("Any", keys.__getitem__), reverse=reverse))
+        olds = list(self)
+        keys = olds if key is None else [key(value) for value in olds]
+        order = sorted(range(len(keys)), key=cast("Any", keys.__getitem__), reverse=reverse)
+        if len(olds) != len(self) or any(old is not now for old, now in zip(olds, self, strict=True)):
+            raise ValueError("list modified during sort")  # as list says it; what the key did stays
+        self._rearrange(order)
 
     def __setitem__(self, index: SupportsIndex | slice, value: Any) -> None:
         if isinstance(index, slice):
             self._set_slice(index, value)
             return
-        if not -len(self) <= index.__index__() < len(self):
+        if not -len(self) <= operator.index(index) < len(self):
             super().__setitem__(index, value)  # raises what list raises
         old = self[index]
         if value is old and isinstance(value, Tracked):
             return  # the last step of ``items[0] += [...]``: the same container goes where it is
-        at = index.__index__() % len(self)
+        at = operator.index(index) % len(self)
         kept = self._admit(value, at)
         if not same_leaf(old, kept):
             self._replace(at, at + 1, [kept])
 
     def __delitem__(self, index: SupportsIndex | slice) -> None:
         if not isinstance(index, slice):
-            at = index.__index__()
+            at = operator.index(index)
             if not -len(self) <= at < len(self):
                 super().__delitem__(index)  # raises what list raises
             self.pop(at)
@@ -143,7 +148,7 @@ class TrackedList(Tracked, list[T]):
         return self
 
     def __imul__(self, count: SupportsIndex) -> Self:
-        times = count.__index__()
+        times = operator.index(count)
         if times <= 0:
             self.clear()
         else:

@@ -135,7 +135,8 @@ class ModelShape:
         field_validator: validates assignments of single fields, without the model's own validators.
         validator: pydantic's for the class.
         after_validators: the class's validators of mode "after", each to be given an instance.
-        reads_through_validators: the class has validators that see raw data before it becomes an instance.
+        reads_through_validators: the class has validators, or an ``__init__`` of its own, that see raw data before it
+            becomes an instance.
     """
 
     def __init__(

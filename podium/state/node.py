@@ -11,7 +11,9 @@ as a container that nobody listens to.
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from podium.state.errors import InvalidValue
 from podium.state.pointer import Token, join
@@ -162,9 +164,16 @@ def room_in(owner: Tracked, value: object) -> int:
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
+_EQUAL_IS_SAME: Final = _SCALARS | {UUID, date, timedelta}
+"""Types whose equal values are one value. Others may be equal and written apart: Decimal 1.1 and 1.10, or one moment
+in two time zones."""
+
+
 def same_leaf(old: object, new: object) -> bool:
     """Return whether putting ``new`` where ``old`` is changes nothing; containers are never the same."""
-    return type(old) is type(new) and not isinstance(new, Tracked) and (old is new or bool(old == new))
+    if isinstance(new, Tracked):
+        return False
+    return old is new or (type(old) is type(new) and type(new) in _EQUAL_IS_SAME and old == new)
 
 
 def refused(owner: Tracked, refusal: Refusal) -> InvalidValue:

@@ -8,6 +8,7 @@ Nothing here is tracked: such a value changes only by being replaced, so it must
 from __future__ import annotations
 
 import math
+from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pydantic import BaseModel, ValidationError
@@ -29,6 +30,8 @@ __all__ = [
     "validated",
 ]
 
+_NO_OFFSET: Final = timedelta(0)
+_MINUTE: Final = timedelta(minutes=1)
 _MAX_INT_BITS: Final = 14_284
 """Integers of up to 4,300 digits: CPython and pydantic's JSON reader refuse longer ones."""
 
@@ -117,7 +120,7 @@ def _whole(value: int) -> int:
 def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise Refusal(f"JSON cannot hold {float(value)}; use None, or declare the field as text")
-    return value if type(value) is float else float(value)
+    return float(value) + 0.0  # -0.0 is 0 in JSON, and would come back as 0.0
 
 
 def of_validation(error: ValidationError, value: object) -> Refusal:
@@ -235,7 +238,11 @@ class Coded:
             raise Refusal(f"JSON cannot hold it: {error}") from error
         if self._alone and not self._trusted:
             self._try_reading(value, written)
-        return value
+        if isinstance(value, datetime | time) and (value.utcoffset() or _NO_OFFSET) % _MINUTE:
+            raise Refusal(
+                f"its UTC offset of {value.utcoffset()} has seconds, which JSON's form of it leaves out; use UTC"
+            )
+        return _finite(value) if type(value) is float else value
 
     def _try_reading(self, value: object, written: bytes) -> None:
         mend = "let its validator accept what its serializer writes"

@@ -13,7 +13,7 @@ from chronicle.canonical import Json, encode
 from podium.state.anything import AnyShape
 from podium.state.models import model_class
 from podium.state.node import Refusal, Tracked
-from podium.state.scalars import Scalar, Shape, of_validation, validated
+from podium.state.scalars import Coded, Scalar, Shape, of_validation, validated
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
@@ -43,10 +43,15 @@ class Nullable:
         return value is None or self.inner.fits(value)
 
     def admit(self, value: object, room: int) -> object:
-        return None if value is None else self.inner.admit(value, room)
+        return None if value is None else self._no_null(self.inner.admit(value, room))
 
     def adopt(self, value: object, room: int) -> object:
-        return None if value is None else self.inner.adopt(value, room)
+        return None if value is None else self._no_null(self.inner.adopt(value, room))
+
+    def _no_null(self, kept: object) -> object:
+        if kept is not None and isinstance(self.inner, Coded) and self.inner.encode(kept) is None:
+            raise Refusal(f"{kept!r} is written as null, and would come back as None")
+        return kept
 
     def encode(self, value: object) -> Json:
         return None if value is None else self.inner.encode(value)

@@ -98,6 +98,12 @@ def from_json(cls: type[S], data: Mapping[str, Json], version: int) -> S:
         ) from error
     except (InvalidInput, UnstorableState) as error:
         raise StateLoadError(f"the stored state does not fit {name}: {error}; {_mend(cls)}") from error
+    except StateError:
+        raise
+    except Exception as error:  # a user's validator: pydantic passes on all but ValueError and AssertionError
+        raise StateLoadError(
+            f"the stored state does not fit {name}: a validator raised {type(error).__name__}: {error}; {_mend(cls)}"
+        ) from error
     lost = lost_field(cast("Tracked", state), document)
     if lost is not None:
         raise StateLoadError(

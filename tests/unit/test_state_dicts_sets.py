@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -349,3 +349,28 @@ def test_results_of_operators_are_plain() -> None:
     assert type(state.counts | {"b": 2}) is dict
     assert type(state.counts.copy()) is dict
     assert repr(state.numbers) == "{1}"
+
+
+def test_update_takes_any_name() -> None:
+    state = State()
+    follower = Follower(state)
+    state.documents.update(self={}, others={}, more={})
+    assert set(state.documents) >= {"self", "others", "more"}
+    follower.drain()
+
+
+def failing() -> Iterator[Any]:
+    yield 4
+    raise LookupError("no more")
+
+
+@pytest.mark.parametrize(
+    "method", ["update", "difference_update", "intersection_update", "symmetric_difference_update"]
+)
+def test_an_iterator_that_fails_midway_changes_nothing(method: str) -> None:
+    state = State(mixed={1, 4, "a"})
+    follower = Follower(state)
+    with pytest.raises(LookupError):
+        getattr(state.mixed, method)(failing())
+    assert state.mixed == {1, 4, "a"}
+    assert follower.drain() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -368,3 +368,60 @@ def test_very_many_changes_stay_exact() -> None:
     for _ in range(5_000):
         state.numbers.pop(chance.randrange(len(state.numbers)))
     follower.drain()
+
+
+def test_a_key_that_changes_the_list_while_sorting_is_refused() -> None:
+    state = State(numbers=[3, 1, 2])
+    follower = Follower(state)
+
+    def key(value: int) -> int:
+        state.numbers.append(9)
+        return value
+
+    with pytest.raises(ValueError, match="list modified during sort"):
+        state.numbers.sort(key=key)
+    assert state.numbers == [3, 1, 2, 9, 9, 9]
+    follower.drain()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda items: items.insert("0", 1),
+        lambda items: items.pop(1.0),
+        lambda items: items.__setitem__("0", 1),
+        lambda items: items.__delitem__(None),
+        lambda items: items.__imul__("2"),
+    ],
+    ids=range(5),
+)
+def test_places_that_are_no_whole_numbers_raise_what_list_raises(act: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError):
+        act([1, 2, 3])
+    state = State(numbers=[1, 2, 3])
+    with pytest.raises(TypeError):
+        act(state.numbers)
+
+
+def failing() -> Iterator[int]:
+    yield 4
+    raise LookupError("no more")
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda items: items.extend(failing()),
+        lambda items: items.__iadd__(failing()),
+        lambda items: items.__setitem__(slice(0, 1), failing()),
+        lambda items: items.__setitem__(slice(None, None, 2), failing()),
+    ],
+    ids=range(4),
+)
+def test_an_iterator_that_fails_midway_changes_nothing(act: Callable[[Any], object]) -> None:
+    state = State(numbers=[1, 2, 3])
+    follower = Follower(state)
+    with pytest.raises(LookupError):
+        act(state.numbers)
+    assert state.numbers == [1, 2, 3]
+    assert follower.drain() == []
