@@ -13,10 +13,10 @@ from chronicle.blobs import ident
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.store import BlobReader, BlobStore
     from chronicle.ids import BlobId
 
-__all__ = ["SPILL_BYTES", "BlobBuffer"]
+__all__ = ["SPILL_BYTES", "BlobBuffer", "ScratchBuffer"]
 
 SPILL_BYTES: Final = 32 * 1024 * 1024
 """How much may be pending before it is put early. A turn of ordinary size stays one pack; memory stays bounded."""
@@ -95,3 +95,26 @@ class BlobBuffer:
             self._store.put(self._pending)
             self._pending = {}
             self._pending_bytes = 0
+
+
+class ScratchBuffer:
+    """Keeps new blobs in memory and puts them nowhere: for what is worked out and only looked at.
+
+    Args:
+        reader: where reads go that nothing made answers.
+    """
+
+    def __init__(self, reader: BlobReader) -> None:
+        self._reader = reader
+        self._made: dict[BlobId, bytes] = {}
+
+    def add(self, data: bytes) -> BlobId:
+        """Take a blob."""
+        identifier = ident.blob_id(data)
+        self._made[identifier] = data
+        return identifier
+
+    def get(self, blob_id: BlobId) -> bytes:
+        """Return a blob's bytes; see `chronicle.blobs.store.BlobReader.get`."""
+        made = self._made.get(blob_id)
+        return made if made is not None else self._reader.get(blob_id)

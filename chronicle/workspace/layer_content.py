@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.layer_log import LayerLog
     from chronicle.workspace.layer_records import Header
-    from chronicle.workspace.port import Quota, TreeRef
+    from chronicle.workspace.port import Quota, TreeRef, Usage
 
 __all__ = ["ContentLayer", "Handle"]
 
@@ -224,6 +224,18 @@ class ContentLayer(LayerState):
             node.data = self._files.cached(node.ino, node.content)
         return node.data is not None
 
+    def _read_anew(self, node: FileNode) -> None:
+        """Let the handles of a file read and write what it holds now."""
+        if node.fd >= 0:
+            os.close(node.fd)
+            node.fd = -1
+        for handle in self._handles:
+            if handle.node is node and handle.stored is not None:
+                handle.stored.close()
+                handle.stored = None
+        if node.opens and self._is_here(node):
+            node.fd = self._open_data(node)
+
     def _open_data(self, node: FileNode) -> int:
         """Open a file's data file, fetching all of its content if it is not on this node."""
         if not self._is_here(node):
@@ -262,6 +274,21 @@ class ContentLayer(LayerState):
             raise OSError(errno.EFBIG, f"a file of this workspace may have {quota.file_bytes} bytes")
         if quota.bytes is not None and self.usage.bytes + self._unnamed_bytes + size - node.length > quota.bytes:
             raise OSError(errno.EDQUOT, f"the workspace may hold {quota.bytes} bytes")
+
+    def check_quota(self, after: Usage, largest: int) -> None:
+        """Refuse what would leave the workspace with more than it may hold and more than it holds.
+
+        Args:
+            largest: bytes of the largest file that would be put.
+        """
+        quota = self.quota
+        if quota is None:
+            return
+        if quota.file_bytes is not None and largest > quota.file_bytes:
+            raise OSError(errno.EFBIG, f"a file of this workspace may have {quota.file_bytes} bytes, not {largest}")
+        reason = quota.exceeded(after, self.usage)
+        if reason is not None:
+            raise OSError(errno.EDQUOT, f"the workspace would be over its quota: {reason}")
 
     def _check_inodes(self) -> None:
         """Refuse one more file, directory or the like if the quota does not allow it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_content import ContentLayer, Handle
@@ -16,7 +17,10 @@ from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.layer_records import pack
 from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.quota import limited
-from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES
+from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES, encode_entry
+
+if TYPE_CHECKING:
+    from chronicle.workspace.tree import Entry
 
 __all__ = ["EntryLayer"]
 
@@ -123,6 +127,7 @@ class EntryLayer(ContentLayer):
             device: its number, as in ``st_rdev``.
         """
         self._check_new(parent, name)
+        self._check_inodes()
         ts_ns = self._now()
         ino = self.names.next_ino
         path = self.names.join(parent, name)
@@ -156,6 +161,8 @@ class EntryLayer(ContentLayer):
         target = self.lookup(new_dir, new)
         if flags & ~(RENAME_EXCHANGE | RENAME_NOREPLACE):
             raise OSError(errno.EINVAL, "unknown flags")
+        if target is node and not flags & RENAME_NOREPLACE:
+            return
         if len(new) > MAX_NAME_BYTES:
             raise OSError(errno.ENAMETOOLONG, "name too long")
         if isinstance(node, DirNode):
@@ -169,8 +176,6 @@ class EntryLayer(ContentLayer):
             if flags & RENAME_NOREPLACE:
                 raise FileExistsError(errno.EEXIST, "exists")
             self._check_replaceable(node, target)
-        if target is node:
-            return
         self._settle(node)
         if flags & RENAME_EXCHANGE:
             assert target is not None
@@ -207,6 +212,24 @@ class EntryLayer(ContentLayer):
         ts_ns = self._now()
         self._log.append(pack((records.LINK, ts_ns, source, self.names.join(parent, name))))
         self.do_link(node, source, parent, name, ts_ns)
+
+    def put(self, path: bytes, entry: Entry, mtime_ns: int) -> Node:
+        """Make a path what it was in a commit, which is a version of its own; see `LayerState.do_restore`.
+
+        What is there must be of the entry's kind and have one name; its directory must be there. Whoever has the file
+        open reads what it holds now. Quotas are the caller's to check (`check_quota`).
+        """
+        ts_ns = self._now()
+        directory, _, name = path.rpartition(b"/")
+        parent = self.resolve(directory) if path else None
+        assert parent is None or isinstance(parent, DirNode)
+        there = self.resolve(path)
+        ino = self.names.next_ino if there is None else there.ino
+        self._log.append(pack((records.RESTORE, ts_ns, path, ino, encode_entry(entry), mtime_ns)))
+        node = self.do_restore(parent, name, ino, entry, mtime_ns, ts_ns)
+        if isinstance(node, FileNode):
+            self._read_anew(node)
+        return node
 
     def _check_new(self, parent: DirNode, name: bytes) -> None:
         if parent.nlink == 0:

@@ -18,24 +18,14 @@ import msgpack
 
 from chronicle.errors import Corrupt
 from chronicle.workspace import nodes, tree
-from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, node_paths
+from chronicle.workspace.layer_node import DirNode, FileNode, Node, new_node, node_paths
 from chronicle.workspace.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
-from chronicle.workspace.tree import EMPTY, Entry, Kind
+from chronicle.workspace.tree import EMPTY, Entry
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
 
 __all__ = ["Names"]
-
-_KIND_BITS = {
-    Kind.FILE: stat.S_IFREG,
-    Kind.DIR: stat.S_IFDIR,
-    Kind.SYMLINK: stat.S_IFLNK,
-    Kind.FIFO: stat.S_IFIFO,
-    Kind.SOCKET: stat.S_IFSOCK,
-    Kind.CHAR: stat.S_IFCHR,
-    Kind.BLOCK: stat.S_IFBLK,
-}
 
 
 class Names:
@@ -58,7 +48,7 @@ class Names:
         self.by_ino: dict[int, Node] = {}
         root = tree.entry_at(reader, commit.tree_id, b"")
         assert root is not None
-        self.root = DirNode(ROOT_INO, stat.S_IFDIR | root.mode, *self._owner_of(root), commit.root.mtime_ns)
+        self.root = DirNode(ROOT_INO, stat.S_IFDIR | root.mode, *self.owner_of(root), commit.root.mtime_ns)
         self.root.ctime_ns = commit.root.ctime_ns
         self.root.nlink = max(2, commit.root.links)
         self.root.xattrs = root.xattrs
@@ -170,27 +160,17 @@ class Names:
                 self.attach(directory, name, node)
                 return node
             raise Corrupt(f"inode {attr.ino} is both {self.path_of(node)!r} and {self.join(directory, name)!r}")
-        uid, gid = self._owner_of(entry)
-        mode = _KIND_BITS[entry.kind] | entry.mode
-        if entry.content is not None:
-            node = file = FileNode(attr.ino, mode, uid, gid, attr.mtime_ns)
-            file.content = entry.content
-            file.length = entry.content.size
-        elif entry.subtree is not None:
-            node = below = DirNode(attr.ino, mode, uid, gid, attr.mtime_ns)
-            below.tree = entry.subtree
-            below.attrs = attr.below
-        elif entry.kind is Kind.SYMLINK:
-            node = symlink = LinkNode(attr.ino, mode, uid, gid, attr.mtime_ns)
-            symlink.target = entry.target
-        elif entry.device is not None:
-            node = device = DeviceNode(attr.ino, mode, uid, gid, attr.mtime_ns)
-            device.device = entry.device
-        else:
-            node = Node(attr.ino, mode, uid, gid, attr.mtime_ns)
+        node = new_node(entry, attr.ino, *self.owner_of(entry), attr.mtime_ns)
+        if isinstance(node, FileNode):
+            assert entry.content is not None
+            node.content = entry.content
+            node.length = entry.content.size
+        elif isinstance(node, DirNode):
+            assert entry.subtree is not None
+            node.tree = entry.subtree
+            node.attrs = attr.below
         node.ctime_ns = attr.ctime_ns
         node.nlink = max(attr.links, 2 if entry.subtree is not None else 1)
-        node.xattrs = entry.xattrs
         node.versioned = True
         node.parent = directory
         node.name = name
@@ -198,7 +178,8 @@ class Names:
         self.by_ino[attr.ino] = node
         return node
 
-    def _owner_of(self, entry: Entry) -> tuple[int, int]:
+    def owner_of(self, entry: Entry) -> tuple[int, int]:
+        """Return the user and group of an entry."""
         uid, gid = self._owner
         return (uid if entry.uid is None else entry.uid, gid if entry.gid is None else entry.gid)
 

@@ -14,9 +14,10 @@ from chronicle.workspace.tree import EMPTY, Kind
 if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
+    from chronicle.workspace.tree import Entry
     from chronicle.workspace.versions import DataFile
 
-__all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_of", "node_paths"]
+__all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_of", "new_node", "node_paths"]
 
 _KINDS = {
     stat.S_IFREG: Kind.FILE,
@@ -27,6 +28,8 @@ _KINDS = {
     stat.S_IFCHR: Kind.CHAR,
     stat.S_IFBLK: Kind.BLOCK,
 }
+
+_KIND_BITS = {kind: bits for bits, kind in _KINDS.items()}
 
 
 class Node:
@@ -147,6 +150,26 @@ class DirNode(Node):
         """Names whose entry or attributes differ from the last seal, or below which something does."""
         self.path_cache = b""
         self.path_age = -1
+
+
+def new_node(entry: Entry, ino: int, uid: int, gid: int, now_ns: int) -> Node:
+    """Return a node of an entry's kind with its mode, attributes, target and device; without content and place."""
+    node: Node
+    mode = _KIND_BITS[entry.kind] | entry.mode
+    if entry.content is not None:
+        node = FileNode(ino, mode, uid, gid, now_ns)
+    elif entry.kind is Kind.DIR:
+        node = DirNode(ino, mode, uid, gid, now_ns)
+    elif entry.kind is Kind.SYMLINK:
+        node = symlink = LinkNode(ino, mode, uid, gid, now_ns)
+        symlink.target = entry.target
+    elif entry.device is not None:
+        node = device = DeviceNode(ino, mode, uid, gid, now_ns)
+        device.device = entry.device
+    else:
+        node = Node(ino, mode, uid, gid, now_ns)
+    node.xattrs = entry.xattrs
+    return node
 
 
 def kind_of(node: Node) -> Kind:

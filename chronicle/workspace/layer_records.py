@@ -28,6 +28,7 @@ __all__ = [
     "MODE",
     "REMOVE",
     "RENAME",
+    "RESTORE",
     "SEALED",
     "TIMES",
     "TURN",
@@ -46,6 +47,7 @@ CREATE: Final = 1
 MAKE: Final = 2
 REMOVE: Final = 3
 RENAME: Final = 4
+RESTORE: Final = 16
 LINK: Final = 5
 MODE: Final = 6
 TIMES: Final = 7

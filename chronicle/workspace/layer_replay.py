@@ -14,6 +14,7 @@ from chronicle.errors import Corrupt
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.oplog import Gap
+from chronicle.workspace.tree import decode_entry
 from chronicle.workspace.versions import DataFile
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class _Replayer:
                 state.do_link(self._node(old), old, *self._place(new), ts)
             case (records.MODE, ts, path, mode, uid, gid):
                 state.do_mode(self._node(path), mode, uid, gid, ts)
+            case (records.RESTORE, ts, path, ino, entry, mtime):
+                parent, name = self._place(path)
+                state.do_restore(parent if path else None, name, ino, decode_entry(entry), mtime, ts)
             case (records.TIMES, ts, path, atime, mtime):
                 state.do_times(self._node(path), atime, mtime, ts)
             case (records.XATTR, ts, path, name, value):

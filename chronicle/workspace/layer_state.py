@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Final
 from chronicle.workspace.history import Record
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_names import Names
-from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
+from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of, new_node
 from chronicle.workspace.oplog import first_root, read_root
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
+    from chronicle.workspace.content import Content
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.oplog import Gap
     from chronicle.workspace.port import TreeRef
+    from chronicle.workspace.tree import Entry
     from chronicle.workspace.versions import DataFile, Undo
 
 __all__ = ["RENAME_EXCHANGE", "RENAME_NOREPLACE", "LayerState"]
@@ -352,6 +354,58 @@ class LayerState:
         node.mtime_ns = node.ctime_ns = mtime_ns
         node.unversioned = False
         self._note_all(node, op, ts_ns)
+
+    def do_restore(
+        self, parent: DirNode | None, name: bytes, ino: int, entry: Entry, mtime_ns: int, ts_ns: int
+    ) -> Node:
+        """Make a name what it was in a commit, whose contents the blob store has.
+
+        Args:
+            parent: None for the root itself.
+            name: of nothing, or of something of the entry's kind with one name.
+            ino: the number that it has, or gets.
+            entry: what it was; of a directory, what is in it stays as it is.
+        """
+        names = self.names
+        node = names.child(parent, name) if parent is not None else names.root
+        fresh = new_node(entry, ino, *names.owner_of(entry), mtime_ns)
+        if node is None:
+            assert parent is not None
+            node = fresh
+            if isinstance(node, DirNode):
+                parent.nlink += 1
+            self._add(parent, name, node, ts_ns)
+        else:
+            node.mode, node.uid, node.gid, node.xattrs = fresh.mode, fresh.uid, fresh.gid, fresh.xattrs
+            if isinstance(node, LinkNode) and isinstance(fresh, LinkNode):
+                node.target = fresh.target
+            elif isinstance(node, DeviceNode) and isinstance(fresh, DeviceNode):
+                node.device = fresh.device
+        if isinstance(node, FileNode):
+            assert entry.content is not None
+            self._take_content(node, entry.content)
+        node.mtime_ns, node.ctime_ns = mtime_ns, ts_ns
+        names.mark_node(node)
+        if parent is not None:
+            self._note(names.join(parent, name), node, "restore", ts_ns)
+        return node
+
+    def _take_content(self, node: FileNode, content: Content) -> None:
+        """Let a file have a content that the blob store has; versions keep its data file."""
+        data = node.data
+        if data is not None:
+            node.data = None
+            if data.versions:
+                self._retired.append(data)
+            else:
+                self._files.drop_data(data)
+        # Else the number's data file would be taken for clean when that content is wanted again.
+        self._files.forget_clean(node.ino)
+        self.modified.pop(node.ino, None)
+        node.content = content
+        node.dirty = node.unversioned = False
+        node.guarded = True
+        self.resize(node, content.size)
 
     def do_turn(self, turn: int) -> None:
         """Begin a turn. What is pending will be part of its commit, so it belongs to it."""

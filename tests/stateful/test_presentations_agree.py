@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
-from chronicle.testing.workspace_contract import files_below, files_in
+from chronicle.errors import InvalidInput, NotFound
+from chronicle.testing.workspace_contract import Model, files_below, files_in
 from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.dir_restore import restore as restore_directory
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.oplog import read_root
 from chronicle.workspace.port import LayerSpec, TreeRef
+from chronicle.workspace.quota import measure
+from chronicle.workspace.restore import restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +44,7 @@ class Presentations(RuleBasedStateMachine):
         self.turn = 1
         self.bases: tuple[TreeRef | None, TreeRef | None] = (None, None)
         self.sealed: tuple[TreeRef, TreeRef] | None = None
+        self.adopted: list[TreeRef] = []
         self.open_both()
 
     def open_both(self) -> None:
@@ -154,6 +160,7 @@ class Presentations(RuleBasedStateMachine):
         self.dir.adopt(self.sealed[0])
         self.layer.adopt(self.sealed[1])
         self.bases, self.sealed = self.sealed, None
+        self.adopted.append(self.layer.base)
         self.turn += 1
         self.dir.begin_turn(self.turn)
         self.layer.begin_turn(self.turn)
@@ -165,6 +172,47 @@ class Presentations(RuleBasedStateMachine):
         self.sealed = None
         assert self.dir.seal().tree_id == self.layer.seal().tree_id == self.bases[0].tree_id  # type: ignore[union-attr]
 
+    @precondition(lambda self: self.adopted)
+    @rule(pick=st.integers(0))
+    def restore(self, pick: int) -> None:
+        then = self.adopted[pick % len(self.adopted)]
+        restore(self.layer, then)
+        root = read_root(self.blobs, then.oplog_id)
+        restore_directory(os.fsencode(self.root), self.blobs, root.tree_id, root.root, {}, self.layer._owner)
+        self.seal()
+        assert self.sealed is not None
+        assert self.sealed[1].tree_id == then.tree_id
+
+    @precondition(lambda self: self.adopted)
+    @rule(pick=st.integers(0), path=paths)
+    def restore_one(self, pick: int, path: str) -> None:
+        """Only that path changes, and it is then what it was."""
+        then = self.adopted[pick % len(self.adopted)]
+        before = files_in(self.blobs, self.layer.seal().tree_id)
+        self.sealed = None
+        was = files_in(self.blobs, then.tree_id)
+        try:
+            restore(self.layer, then, path.encode())
+        except (NotFound, InvalidInput):
+            assert files_in(self.blobs, self.layer.seal().tree_id) == before
+            assert path not in was or any(before.get(str(above)) is not None for above in Path(path).parents)
+            return
+        after = files_in(self.blobs, self.layer.seal().tree_id)
+        assert below(after, path) == below(was, path)
+        parents = {str(parent) for parent in Path(path).parents}
+        expected = {other: what for other, what in before.items() if other not in below(before, path)}
+        assert {other: what for other, what in after.items() if other not in below(after, path)} == {
+            **{parent: None for parent in parents if parent != "."},
+            **expected,
+        }
+        self.layer.rollback()
+        self.dir.rollback()
+
+    @invariant()
+    def usage_is_known(self) -> None:
+        if not self.layer.changed:
+            assert self.layer.usage == measure(self.blobs, self.layer.seal().tree_id)
+
     @rule(newer=st.booleans())
     def reopen(self, newer: bool) -> None:
         self.dir.close()
@@ -173,6 +221,11 @@ class Presentations(RuleBasedStateMachine):
         if newer:
             self.sealed = None
         self.open_both()
+
+
+def below(files: Model, path: str) -> Model:
+    """What of a tree is at a path and below it."""
+    return {other: what for other, what in files.items() if other == path or other.startswith(path + "/")}
 
 
 TestPresentations = Presentations.TestCase
