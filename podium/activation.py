@@ -1,95 +1,50 @@
 """An activation: one agent's life in memory, from its waking to its going to sleep.
 
 It is driven from outside, one step at a time, by the host's loop, a test harness or a simulator; it starts no tasks
-and no threads of its own, but for the blocking calls it waits for. Its caller's duties: call `start` once, then
-`handle_next` and `idle` one at a time, `stop` at the end; `cancel` and `interrupt` may come at any time between.
+and no threads of its own, but for the blocking calls it waits for and the steering of a turn. Its caller's duties: call
+`start` once, then `handle_next` and `idle` one at a time, `stop` at the end; `cancel`, `preempt` and `interrupt` may
+come at any time between.
 
-Order of a turn, and what a kill at each point leaves::
-
-    begin ─ hook runs ─ drain state ─ seal files ─ journal commit ─ adopt tree ─ "turn_end" to the client
-          └──────── nothing of it ────────────────┘└──────── all of it ───────────────────────────────┘
-
-It knows no Ray, no FUSE and no SQL: the store, the workspace's opener, clock and ids are given to it.
+Here it is decided which message is next, how often it is tried and who is told; turns themselves are
+:mod:`podium.runner`'s. It knows no Ray, no FUSE and no SQL: the store, the workspace's opener, clock and ids are given
+to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from chronicle.canonical import decode
-from chronicle.errors import ChronicleError, OverQuota
+from chronicle.errors import ChronicleError
 from chronicle.journal.records import MessageStatus, Outcome
-from podium.agent.base import agent_type_of
-from podium.agent.context import AgentContext
-from podium.errors import AgentAsleep, UnknownAgent
-from podium.ledger import Ledger
-from podium.record import AgentRecord, read_agent, snapshot_body
+from podium.busy import BusyPolicy
+from podium.errors import AgentAsleep
+from podium.runner import TurnRunner, body_of
 from podium.settled import settled_frames
-from podium.snapshots import MOST_TURNS, SnapshotPolicy
-from podium.state import StateError, check, drain, from_json, migration_patch, to_json
 from podium.stream import StreamHub
-from podium.turn import TurnResult, TurnScope, created_commit, failure_commit, turn_commit
-from podium.usercode import TryFailed, UserCode, cancelled_error, describe
+from podium.turn import Stop
+from podium.usercode import TryFailed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from chronicle.blobs.store import BlobStore
-    from chronicle.canonical import JsonObject
-    from chronicle.clock import Clock
-    from chronicle.ids import BlobId, IdSource, MessageId
+    from chronicle.ids import MessageId
     from chronicle.journal.records import InboxMessage, Lease
-    from chronicle.journal.store import JournalStore
-    from chronicle.workspace.port import Opened, TreeRef, Workspace
+    from chronicle.workspace.port import TreeRef, Workspace
     from podium.address import Address
     from podium.agent.base import BaseAgent
+    from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState
-    from podium.blocking import BlockingRunner
-    from podium.events import Cause, ErrorInfo
-    from podium.ledger import Committer
+    from podium.environment import Environment
+    from podium.events import Cause
     from podium.stream import Frame
 
-__all__ = ["Activation", "Environment", "Step", "WorkspaceOpener", "WorkspaceRequest"]
+__all__ = ["Activation", "Step"]
 
 _log = structlog.stdlib.get_logger("podium.activation")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspaceRequest:
-    """Which workspace an activation wants opened."""
-
-    address: Address
-    base: TreeRef | None
-    epoch: int
-    turn: int
-
-
-if TYPE_CHECKING:
-    WorkspaceOpener = Callable[[WorkspaceRequest], Awaitable[Opened]]
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """What an activation is given to work with."""
-
-    store: JournalStore
-    blobs: BlobStore
-    """Where payloads too large for the journal go."""
-    committer: Committer
-    clock: Clock
-    ids: IdSource
-    open_workspace: WorkspaceOpener
-    on_sent: Callable[[], None] = lambda: None
-    """Told after a commit that sent messages to other agents: they are in the outbox, to be delivered."""
-    run_blocking: BlockingRunner = asyncio.to_thread
-    """Takes blocking calls off the event loop."""
-    most_replayed_turns: int = MOST_TURNS
-    """Turns after which a snapshot is kept; few in a simulation, so that short ones have snapshots."""
 
 
 class Step(Enum):
@@ -118,16 +73,16 @@ class Activation:
         self._agent = agent_class()
         self._lease = lease
         self._env = environment
-        self._entity_type = agent_class.State._entity_type or agent_type_of(agent_class)  # noqa: SLF001
-        self._schema_version = agent_class.State._version  # noqa: SLF001
+        self._runner = TurnRunner(self._agent, address, environment, self._publish)
+        self._usercode = self._runner.usercode
         self._initialised = False
         self._over = False
-        self._usercode = UserCode(str(address), environment.clock)
-        self._snapshots = SnapshotPolicy(environment.most_replayed_turns)
-        self._schema_patch: list[JsonObject] = []
-        self._state: DeltaState
-        self._workspace: Workspace
-        self._ledger: Ledger
+        self._choosing = asyncio.Lock()
+        """Held while it is decided what becomes of a message that waits."""
+        self._current: InboxMessage | None = None
+        """The message that is being handled."""
+        self._stops: dict[str, Stop] = {}
+        """Why messages that are being handled were stopped, unless their senders took them back."""
         self.address = address
         self.streams = StreamHub()
 
@@ -143,18 +98,10 @@ class Activation:
             StateError: the stored state does not fit the class.
             Evicted: the lease is lost already.
         """
-        store = self._env.store
-        session = await self._env.run_blocking(store.session, str(self.address))
-        head = await self._env.run_blocking(store.head, session.main_branch_id)
-        self._ledger = Ledger(store, self._env.committer, session, self._lease, head, self._env.run_blocking)
-        record = await self._read_or_create()
-        opened = await self._env.open_workspace(
-            WorkspaceRequest(self.address, record.tree, self._lease.epoch, self._ledger.head.turn + 1)
-        )
-        self._workspace = opened.workspace
-        self._load_state(record)
-        if unclean or opened.recovered is not None:
-            await self._record_lost_try(opened.recovered, unclean=unclean)
+        session = await self._env.run_blocking(self._env.store.session, str(self.address))
+        recovered = await self._runner.open(session, self._lease)
+        if unclean or recovered is not None:
+            await self._record_lost_try(recovered, unclean=unclean)
 
     async def handle_next(self) -> Step:
         """Take the inbox's next message and try to handle it once.
@@ -162,27 +109,14 @@ class Activation:
         Raises:
             Evicted: the lease is lost; nothing was written, and the activation is over.
         """
-        message = await self._ledger.next_message()
+        async with self._choosing:
+            self._current = message = await self._runner.ledger.next_message()
         if message is None:
             return Step.NOTHING
-        if self._usercode.is_taken_back(message.message_id):
-            await self._give_up(message, None, cancelled_error())
-            return Step.HANDLED
-        attempt = message.attempts + 1
-        self._publish(message, {"type": "turn_start", "turn": self.turn + 1, "attempt": attempt})
         try:
-            await self._ensure_initialised(message)
-            body = _body(message)
-            _, patch = await self._run(
-                "message", message, lambda ctx: self._agent.on_message(ctx, body), self._class.turn_timeout_s
-            )
-        except TryFailed as failed:
-            return await self._after_failure(message, failed)
-        head = self._ledger.head
-        self._usercode.forget(message.message_id)
-        self._publish(message, {"type": "turn_end", "turn": head.turn, "version": head.seq, "patch": patch})
-        await self._next_turn()
-        return Step.HANDLED
+            return await self._handle(message)
+        finally:
+            self._current = None
 
     async def idle(self) -> bool:
         """Ask `on_idle_timeout`, and commit what it changed.
@@ -208,12 +142,10 @@ class Activation:
         """Let go of the workspace and end the streams without writing anything; for a lost lease or a broken start."""
         self._over = True
         self.streams.fail_all(AgentAsleep(f"{self.address} is going to sleep"))
-        workspace = getattr(self, "_workspace", None)
-        if workspace is not None:
-            try:
-                await self._env.run_blocking(workspace.close)
-            except ChronicleError as error:  # who serves it is gone, and the mount with it; the next opening clears up
-                _log.warning("workspace_not_closed", agent_id=str(self.address), error=str(error))
+        try:
+            await self._runner.close()
+        except ChronicleError as error:  # who serves it is gone, and the mount with it; the next opening clears up
+            _log.warning("workspace_not_closed", agent_id=str(self.address), error=str(error))
 
     async def follow(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
         """Yield the frames of a message in batches, from now on, up to its terminal frame.
@@ -240,13 +172,13 @@ class Activation:
         Raises:
             NotFound: no such message.
         """
-        store = self._env.store
-        message = await self._ledger.read(lambda: store.message(message_id))
+        store, blobs, ledger = self._env.store, self._env.blobs, self._runner.ledger
+        message = await ledger.read(lambda: store.message(message_id))
         if message.status is MessageStatus.PENDING:
             return []
         # Not the ledger's head: a commit whose answer is still on its way has settled the message already.
-        branch_id = self._ledger.session.main_branch_id
-        return await self._ledger.read(lambda: settled_frames(store, self._env.blobs, store.head(branch_id), message))
+        branch_id = ledger.session.main_branch_id
+        return await ledger.read(lambda: settled_frames(store, blobs, store.head(branch_id), message))
 
     # -- from outside, while it runs ------------------------------------------------------------------------------
 
@@ -258,29 +190,75 @@ class Activation:
     @property
     def turn(self) -> int:
         """Turns committed so far."""
-        return self._ledger.head.turn
+        return self._runner.turn
 
     @property
     def state(self) -> DeltaState:
         """The live state; what is not yet committed included."""
-        return self._state
+        return self._runner.state
 
     @property
     def workspace(self) -> Workspace:
         """The open workspace."""
-        return self._workspace
+        return self._runner.workspace
+
+    @property
+    def running_message_id(self) -> MessageId | None:
+        """On behalf of which message a hook runs now; ``None`` when none runs. It may be read from any thread."""
+        return self._usercode.message_id
 
     @property
     def due_s(self) -> float | None:
         """When the running hook's time is over, by the clock's ``monotonic_s``; ``None`` when no hook runs."""
         return self._usercode.due_s
 
-    def cancel(self, message_id: str) -> None:
-        """Take a message back: stop its turn if it runs, else drop it when its place comes. Too late once committed."""
-        self._usercode.take_back(message_id)
+    async def cancel(self, message_id: MessageId) -> None:
+        """Take a message back for its sender, or give up one that was parked.
 
-    def make_due(self, message_id: str) -> None:
-        """Let a message's time be over now, if it is being handled; from any thread. It stops nothing by itself."""
+        One that waits or is parked is dropped for good before this returns. The turn of one that is being handled is
+        stopped; that is for good when its stream has ended. It is too late for one that is committed, and for one that
+        steers a turn until that turn fails. Call it from a task that is not cancelled.
+
+        Raises:
+            NotFound: no such message.
+            Evicted: the lease is lost; the message waits for the next activation.
+        """
+        async with self._choosing:
+            current = self._current
+            if (current is not None and current.message_id == message_id) or self._runner.is_steered(message_id):
+                self._usercode.take_back(message_id)
+                return
+            message = await self._message(message_id)
+            if message.status in (MessageStatus.PENDING, MessageStatus.PARKED):
+                await self._drop(message)
+
+    async def preempt(self, message_id: MessageId, policy: BusyPolicy) -> None:
+        """Do what the sender of a message that waits asks for if the agent is busy with an earlier one.
+
+        It is harmless when it is not, and when it is asked again. What is asked for holds for the turn that runs now.
+
+        Raises:
+            NotFound: no such message.
+        """
+        if policy in (BusyPolicy.ENQUEUE, BusyPolicy.REJECT):
+            return
+        async with self._choosing:
+            message = await self._message(message_id)
+            current = self._current
+            if message.status is not MessageStatus.PENDING or current is None or current.position >= message.position:
+                return
+            if policy is BusyPolicy.STEER:
+                self._runner.steer(message)
+            elif self._usercode.message_id == current.message_id:  # else it is being committed or rolled back
+                self._stops.setdefault(current.message_id, Stop(policy, message_id))
+                self._usercode.take_back(current.message_id)
+
+    def make_due(self, message_id: str | None = None) -> None:
+        """Let a message's time be over now, if it is being handled; from any thread. It stops nothing by itself.
+
+        Args:
+            message_id: whichever is being handled if ``None``.
+        """
         self._usercode.make_due(message_id)
 
     def interrupt(self) -> None:
@@ -290,235 +268,92 @@ class Activation:
         """
         self._usercode.interrupt()
 
-    # -- one turn -------------------------------------------------------------------------------------------------
+    # -- one message ----------------------------------------------------------------------------------------------
+
+    async def _handle(self, message: InboxMessage) -> Step:
+        if self._usercode.is_taken_back(message.message_id):  # while it steered a turn that failed
+            await self._drop(message)
+            return Step.HANDLED
+        attempt = message.attempts + 1
+        self._publish(message, {"type": "turn_start", "turn": self.turn + 1, "attempt": attempt})
+        try:
+            await self._ensure_initialised(message)
+            body = body_of(message)
+            done = await self._runner.run(
+                "message", message, lambda ctx: self._agent.on_message(ctx, body), self._class.turn_timeout_s
+            )
+        except TryFailed as failed:
+            return await self._after_failure(message, failed)
+        head = self._runner.ledger.head
+        for consumed in (message, *done.steered):
+            self._forget(consumed)
+            end: Frame = {"type": "turn_end", "turn": head.turn, "version": head.seq, "patch": done.patch}
+            self._publish(consumed, end)
+        await self._runner.next_turn()
+        return Step.HANDLED
+
+    async def _after_failure(self, message: InboxMessage, failed: TryFailed) -> Step:
+        if failed.cancelled:
+            stop = self._stops.get(message.message_id, Stop())
+            await self._runner.cancel(message, stop, failed.said)
+            self._forget(message)
+            self._publish(message, {"type": "error", "error": stop.error, "parked": False})
+            return Step.HANDLED
+        if failed.interrupted:
+            await self._runner.fail(None, Outcome.FAILED, failed.error)
+            return Step.RETRY
+        attempt = message.attempts + 1
+        if attempt < self._class.max_attempts:
+            await self._runner.fail(message, Outcome.FAILED, failed.error)
+            self._publish(message, {"type": "turn_retry", "attempt": attempt, "error": failed.error})
+            return Step.RETRY
+        await self._runner.fail(message, Outcome.PARKED, failed.error)
+        self._forget(message)
+        self._publish(message, {"type": "error", "error": failed.error, "attempt": attempt, "parked": True})
+        return Step.HANDLED
+
+    async def _drop(self, message: InboxMessage) -> None:
+        stop = Stop()
+        await self._runner.drop(message, stop)
+        self._forget(message)
+        self._publish(message, {"type": "error", "error": stop.error, "parked": False})
+
+    async def _message(self, message_id: MessageId) -> InboxMessage:
+        return await self._runner.ledger.read(lambda: self._env.store.message(message_id))
+
+    def _forget(self, message: InboxMessage) -> None:
+        """Forget what was asked of a message that is settled."""
+        self._usercode.forget(message.message_id)
+        self._stops.pop(message.message_id, None)
+
+    def _publish(self, message: InboxMessage, frame: Frame) -> None:
+        self.streams.publish(message.message_id, frame)
+
+    # -- the other hooks ------------------------------------------------------------------------------------------
 
     async def _ensure_initialised(self, message: InboxMessage) -> None:
         if not self._initialised:
-            await self._run("init", None, self._agent.on_init, self._class.turn_timeout_s, stream_of=message)
-            await self._next_turn()
+            await self._runner.run("init", None, self._agent.on_init, self._class.turn_timeout_s, stream_of=message)
+            await self._runner.next_turn()
             self._initialised = True
 
     async def _run_hook(self, cause: Cause, hook: Callable[[AgentContext[Any]], Awaitable[Any]], limit_s: float) -> Any:
         """Run a hook as a turn of its own; a failure is recorded and rolled back, and gives ``None``."""
         try:
-            answer, _ = await self._run(cause, None, hook, limit_s)
+            done = await self._runner.run(cause, None, hook, limit_s)
         except TryFailed as failed:
             _log.warning("hook_failed", agent_id=str(self.address), hook=cause, error=failed.error)
-            await self._give_up(None, Outcome.FAILED, failed.error)
+            await self._runner.fail(None, Outcome.FAILED, failed.error)
             return None
-        await self._next_turn()
-        return answer
-
-    async def _run(
-        self,
-        cause: Cause,
-        message: InboxMessage | None,
-        hook: Callable[[AgentContext[Any]], Awaitable[Any]],
-        limit_s: float,
-        *,
-        stream_of: InboxMessage | None = None,
-    ) -> tuple[Any, list[JsonObject]]:
-        """Run a hook and commit what it did, if it did anything or handled a message.
-
-        Args:
-            message: what the turn handles and consumes.
-            stream_of: for a hook that runs on behalf of a message, the message whose stream hears it.
-
-        Returns:
-            the hook's answer and the state patch.
-
-        Raises:
-            TryFailed: the hook did not go well; the caller gives its work up.
-            Evicted: the lease is lost.
-        """
-        turn = self.turn + 1
-        heard = message or stream_of
-        scope = TurnScope(
-            turn,
-            message,
-            (lambda frame: self._publish(heard, frame)) if heard else _discard,
-            self._workspace,
-            self._env.clock,
-            self._env.ids,
-            self._env.run_blocking,
-        )
-        context = AgentContext(scope, self.address, self._state, self._workspace.root)
-        try:
-            answer = await self._usercode.call(lambda: hook(context), limit_s, heard.message_id if heard else None)
-            drafts = await scope.finish()
-            check(self._state)
-            # Atomic until the state is copied: a task the agent left running may change it while files are sealed, and
-            # what it changes belongs to the next patch, not to this turn's snapshot.
-            patch = [*self._schema_patch, *drain(self._state)]
-            state = to_json(self._state) if self._snapshots.due else None
-            tree = await self._env.run_blocking(self._workspace.seal)
-            if not (message or patch or drafts or scope.outbox) and tree == self._workspace.base:
-                return answer, patch
-            snapshot = None
-            if state is not None:
-                snapshot = snapshot_body(turn, self._entity_type, self._schema_version, state, tree)
-            result = TurnResult(
-                turn,
-                cause,
-                message,
-                drafts,
-                self._entity_type,
-                self._schema_version,
-                patch,
-                tree,
-                scope.outbox,
-                snapshot,
-            )
-            large: dict[BlobId, bytes] = {}
-            commit = turn_commit(
-                self._ledger.session,
-                self._ledger.head,
-                result,
-                self._ledger.epoch,
-                self._env.ids,
-                self._env.clock.now_ms(),
-                large,
-            )
-            await self._put(large)
-        except TryFailed:
-            scope.abandon()
-            raise
-        except (ChronicleError, StateError, OSError) as error:
-            scope.abandon()
-            raise TryFailed(describe(error)) from error
-        await self._ledger.append(commit)
-        if scope.outbox:
-            self._env.on_sent()
-        self._schema_patch = []
-        last = commit.events[-1]
-        size = len(large[last.payload_ref] if last.payload_ref else last.payload or b"")
-        self._snapshots.committed(size, snapshot)
-        if tree != self._workspace.base:
-            await self._env.run_blocking(self._workspace.adopt, tree)
-        return answer, patch
-
-    async def _after_failure(self, message: InboxMessage, failed: TryFailed) -> Step:
-        if failed.cancelled:
-            await self._give_up(message, None, failed.error)
-            return Step.HANDLED
-        if failed.interrupted:
-            await self._give_up(None, Outcome.FAILED, failed.error)
-            return Step.RETRY
-        attempt = message.attempts + 1
-        if attempt < self._class.max_attempts:
-            await self._give_up(message, Outcome.FAILED, failed.error)
-            self._publish(message, {"type": "turn_retry", "attempt": attempt, "error": failed.error})
-            return Step.RETRY
-        await self._give_up(message, Outcome.PARKED, failed.error)
-        self._usercode.forget(message.message_id)
-        self._publish(message, {"type": "error", "error": failed.error, "attempt": attempt, "parked": True})
-        return Step.HANDLED
-
-    async def _give_up(self, message: InboxMessage | None, outcome: Outcome | None, error: ErrorInfo) -> None:
-        """Record a failed or cancelled (``outcome`` is ``None``) try with its tree, and go back to the last commit.
-
-        Raises:
-            Evicted: the lease is lost.
-            ChronicleError: the workspace could not be rolled back; the activation cannot go on.
-        """
-        try:
-            tree: TreeRef | None = await self._env.run_blocking(self._workspace.seal)
-        except OverQuota as over:
-            tree = over.kept
-        except ChronicleError as problem:
-            _log.warning("failed_tree_not_kept", agent_id=str(self.address), error=str(problem))
-            tree = None
-        await self._append_failure(message, outcome or Outcome.CANCELLED, error, tree)
-        await self._env.run_blocking(self._workspace.rollback)
-        self._load_state(await self._read())
-        await self._next_turn()
-        if message is not None and outcome is None:
-            self._usercode.forget(message.message_id)
-            self._publish(message, {"type": "error", "error": error, "parked": False})
-
-    async def _append_failure(
-        self, message: InboxMessage | None, outcome: Outcome, error: ErrorInfo, tree: TreeRef | None
-    ) -> None:
-        now_ms = self._env.clock.now_ms()
-        await self._ledger.append(
-            failure_commit(
-                self._ledger.session,
-                self._ledger.head,
-                outcome,
-                error,
-                message,
-                tree,
-                self._ledger.epoch,
-                self._env.ids.event(now_ms),
-                now_ms,
-            )
-        )
-
-    # -- state and workspace --------------------------------------------------------------------------------------
-
-    async def _read_or_create(self) -> AgentRecord:
-        try:
-            return await self._read()
-        except UnknownAgent:  # addressed, and never started
-            await self._create()
-            return await self._read()
-
-    async def _read(self) -> AgentRecord:
-        return await self._ledger.read(lambda: read_agent(self._env.store, self._env.blobs, self.address))
-
-    async def _create(self) -> None:
-        now_ms = self._env.clock.now_ms()
-        payload: JsonObject = {
-            "agent": str(self.address),
-            "entity_type": self._entity_type,
-            "version": self._schema_version,
-            "state": to_json(self._class.State()),
-            "tree_id": None,
-            "oplog_id": None,
-        }
-        large: dict[BlobId, bytes] = {}
-        commit = created_commit(
-            self._ledger.session,
-            self._ledger.head,
-            payload,
-            self._ledger.epoch,
-            self._env.ids.event(now_ms),
-            now_ms,
-            large,
-        )
-        await self._put(large)
-        await self._ledger.append(commit)
-
-    def _load_state(self, record: AgentRecord) -> None:
-        self._state = from_json(self._class.State, record.state, record.schema_version)
-        self._schema_patch = migration_patch(record.state, self._state)
-        self._snapshots.opened(record)
+        await self._runner.next_turn()
+        return done.answer
 
     async def _record_lost_try(self, recovered: TreeRef | None, *, unclean: bool) -> None:
-        message = await self._ledger.next_message() if unclean else None
+        message = await self._runner.ledger.next_message() if unclean else None
         last_try = message is not None and message.attempts + 1 >= self._class.max_attempts
-        await self._append_failure(
+        await self._runner.record_failure(
             message,
             Outcome.PARKED if last_try else Outcome.FAILED,
             {"type": "HostLost", "message": "its process ended before the turn was committed"},
             recovered,
         )
-
-    async def _put(self, large: Mapping[BlobId, bytes]) -> None:
-        """Make payloads durable that go out of line."""
-        if large:
-            await self._env.run_blocking(self._env.blobs.put, large)
-
-    async def _next_turn(self) -> None:
-        await self._env.run_blocking(self._workspace.begin_turn, self.turn + 1)
-
-    def _publish(self, message: InboxMessage, frame: Frame) -> None:
-        self.streams.publish(message.message_id, frame)
-
-
-def _body(message: InboxMessage) -> dict[str, Any]:
-    return cast("dict[str, Any]", decode(message.body or b"{}"))
-
-
-def _discard(frame: Frame) -> None:
-    """Drop a frame of a hook that nobody listens to."""

@@ -7,8 +7,16 @@ handled in its place like any other. docs/internals/turn.md has the order of eve
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-__all__ = ["BusyPolicy"]
+from chronicle.errors import InboxFull
+from podium.errors import AgentBusy
+
+if TYPE_CHECKING:
+    from chronicle.journal.records import NewMessage, Receipt, Session
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["BusyPolicy", "admit_message"]
 
 
 class BusyPolicy(StrEnum):
@@ -27,3 +35,32 @@ class BusyPolicy(StrEnum):
     STEER = "steer"
     """Hand it to the running turn's ``on_steer``. It is consumed by that turn's commit; if the turn ends without
     having taken it, it waits like any other."""
+
+
+def admit_message(
+    store: JournalStore,
+    session: Session,
+    message: NewMessage,
+    when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+    limit: int = 1000,
+) -> Receipt:
+    """Give a message its place in an agent's inbox, durably, if its sender's choice allows it.
+
+    A repeat of an idempotency key returns the first receipt, whatever the agent is doing.
+
+    Args:
+        limit: messages that may wait.
+
+    Raises:
+        AgentBusy: a message waits or is being handled, and this one is not to be taken then. Nothing was stored.
+        InboxFull: ``limit`` messages wait.
+        IdempotencyConflict: the key was used with another body.
+    """
+    if when_busy is not BusyPolicy.REJECT:
+        return store.admit(session.session_id, message, limit)
+    try:
+        return store.admit(session.session_id, message, 1)  # what is being handled is pending until it is committed
+    except InboxFull as error:
+        raise AgentBusy(
+            f"{session.name} is busy, and the message was not to wait; send it again later, or without 'reject'"
+        ) from error

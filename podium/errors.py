@@ -16,7 +16,7 @@
     ├── TurnFailed              ``on_message`` raised or ran out of time, as often as it may; the message is parked
     ├── TurnCancelled           its sender took the message back
     ├── AgentAsleep             the activation is ending; wake the agent and deliver again
-    ├── HostDied                a process ended while it was being woken
+    ├── HostDied                a process ended while it was being woken, or gives no sign of life
     ├── Evicted                 this activation lost its lease: another one runs the agent
     └── HomeError               the home directory cannot be used
         ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
@@ -134,7 +134,7 @@ class AgentAsleep(PodiumError):
 
 
 class HostDied(PodiumError):
-    """An agent's process ended while the agent was being woken. Its messages stay in its inbox."""
+    """An agent's process ended while the agent was being woken, or hangs. Its messages stay in its inbox."""
 
 
 class Evicted(PodiumError):

@@ -6,7 +6,7 @@ a key, once written, keeps its meaning.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
@@ -17,6 +17,7 @@ __all__ = [
     "AGENT_FORKED",
     "AGENT_REWOUND",
     "ASSISTANT_MESSAGE",
+    "EVENT_TYPES",
     "STATE_EVENTS",
     "TURN_CANCELLED",
     "TURN_COMMITTED",
@@ -50,6 +51,25 @@ TURN_CANCELLED: Final = "turn.cancelled"
 
 STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED, AGENT_REWOUND, AGENT_DETACHED)
 """The events that change an agent's state or tree: what replay needs. Each ends a turn, and each turn has one."""
+
+EVENT_TYPES: Final = frozenset(
+    {
+        USER_MESSAGE,
+        ASSISTANT_MESSAGE,
+        "tool_result",
+        "retrieval_result",
+        "checkpoint",
+        "note",
+        AGENT_CREATED,
+        AGENT_DETACHED,
+        AGENT_FORKED,
+        AGENT_REWOUND,
+        TURN_COMMITTED,
+        TURN_FAILED,
+        TURN_CANCELLED,
+    }
+)
+"""All types that are written, those for others to write among them."""
 
 Cause = Literal["message", "init", "idle", "shutdown"]
 """What a turn was for: a message, or a hook whose changes were committed as a turn of their own."""
@@ -101,6 +121,8 @@ class AssistantMessage(TypedDict):
 
     message_id: str
     text: str
+    partial: NotRequired[bool]
+    """True when its turn was interrupted before it was finished."""
 
 
 class StateDelta(TypedDict):
@@ -170,9 +192,16 @@ class TurnFailed(TypedDict):
 
 
 class TurnCancelled(TypedDict):
-    """``turn.cancelled``: a message that its sender took back, and the tree as the agent had left it."""
+    """``turn.cancelled``: a message that is not handled, or not to its end, and the tree as its turn had left it.
+
+    Of an interrupted one, ``user_message`` and ``assistant_message`` events come before it in the same commit.
+    """
 
     message_id: str
+    policy: Literal["interrupt", "rollback"] | None
+    """What the message that took its place asked for; ``None`` when its own sender took it back."""
+    by: str | None
+    """The id of the message that took its place."""
     tree_id: str | None
     oplog_id: str | None
     epoch: int

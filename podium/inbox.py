@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, cast
 
 from chronicle.errors import BranchVersionConflict, NotFound, StaleEpoch
 from chronicle.journal.payloads import payload_of
-from chronicle.journal.records import MessageStatus, Outcome
+from chronicle.journal.records import MessageStatus
 from podium.branching import awake, sleeping_lease
 from podium.events import TURN_FAILED
-from podium.turn import failure_commit
-from podium.usercode import cancelled_error
+from podium.turn import Stop, cancel_commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,17 +91,7 @@ def drop_message(store: JournalStore, session: Session, message_id: MessageId, i
         if not is_open(message):
             return False
         head = store.head(session.main_branch_id)
-        commit = failure_commit(
-            session,
-            head,
-            Outcome.CANCELLED,
-            cancelled_error(),
-            message,
-            None,
-            lease.epoch,
-            ids.event(now_ms),
-            now_ms,
-        )
+        commit = cancel_commit(session, head, message, Stop(), (), None, lease.epoch, ids, now_ms, {})
         try:
             store.commit(commit)
         except (StaleEpoch, BranchVersionConflict) as error:

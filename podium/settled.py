@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
-from podium.events import ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED
+from podium.busy import BusyPolicy
+from podium.events import ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
+from podium.turn import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from chronicle.blobs.store import BlobReader
     from chronicle.canonical import Json
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["settled_frames"]
 
-_TYPES: Final = (ASSISTANT_MESSAGE, TURN_COMMITTED, TURN_FAILED, TURN_CANCELLED)
 _WINDOW: Final = 1000
 """Events read at a time, going back from the head: what is asked for is nearly always recent."""
 
@@ -34,51 +35,50 @@ def settled_frames(store: JournalStore, blobs: BlobReader, head: Head, message: 
         blobs: where large payloads are.
         head: of the branch that handled it.
     """
-    events = _events_of(store, head, message.message_id)
-    if message.status is MessageStatus.CONSUMED:
-        return [{"message_id": message.message_id, **frame} for event in events for frame in _committed(event, blobs)]
-    error: Json = {"type": "Cancelled", "message": "its sender took it back"}
+    frames = _committed if message.status is MessageStatus.CONSUMED else _given_up
+    return [{"message_id": message.message_id, **frame} for frame in frames(store, blobs, head, message)]
+
+
+def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> Iterator[Frame]:
+    start = _last(store, head, (USER_MESSAGE,), message.message_id)
+    after_seq = start.seq if start is not None else head.seq
+    for event in store.events(head.branch_id, after_seq, head.seq, (ASSISTANT_MESSAGE, TURN_COMMITTED)):
+        if event.type == TURN_COMMITTED:  # by another message's name, if this one was handed to its turn
+            state = cast("dict[str, Json]", _payload(event, blobs)["state"])
+            yield {"type": "turn_end", "turn": event.turn, "version": event.seq, "patch": state["patch"]}
+            return
+        if event.correlation_id == message.message_id and not event.erased:
+            payload = _payload(event, blobs)
+            reply_id, text = payload["message_id"], payload["text"]
+            yield {"type": "message_start", "reply_id": reply_id}
+            yield {"type": "message_end", "reply_id": reply_id, "text": text}
+
+
+def _given_up(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> Iterator[Frame]:
     parked = message.status is MessageStatus.PARKED
-    for event in events:
-        if parked and event.type == TURN_FAILED:  # tries of a cancelled one may have failed before
-            error = _payload(event, blobs)["error"]
-    return [
-        {
-            "message_id": message.message_id,
-            "type": "error",
-            "error": error,
-            "attempt": message.attempts,
-            "parked": parked,
-        }
-    ]
+    event = _last(store, head, (TURN_FAILED if parked else TURN_CANCELLED,), message.message_id)
+    payload = _payload(event, blobs) if event is not None else {}
+    if parked:
+        error = payload.get("error")
+    else:
+        policy, by = (cast("str | None", payload.get(key)) for key in ("policy", "by"))
+        error = cast("Json", Stop(BusyPolicy(policy) if policy else None, by).error)
+    yield {"type": "error", "error": error, "attempt": message.attempts, "parked": parked}
 
 
-def _committed(event: Event, blobs: BlobReader) -> Iterator[Frame]:
-    payload = _payload(event, blobs)
-    if event.type == ASSISTANT_MESSAGE:
-        reply_id, text = payload["message_id"], payload["text"]
-        yield {"type": "message_start", "reply_id": reply_id}
-        yield {"type": "message_end", "reply_id": reply_id, "text": text}
-    elif event.type == TURN_COMMITTED:
-        state = cast("dict[str, Json]", payload["state"])
-        yield {"type": "turn_end", "turn": event.turn, "version": event.seq, "patch": state["patch"]}
-
-
-def _events_of(store: JournalStore, head: Head, message_id: str) -> list[Event]:
-    """Return the events of the turn that settled a message, in order."""
+def _last(store: JournalStore, head: Head, types: Sequence[str], message_id: str) -> Event | None:
+    """Return the last event of some types that belongs to a message."""
     end = head.seq
     while end > 0:
         start = max(0, end - _WINDOW)
-        found = [
-            event
-            for event in store.events(head.branch_id, after_seq=start, to_seq=end, types=_TYPES)
-            if event.correlation_id == message_id
-        ]
-        if any(event.type != ASSISTANT_MESSAGE for event in found):
-            whole = store.events(head.branch_id, after_seq=max(0, start - _WINDOW), to_seq=end, types=_TYPES)
-            return [event for event in whole if event.correlation_id == message_id]
+        found = None
+        for event in store.events(head.branch_id, start, end, types):
+            if event.correlation_id == message_id:
+                found = event
+        if found is not None:
+            return found
         end = start
-    return []
+    return None
 
 
 def _payload(event: Event, blobs: BlobReader) -> dict[str, Json]:

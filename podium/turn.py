@@ -1,20 +1,18 @@
-"""One turn: what a hook collects while it runs, and the commit that it becomes.
+"""One turn as a commit: the one transaction that makes true what a turn did, or that records why it did nothing.
 
-A turn is everything between two commits. `TurnScope` gathers its drafts and passes its frames on; `turn_commit` and
-`failure_commit` turn the result into the one transaction that makes it true. Both are pure: no I/O, ids and time are
-arguments.
+A turn is everything between two commits. Everything here is pure: no I/O, ids and time are arguments. Payloads that go
+out of line are put into ``large``; the caller makes them durable before the commit is made.
 """
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
-from chronicle.canonical import decode, encode
+from chronicle.canonical import decode
 from chronicle.journal.chain import seal
-from chronicle.journal.records import Commit, Draft, OutboxMessage, Outcome, Settlement, Snapshot
-from podium.errors import PodiumError
+from chronicle.journal.records import Commit, Draft, Outcome, Settlement, Snapshot
+from podium.busy import BusyPolicy
 from podium.events import (
     AGENT_CREATED,
     TURN_CANCELLED,
@@ -24,145 +22,15 @@ from podium.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping, Sequence
+    from collections.abc import MutableMapping, Sequence
 
     from chronicle.canonical import Json, JsonObject
-    from chronicle.clock import Clock
     from chronicle.ids import BlobId, EventId, IdSource
-    from chronicle.journal.records import Head, InboxMessage, Session
-    from chronicle.workspace.port import Iteration, TreeRef, Workspace
-    from podium.address import Address
-    from podium.agent.context import Reply
-    from podium.blocking import BlockingRunner
+    from chronicle.journal.records import Head, InboxMessage, OutboxMessage, Session
+    from chronicle.workspace.port import TreeRef
     from podium.events import Cause, ErrorInfo
-    from podium.stream import Frame
 
-__all__ = ["TurnResult", "TurnScope", "created_commit", "failure_commit", "turn_commit"]
-
-
-class TurnScope:
-    """What one turn's context works on: drafts of events, and the way to the client.
-
-    Args:
-        turn: the number the turn gets when it commits.
-        message: what it handles; ``None`` in hooks other than ``on_message``.
-        publish: passes a frame on to the client.
-        workspace: for history; ``None`` without one.
-        run_blocking: takes the workspace's blocking calls off the event loop.
-    """
-
-    def __init__(
-        self,
-        turn: int,
-        message: InboxMessage | None,
-        publish: Callable[[Frame], None],
-        workspace: Workspace | None,
-        clock: Clock,
-        ids: IdSource,
-        run_blocking: BlockingRunner = asyncio.to_thread,
-    ) -> None:
-        self.turn = turn
-        self._message = message
-        self._publish = publish
-        self._workspace = workspace
-        self._clock = clock
-        self._ids = ids
-        self._run_blocking = run_blocking
-        self._replies: list[Reply] = []
-        self._drafts: list[Draft] = []
-        self._outbox: list[OutboxMessage] = []
-        self._over = False
-
-    @property
-    def message_id(self) -> str | None:
-        """The id of the message being handled."""
-        return self._message.message_id if self._message else None
-
-    def new_reply(self) -> Reply:
-        """Make a reply that belongs to this turn."""
-        from podium.agent.context import Reply  # noqa: PLC0415  the context module needs this one for its types
-
-        self._check_open()
-        reply = Reply(self, self._ids.other("rpl_", self._clock.now_ms()))
-        self._replies.append(reply)
-        return reply
-
-    def record(self, event_type: str, payload: JsonObject) -> None:
-        """Add an event to the turn.
-
-        Raises:
-            PodiumError: the turn is over.
-        """
-        self._check_open()
-        now_ms = self._clock.now_ms()
-        self._drafts.append(
-            Draft(self._ids.event(now_ms), event_type, payload, self.turn, now_ms, self.message_id, self.message_id)
-        )
-
-    def tell(self, sender: Address, receiver: Address, message: JsonObject) -> str:
-        """Add a message to another agent to the turn, and return its id.
-
-        Raises:
-            InvalidInput: the message is not JSON.
-            PodiumError: the turn is over.
-        """
-        self._check_open()
-        now_ms = self._clock.now_ms()
-        message_id = self._ids.message(now_ms)
-        self._outbox.append(OutboxMessage(message_id, str(receiver), encode(message), now_ms, str(sender)))
-        return message_id
-
-    @property
-    def outbox(self) -> Sequence[OutboxMessage]:
-        """What the turn sends to others."""
-        return self._outbox
-
-    async def publish(self, frame: Frame) -> None:
-        """Pass a frame on to the client, and let the event loop send it.
-
-        Raises:
-            PodiumError: the turn is over.
-        """
-        self._check_open()
-        self._publish(frame)
-        await asyncio.sleep(0)
-
-    async def emit(self, name: str, data: JsonObject) -> None:
-        """Pass an event of the agent's own on to the client."""
-        plain = decode(encode(data))
-        await self.publish({"type": "event", "name": name, "data": plain})
-
-    async def history(self, path: str) -> Sequence[Iteration]:
-        """Return a path's iterations."""
-        return await self._run_blocking(self._files().history, path)
-
-    async def at(self, path: str, iteration: int) -> BinaryIO:
-        """Open a path at an iteration."""
-        return await self._run_blocking(self._files().at, path, iteration)
-
-    async def finish(self) -> Sequence[Draft]:
-        """Finish the replies that are still open, close the scope and return its events."""
-        for reply in self._replies:
-            await reply.finish()
-        self._over = True
-        return self._drafts
-
-    def abandon(self) -> None:
-        """Close the scope; what it collected is dropped."""
-        self._over = True
-
-    def _files(self) -> Workspace:
-        self._check_open()
-        if self._workspace is None:
-            raise PodiumError("this agent runs without a workspace")
-        return self._workspace
-
-    def _check_open(self) -> None:
-        if self._over:
-            raise PodiumError(
-                f"turn {self.turn} is over: a context works only inside its hook; "
-                "await what you start before the hook returns"
-            )
+__all__ = ["Stop", "TurnResult", "cancel_commit", "created_commit", "failure_commit", "turn_commit", "user_message"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +40,8 @@ class TurnResult:
     turn: int
     cause: Cause
     message: InboxMessage | None
+    steered: Sequence[InboxMessage]
+    """Messages that it was handed while it ran."""
     drafts: Sequence[Draft]
     entity_type: str
     schema_version: int
@@ -181,6 +51,32 @@ class TurnResult:
     """What it sends to other agents once it is committed."""
     snapshot: bytes | None
     """The body of a snapshot to be kept with the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a message was cancelled."""
+
+    policy: BusyPolicy | None = None
+    """What the message that took its place asked for; ``None`` when its own sender took it back."""
+    by: str | None = None
+    """The id of the message that took its place."""
+
+    @property
+    def error(self) -> ErrorInfo:
+        """What the client is told."""
+        text = f"message {self.by} took its place ({self.policy})" if self.by else "its sender took it back"
+        return {"type": "Cancelled", "message": text}
+
+
+def user_message(message: InboxMessage) -> JsonObject:
+    """Return the payload of a message's ``user_message`` event."""
+    return {
+        "message_id": message.message_id,
+        "position": message.position,
+        "sender": message.sender,
+        "message": decode(message.body or b"{}"),
+    }
 
 
 def created_commit(
@@ -217,18 +113,14 @@ def turn_commit(
     """
     message = result.message
     message_id = message.message_id if message else None
+    consumed = [*([message] if message else ()), *result.steered]
     drafts: list[Draft] = []
     if message is not None:
         drafts.append(
             Draft(
                 ids.event(now_ms),
                 USER_MESSAGE,
-                {
-                    "message_id": message.message_id,
-                    "position": message.position,
-                    "sender": message.sender,
-                    "message": decode(message.body or b"{}"),
-                },
+                user_message(message),
                 result.turn,
                 now_ms,
                 message_id,
@@ -248,7 +140,7 @@ def turn_commit(
                     "patch": cast("list[Json]", list(result.patch)),
                 },
                 **_tree_keys(result.tree),
-                "consumed": [message.message_id] if message else [],
+                "consumed": [each.message_id for each in consumed],
                 "sent": [sent.message_id for sent in result.outbox],
                 "epoch": epoch,
             },
@@ -264,7 +156,7 @@ def turn_commit(
         expected,
         events,
         epoch,
-        settled=(Settlement(message.message_id, Outcome.CONSUMED),) if message else (),
+        settled=tuple(Settlement(each.message_id, Outcome.CONSUMED) for each in consumed),
         outbox=tuple(result.outbox),
         snapshot=Snapshot(expected.branch_id, events[-1].seq, result.snapshot) if result.snapshot else None,
     )
@@ -284,31 +176,67 @@ def failure_commit(
     """Return the commit that records a try whose state and files were given up; its payload is always a small one.
 
     Args:
-        outcome: ``FAILED`` to try again, ``PARKED`` after the last try, ``CANCELLED`` when the sender took it back.
+        outcome: ``FAILED`` to try again, ``PARKED`` after the last try.
         message: what was being handled; ``None`` for a hook or for changes between turns.
         tree: the workspace as the try had left it.
     """
     message_id = message.message_id if message else None
-    if outcome is Outcome.CANCELLED:
-        event_type = TURN_CANCELLED
-        payload: JsonObject = {"message_id": message_id, **_tree_keys(tree), "epoch": epoch}
-    else:
-        event_type = TURN_FAILED
-        payload = {
-            "error": {"type": error["type"], "message": error["message"]},
-            "attempt": message.attempts + 1 if message else 1,
-            "message_id": message_id,
-            "parked": outcome is Outcome.PARKED,
-            **_tree_keys(tree),
-            "epoch": epoch,
-        }
-    draft = Draft(event_id, event_type, payload, expected.turn, now_ms, message_id, message_id)
+    payload: JsonObject = {
+        "error": {"type": error["type"], "message": error["message"]},
+        "attempt": message.attempts + 1 if message else 1,
+        "message_id": message_id,
+        "parked": outcome is Outcome.PARKED,
+        **_tree_keys(tree),
+        "epoch": epoch,
+    }
+    draft = Draft(event_id, TURN_FAILED, payload, expected.turn, now_ms, message_id, message_id)
     return Commit(
         session.session_id,
         expected,
         seal(expected, [draft]),
         epoch,
         settled=(Settlement(message.message_id, outcome),) if message else (),
+    )
+
+
+def cancel_commit(
+    session: Session,
+    expected: Head,
+    message: InboxMessage,
+    stop: Stop,
+    said: Sequence[Draft],
+    tree: TreeRef | None,
+    epoch: int,
+    ids: IdSource,
+    now_ms: int,
+    large: MutableMapping[BlobId, bytes],
+) -> Commit:
+    """Return the commit that records that a message is not handled, or not to its end.
+
+    Args:
+        said: what it was answered until then; in the record, after the message itself, only if it was interrupted.
+        tree: the workspace as its turn had left it; ``None`` if none had begun.
+    """
+    message_id, turn = message.message_id, expected.turn
+    drafts: list[Draft] = []
+    if stop.policy is BusyPolicy.INTERRUPT:
+        event_id = ids.event(now_ms)
+        drafts.append(Draft(event_id, USER_MESSAGE, user_message(message), turn, now_ms, message_id, message_id))
+        drafts.extend(replace(draft, turn=turn) for draft in said)
+    payload: JsonObject = {
+        "message_id": message_id,
+        "policy": stop.policy,
+        "by": stop.by,
+        **_tree_keys(tree),
+        "epoch": epoch,
+    }
+    drafts.append(Draft(ids.event(now_ms), TURN_CANCELLED, payload, turn, now_ms, message_id, message_id))
+    return Commit(
+        session.session_id,
+        expected,
+        seal(expected, drafts, large),
+        epoch,
+        settled=(Settlement(message_id, Outcome.CANCELLED),),
     )
 
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from chronicle.clock import Clock
+    from chronicle.ids import MessageId
+    from chronicle.journal.records import Draft
     from podium.events import ErrorInfo
 
-__all__ = ["TryFailed", "UserCode", "cancelled_error", "describe"]
+__all__ = ["TryFailed", "UserCode", "describe"]
 
 _MAX_ERROR_TEXT: Final = 2000
 """Characters of an exception's text that are recorded; what is longer belongs in the agent's log."""
@@ -32,7 +34,8 @@ class TryFailed(Exception):
 
     Attributes:
         error: what is recorded and shown.
-        cancelled: whether its sender took the message back.
+        cancelled: whether the message was taken back, by its sender or for another one.
+        said: what was answered until then.
         interrupted: whether it was stopped for no fault of its own; that is no attempt of its message.
     """
 
@@ -41,13 +44,14 @@ class TryFailed(Exception):
         self.error = error
         self.cancelled = cancelled
         self.interrupted = interrupted
+        self.said: Sequence[Draft] = ()
 
 
 @dataclass(slots=True)
 class _Call:
     """A hook that runs."""
 
-    message_id: str | None
+    message_id: MessageId | None
     """On whose behalf."""
     scope: asyncio.Timeout
     due_s: float
@@ -75,7 +79,7 @@ class UserCode:
         call = self._call
         return call.due_s if call is not None else None
 
-    async def call(self, hook: Callable[[], Awaitable[Any]], limit_s: float, message_id: str | None) -> Any:
+    async def call(self, hook: Callable[[], Awaitable[Any]], limit_s: float, message_id: MessageId | None) -> Any:
         """Await a hook and return its answer.
 
         Args:
@@ -99,7 +103,7 @@ class UserCode:
             raise TryFailed({"type": "CancelledError", "message": "a task it awaited was cancelled"}) from error
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # the last two would end the event loop
             if message_id is not None and message_id in self._taken_back:
-                raise TryFailed(cancelled_error(), cancelled=True) from error
+                raise TryFailed({"type": "Cancelled", "message": "it was taken back"}, cancelled=True) from error
             if self._interrupted:
                 message = "its service or its lease ended before the turn did; the message waits"
                 raise TryFailed({"type": "Interrupted", "message": message}, interrupted=True) from error
@@ -118,6 +122,12 @@ class UserCode:
             self._interrupted = True
             self.expire()
 
+    @property
+    def message_id(self) -> MessageId | None:
+        """On behalf of which message a hook runs now; ``None`` when none runs, or for no message."""
+        call = self._call
+        return call.message_id if call is not None else None
+
     def expire(self) -> None:
         """Stop the hook that runs, if one does, as if its time were over."""
         call = self._call
@@ -131,13 +141,16 @@ class UserCode:
         if self._call is not None and self._call.message_id == message_id:
             self.expire()
 
-    def make_due(self, message_id: str) -> None:
+    def make_due(self, message_id: str | None = None) -> None:
         """Let a message's time be over now, if it is being handled, so that `due_s` says so; it stops nothing.
 
         It may be called from any thread: code that blocks the event loop would not let `take_back` be called.
+
+        Args:
+            message_id: whichever is being handled if ``None``.
         """
         call = self._call
-        if call is not None and call.message_id == message_id:
+        if call is not None and call.message_id is not None and message_id in (None, call.message_id):
             call.due_s = min(call.due_s, self._clock.monotonic_s())
 
     def is_taken_back(self, message_id: str) -> bool:
@@ -156,8 +169,3 @@ def describe(error: BaseException) -> ErrorInfo:
     if len(text) > _MAX_ERROR_TEXT:
         text = text[:_MAX_ERROR_TEXT] + "…"
     return {"type": type(error).__name__, "message": text}
-
-
-def cancelled_error() -> ErrorInfo:
-    """Return what a message that was taken back ends with."""
-    return {"type": "Cancelled", "message": "its sender took it back"}

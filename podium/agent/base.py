@@ -79,6 +79,20 @@ class BaseAgent:
         """
         raise NotImplementedError  # refused when the class is loaded; only a call by hand comes here
 
+    async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        """Take a message that was sent to steer the turn that runs. Optional; without it such a message waits its turn.
+
+        Runs beside ``on_message``, on the same event loop, while that awaits something; one call at a time. It is the
+        same turn: what either changes in state, files and replies is committed together, and consumes both messages.
+        Let ``on_message`` see what came, say by an attribute of the instance or an ``asyncio.Event``. A message that
+        comes after ``on_message`` has returned waits its turn. If this raises, the turn fails like one whose
+        ``on_message`` raised; the message waits then, and is handled by ``on_message`` in its own place.
+
+        Args:
+            ctx: the running turn's context, whose replies go to the sender of this message.
+            message: the JSON object that was sent.
+        """
+
     async def on_idle_timeout(self, ctx: AgentContext[Any]) -> bool:
         """Say whether the agent may go to zero. Optional; ``True`` without it.
 

@@ -1,4 +1,4 @@
-"""`AgentContext`: what a hook can do, and `Reply`, a message that is being written.
+"""`AgentContext`: what a hook can do.
 
 A context belongs to one turn. What it collects (replies, emitted events) is committed with the turn or dropped with
 it; tokens reach the client as they are produced, before the commit, and are taken back by a retry's ``turn_start``.
@@ -14,8 +14,7 @@ from typing_extensions import TypeVar
 from chronicle.errors import InvalidInput
 from podium.address import Address
 from podium.agent.models.delta_state import DeltaState
-from podium.errors import PodiumError
-from podium.events import ASSISTANT_MESSAGE
+from podium.agent.reply import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,63 +22,11 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from chronicle.workspace.port import Iteration
-    from podium.turn import TurnScope
+    from podium.scope import TurnScope
 
 __all__ = ["AgentContext", "Reply"]
 
 S = TypeVar("S", bound=DeltaState, default=Any)
-
-
-class Reply:
-    """A message from the agent to whoever wrote to it, streamed as it is written.
-
-    Made by `AgentContext.send_message`. Unfinished replies are finished when the hook returns.
-    """
-
-    def __init__(self, scope: TurnScope, reply_id: str) -> None:
-        self._scope = scope
-        self._parts: list[str] = []
-        self.reply_id = reply_id
-        self.finished = False
-
-    @property
-    def text(self) -> str:
-        """What was written so far."""
-        return "".join(self._parts)
-
-    async def stream_token(self, token: str, *, final: bool = False) -> None:
-        """Write a piece of text.
-
-        Args:
-            token: the text; may be empty.
-            final: finish the message with it.
-
-        Raises:
-            TypeError: ``token`` is not a string.
-            PodiumError: the message is finished, or its turn is over.
-        """
-        if not isinstance(token, str):
-            raise TypeError(f"stream_token takes a string, not {type(token).__name__}; call str() on it")
-        if self.finished:
-            raise PodiumError("this message was finished; begin another one with ctx.send_message")
-        self._parts.append(token)
-        if token:
-            await self._scope.publish({"type": "message_update", "reply_id": self.reply_id, "delta": token})
-        if final:
-            await self.finish()
-
-    async def finish(self) -> None:
-        """Finish the message; doing it twice is harmless.
-
-        Raises:
-            PodiumError: its turn is over.
-        """
-        if self.finished:
-            return
-        self.finished = True
-        text = self.text
-        self._scope.record(ASSISTANT_MESSAGE, {"message_id": self.reply_id, "text": text})
-        await self._scope.publish({"type": "message_end", "reply_id": self.reply_id, "text": text})
 
 
 class AgentContext(Generic[S]):

@@ -12,6 +12,7 @@ presentation; time is a `ManualClock` that the test moves. ::
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
@@ -29,9 +30,11 @@ from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import NewMessage
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
-from podium.activation import Activation, Environment, Step, WorkspaceRequest
+from podium.activation import Activation, Step
 from podium.address import Address
 from podium.agent.base import agent_type_of, workspace_quota_of
+from podium.busy import BusyPolicy, admit_message
+from podium.environment import Environment, WorkspaceRequest
 from podium.record import read_agent
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Event, Receipt
     from chronicle.journal.store import JournalStore
     from podium.agent.base import BaseAgent
-    from podium.stream import Frame
+    from podium.stream import Frame, Subscription
 
 __all__ = ["AgentHarness", "Exchange"]
 
@@ -115,6 +118,7 @@ class AgentHarness:
         )
         self._layers = Path()
         self._activation: Activation | None = None
+        self._handling = asyncio.Lock()
         self.address = Address(agent_type_of(agent_class), key)
         self.store: JournalStore = store or MemoryJournalStore()
         self.blobs: BlobStore = blobs or MemoryBlobStore()
@@ -134,25 +138,45 @@ class AgentHarness:
 
     # -- talking to it --------------------------------------------------------------------------------------------
 
-    def admit(self, message: dict[str, Any] | str, idempotency_key: str | None = None) -> Receipt:
-        """Put a message into the agent's inbox without handling it; a string is ``{"text": ...}``."""
+    def admit(
+        self,
+        message: dict[str, Any] | str,
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+    ) -> Receipt:
+        """Put a message into the agent's inbox without handling it; a string is ``{"text": ...}``.
+
+        Raises:
+            AgentBusy: the message is one that a busy agent is not to take.
+        """
         body = {"text": message} if isinstance(message, str) else message
         now_ms = self.clock.now_ms()
         session = self.store.session(str(self.address))
-        return self.store.admit(
-            session.session_id,
-            NewMessage(self._ids.message(now_ms), encode(cast("Json", body)), now_ms, idempotency_key),
-        )
+        new = NewMessage(self._ids.message(now_ms), encode(cast("Json", body)), now_ms, idempotency_key)
+        return admit_message(self.store, session, new, when_busy)
 
-    async def send(self, message: dict[str, Any] | str, idempotency_key: str | None = None) -> Exchange:
-        """Admit a message and handle what waits, in order, until this one is settled; wakes the agent if it sleeps."""
-        receipt = self.admit(message, idempotency_key)
+    async def send(
+        self,
+        message: dict[str, Any] | str,
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+    ) -> Exchange:
+        """Admit a message and handle what waits, in order, until this one is settled; wakes the agent if it sleeps.
+
+        Messages may be sent while another one is being handled, each from a task of its own.
+
+        Raises:
+            AgentBusy: the message is one that a busy agent is not to take.
+        """
+        receipt = self.admit(message, idempotency_key, when_busy)
         if self._activation is None:
             await self._wake(unclean=False)
-        frames: list[Frame] = []
         activation = self.activation
+        if receipt.repeated and (settled := await activation.settled(receipt.message_id)):
+            return Exchange(receipt, settled)
         with activation.streams.subscribe(receipt.message_id) as subscription:
-            while not subscription.ended and await self.activation.handle_next() is not Step.NOTHING:
+            await activation.preempt(receipt.message_id, when_busy)
+            while await self._one_step(subscription) is not Step.NOTHING:
                 pass
             frames = subscription.take()
         if not frames:
@@ -220,6 +244,11 @@ class AgentHarness:
         ]
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    async def _one_step(self, subscription: Subscription) -> Step:
+        """Handle what is next unless a message's stream has ended; `Step.NOTHING` then, and if nothing waits."""
+        async with self._handling:  # several may be sending
+            return Step.NOTHING if subscription.ended else await self.activation.handle_next()
 
     async def _wake(self, *, unclean: bool) -> None:
         session = self.store.session(str(self.address))

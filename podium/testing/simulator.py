@@ -20,7 +20,7 @@ import asyncio
 import random
 import sys
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -33,10 +33,11 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import MessageStatus, NewMessage
 from chronicle.journal.verify import verify_session
-from podium.activation import Activation, Environment, Step
+from podium.activation import Activation, Step
 from podium.address import Address
 from podium.branching import fork_agent, rewind_agent
 from podium.courier import deliver_outbox
+from podium.environment import Environment
 from podium.errors import AgentAsleep, AgentAwake, AgentExists, Evicted
 from podium.loop import ActivationLoop, Ending
 from podium.record import read_agent
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Lease, Receipt, Session
     from chronicle.journal.store import JournalStore
     from chronicle.workspace.port import Opened, TreeRef, Workspace
-    from podium.activation import WorkspaceRequest
+    from podium.environment import WorkspaceRequest
     from podium.events import Part
     from podium.stream import Frame
 
@@ -257,7 +258,8 @@ class Simulator:
             await asyncio.sleep(draw.random() * 2)
             if agent.host is not None and agent.host.activation is not None:
                 self._note("client", "takes back", receipt.message_id[-6:])
-                agent.host.activation.cancel(receipt.message_id)
+                with suppress(Evicted):  # then the next activation handles it
+                    await agent.host.activation.cancel(receipt.message_id)
                 self._poke(agent)
             await self._follow(agent, receipt)
         elif what < 0.8 and key is not None:
@@ -692,7 +694,7 @@ class _WatchedActivation(Activation):
     async def handle_next(self) -> Step:
         step = await super().handle_next()
         if step is not Step.NOTHING:
-            self._host.handled(self, self._ledger.head.seq)
+            self._host.handled(self, self._runner.ledger.head.seq)
         return step
 
 

@@ -324,18 +324,20 @@ class Watch:
         self._must(len(commit.settled) == 1, line, f"{commit.events[-1].type} settles {len(commit.settled)} messages")
         (settlement,) = commit.settled
         message = line.messages[settlement.message_id]
+        dropped = settlement.outcome is Outcome.CANCELLED  # wherever it waits, and even if it was set aside
         self._must(
-            message.status is MessageStatus.PENDING,
+            message.status is MessageStatus.PENDING or (dropped and message.status is MessageStatus.PARKED),
             line,
             f"{settlement.message_id} was {message.status} and is {settlement.outcome} again",
         )
         self._must(settlement.outcome in outcomes, line, f"{commit.events[-1].type} says {settlement.outcome}")
-        first = next(one for one in line.waiting if one == settlement.message_id or not line.messages[one].put_back)
-        self._must(
-            first == settlement.message_id,
-            line,
-            f"{settlement.message_id} was {settlement.outcome} while {first} waits before it",
-        )
+        if not dropped:
+            first = next(one for one in line.waiting if one == settlement.message_id or not line.messages[one].put_back)
+            self._must(
+                first == settlement.message_id,
+                line,
+                f"{settlement.message_id} was {settlement.outcome} while {first} waits before it",
+            )
         message.status = _STATUS[settlement.outcome]
         if settlement.outcome in (Outcome.FAILED, Outcome.PARKED):
             message.attempts += 1

@@ -24,7 +24,8 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace import content, tree
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
-from podium.activation import Activation, WorkspaceRequest
+from podium.runner import TurnRunner
+from podium.environment import WorkspaceRequest
 from podium.ledger import Ledger
 from podium.stream import StreamHub
 from podium.testing import Broken, Simulator
@@ -261,11 +262,11 @@ def test_an_answer_before_the_commit_is_found(swap: Callable[[type, str, Any], N
 
 
 def test_a_state_that_is_not_rolled_back_is_found(swap: Callable[[type, str, Any], None]) -> None:
-    load = Activation._load_state
+    load = TurnRunner._load_state
 
-    def once(self: Activation, record: Any) -> None:
-        if not hasattr(self, "_state"):
+    def once(self: TurnRunner, record: Any) -> None:
+        if not hasattr(self, "state"):
             load(self, record)
 
-    swap(Activation, "_load_state", once)
+    swap(TurnRunner, "_load_state", once)
     found_within()

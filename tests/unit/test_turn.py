@@ -143,7 +143,7 @@ async def test_a_running_message_can_be_taken_back() -> None:
         handling = asyncio.ensure_future(agent.activation.handle_next())
         while not (agent.workspace / "out.txt").exists():
             await asyncio.sleep(0)
-        agent.activation.cancel(receipt.message_id)
+        await agent.activation.cancel(receipt.message_id)
         await handling
         assert agent.store.message(receipt.message_id).status is MessageStatus.CANCELLED
         assert not (agent.workspace / "out.txt").exists()
@@ -164,14 +164,14 @@ async def test_an_interrupted_turn_is_no_attempt_of_its_message() -> None:
         assert not (agent.workspace / "out.txt").exists()
         _, failure = agent.events("turn.failed")[-1]
         assert failure["message_id"] is None
-        agent.activation.cancel(receipt.message_id)
+        await agent.activation.cancel(receipt.message_id)
         assert (await agent.send("hi")).ok
 
 
 async def test_a_waiting_message_that_was_taken_back_is_never_handled() -> None:
     async with AgentHarness(Counter) as agent:
         first, second = agent.admit("first"), agent.admit("second")
-        agent.activation.cancel(second.message_id)
+        await agent.activation.cancel(second.message_id)
         await agent.send("third")
         assert agent.state["history"] == ["first", "third"]
         assert agent.store.message(first.message_id).status is MessageStatus.CONSUMED

@@ -82,8 +82,8 @@ async def test_an_end_read_back_is_that_of_the_last_commit_even_before_its_answe
 
     async with AgentHarness(Failing) as agent:
         receipt = agent.admit("raise")
-        ledger_head = agent.activation._ledger.head
+        ledger_head = agent.activation._runner.ledger.head
         await agent.activation.handle_next()
-        agent.activation._ledger.head = ledger_head  # as it is while the answer is on its way
+        agent.activation._runner.ledger.head = ledger_head  # as it is while the answer is on its way
         (frame,) = await agent.activation.settled(receipt.message_id)
         assert frame["error"]["type"] == "ValueError"

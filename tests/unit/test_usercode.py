@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.clock import ManualClock
+from chronicle.ids import MessageId
 from podium.usercode import TryFailed, UserCode
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ async def cancels_itself() -> None:
 async def test_what_would_end_the_event_loop_is_a_failed_try(hook: Callable[[], Awaitable[None]]) -> None:
     usercode = UserCode("a", ManualClock())
     with pytest.raises(TryFailed):
-        await usercode.call(hook, LIMIT_S, "m")
+        await usercode.call(hook, LIMIT_S, MessageId("m"))
     assert usercode.due_s is None
 
 
@@ -48,7 +49,7 @@ async def test_taking_a_message_back_makes_it_due_at_once() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(TryFailed) as failed:
-        await usercode.call(stubborn, LIMIT_S, "m")
+        await usercode.call(stubborn, LIMIT_S, MessageId("m"))
     assert failed.value.cancelled
     assert seen == [clock.monotonic_s()]
 
@@ -63,5 +64,5 @@ async def test_taking_back_a_message_that_waits_leaves_the_running_one_alone() -
         await asyncio.sleep(0)
         return usercode.due_s
 
-    assert await usercode.call(hook, LIMIT_S, "runs") == clock.monotonic_s() + LIMIT_S
+    assert await usercode.call(hook, LIMIT_S, MessageId("runs")) == clock.monotonic_s() + LIMIT_S
     assert usercode.is_taken_back("waits")

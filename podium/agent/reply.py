@@ -1,0 +1,70 @@
+"""`Reply`: a message from the agent that is being written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from podium.errors import PodiumError
+from podium.events import ASSISTANT_MESSAGE
+
+if TYPE_CHECKING:
+    from chronicle.canonical import JsonObject
+    from podium.scope import TurnScope
+
+__all__ = ["Reply"]
+
+
+class Reply:
+    """A message from the agent to whoever wrote to it, streamed as it is written.
+
+    Made by `AgentContext.send_message`. Unfinished replies are finished when the hook returns.
+    """
+
+    def __init__(self, scope: TurnScope, reply_id: str) -> None:
+        self.scope = scope
+        self._parts: list[str] = []
+        self.reply_id = reply_id
+        self.finished = False
+
+    @property
+    def text(self) -> str:
+        """What was written so far."""
+        return "".join(self._parts)
+
+    @property
+    def record(self) -> JsonObject:
+        """The payload of its ``assistant_message`` event."""
+        return {"message_id": self.reply_id, "text": self.text}
+
+    async def stream_token(self, token: str, *, final: bool = False) -> None:
+        """Write a piece of text.
+
+        Args:
+            token: the text; may be empty.
+            final: finish the message with it.
+
+        Raises:
+            TypeError: ``token`` is not a string.
+            PodiumError: the message is finished, or its turn is over.
+        """
+        if not isinstance(token, str):
+            raise TypeError(f"stream_token takes a string, not {type(token).__name__}; call str() on it")
+        if self.finished:
+            raise PodiumError("this message was finished; begin another one with ctx.send_message")
+        self._parts.append(token)
+        if token:
+            await self.scope.publish({"type": "message_update", "reply_id": self.reply_id, "delta": token})
+        if final:
+            await self.finish()
+
+    async def finish(self) -> None:
+        """Finish the message; doing it twice is harmless.
+
+        Raises:
+            PodiumError: its turn is over.
+        """
+        if self.finished:
+            return
+        self.finished = True
+        self.scope.record(ASSISTANT_MESSAGE, self.record)
+        await self.scope.publish({"type": "message_end", "reply_id": self.reply_id, "text": self.text})

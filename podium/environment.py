@@ -1,0 +1,56 @@
+"""What an activation is given to work with: the ports, and the choices that differ between a host and a simulation."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from podium.snapshots import MOST_TURNS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.clock import Clock
+    from chronicle.ids import IdSource
+    from chronicle.journal.store import JournalStore
+    from chronicle.workspace.port import Opened, TreeRef
+    from podium.address import Address
+    from podium.blocking import BlockingRunner
+    from podium.ledger import Committer
+
+__all__ = ["Environment", "WorkspaceOpener", "WorkspaceRequest"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRequest:
+    """Which workspace an activation wants opened."""
+
+    address: Address
+    base: TreeRef | None
+    epoch: int
+    turn: int
+
+
+if TYPE_CHECKING:
+    WorkspaceOpener = Callable[[WorkspaceRequest], Awaitable[Opened]]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What an activation is given to work with."""
+
+    store: JournalStore
+    blobs: BlobStore
+    """Where payloads too large for the journal go."""
+    committer: Committer
+    clock: Clock
+    ids: IdSource
+    open_workspace: WorkspaceOpener
+    on_sent: Callable[[], None] = lambda: None
+    """Told after a commit that sent messages to other agents: they are in the outbox, to be delivered."""
+    run_blocking: BlockingRunner = asyncio.to_thread
+    """Takes blocking calls off the event loop."""
+    most_replayed_turns: int = MOST_TURNS
+    """Turns after which a snapshot is kept; few in a simulation, so that short ones have snapshots."""

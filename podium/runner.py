@@ -1,0 +1,379 @@
+"""Turns on one agent: its state, its files and its branch, moved together by one commit after the other.
+
+Order of a turn, and what a kill at each point leaves::
+
+    begin ─ hook runs ─ drain state ─ seal files ─ journal commit ─ adopt tree ─ "turn_end" to the client
+          └──────── nothing of it ────────────────┘└──────── all of it ───────────────────────────────┘
+
+Which message is next, how often it is tried and who is told is the activation's. Turns are run one at a time; only
+`drop` may be called beside one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+
+from chronicle.canonical import decode
+from chronicle.errors import ChronicleError, OverQuota
+from podium.agent.base import BaseAgent, agent_type_of
+from podium.agent.context import AgentContext
+from podium.environment import Environment, WorkspaceRequest
+from podium.errors import UnknownAgent
+from podium.ledger import Ledger
+from podium.record import AgentRecord, read_agent, snapshot_body
+from podium.scope import TurnScope
+from podium.snapshots import SnapshotPolicy
+from podium.state import StateError, check, drain, from_json, migration_patch, to_json
+from podium.steering import Steering
+from podium.turn import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit
+from podium.usercode import TryFailed, UserCode, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from chronicle.canonical import JsonObject
+    from chronicle.ids import BlobId
+    from chronicle.journal.records import Commit, Draft, Head, InboxMessage, Lease, Outcome, Session
+    from chronicle.workspace.port import TreeRef, Workspace
+    from podium.address import Address
+    from podium.agent.models.delta_state import DeltaState
+    from podium.events import Cause, ErrorInfo
+    from podium.stream import Frame
+    from podium.turn import Stop
+
+__all__ = ["Done", "TurnRunner", "body_of"]
+
+_log = structlog.stdlib.get_logger("podium.runner")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A hook that went well; what it did is committed."""
+
+    answer: Any
+    """What it returned."""
+    patch: list[JsonObject]
+    """The state's change."""
+    steered: Sequence[InboxMessage]
+    """Messages that it was handed while it ran; they are consumed with it."""
+
+
+class TurnRunner:
+    """Runs turns of one agent under one lease.
+
+    Args:
+        agent: the instance whose hooks are called.
+        address: the agent's.
+        environment: store, clock and the way to open a workspace.
+        publish: passes a frame on to those who follow a message.
+    """
+
+    def __init__(
+        self,
+        agent: BaseAgent,
+        address: Address,
+        environment: Environment,
+        publish: Callable[[InboxMessage, Frame], None],
+    ) -> None:
+        self._agent = agent
+        self._class = type(agent)
+        self._address = address
+        self._env = environment
+        self._publish = publish
+        self._entity_type = self._class.State._entity_type or agent_type_of(self._class)  # noqa: SLF001
+        self._schema_version = self._class.State._version  # noqa: SLF001
+        self._steerable = self._class.on_steer is not BaseAgent.on_steer
+        self._snapshots = SnapshotPolicy(environment.most_replayed_turns)
+        self._schema_patch: list[JsonObject] = []
+        self._writing = asyncio.Lock()
+        """Held from reading the head to having committed on top of it."""
+        self._steering: Steering | None = None
+        self._sealed: TreeRef | None = None
+        """The tree of the turn that was committed last, until the workspace stands on it."""
+        self.usercode = UserCode(str(address), environment.clock)
+        self.ledger: Ledger
+        self.state: DeltaState
+        self.workspace: Workspace
+
+    # -- beginning ------------------------------------------------------------------------------------------------
+
+    async def open(self, session: Session, lease: Lease) -> TreeRef | None:
+        """Load the state and open the workspace.
+
+        Returns:
+            the tree that an earlier activation left unfinished, if it left one.
+
+        Raises:
+            StateError: the stored state does not fit the class.
+            Evicted: the lease is lost already.
+        """
+        env = self._env
+        head = await env.run_blocking(env.store.head, session.main_branch_id)
+        self.ledger = Ledger(env.store, env.committer, session, lease, head, env.run_blocking)
+        record = await self._read_or_create()
+        opened = await env.open_workspace(WorkspaceRequest(self._address, record.tree, lease.epoch, self.turn + 1))
+        self.workspace = opened.workspace
+        self._load_state(record)
+        return opened.recovered
+
+    async def close(self) -> None:
+        """Let go of the workspace, if it was opened."""
+        workspace = getattr(self, "workspace", None)
+        if workspace is not None:
+            await self._env.run_blocking(workspace.close)
+
+    @property
+    def turn(self) -> int:
+        """Turns committed so far."""
+        return self.ledger.head.turn
+
+    # -- a turn that goes well ------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        cause: Cause,
+        message: InboxMessage | None,
+        hook: Callable[[AgentContext[Any]], Awaitable[Any]],
+        limit_s: float,
+        *,
+        stream_of: InboxMessage | None = None,
+    ) -> Done:
+        """Run a hook and commit what it did, if it did anything or handled a message. Call `next_turn` after it.
+
+        Args:
+            message: what the turn handles and consumes.
+            stream_of: for a hook that runs on behalf of a message, the message whose stream hears it.
+
+        Raises:
+            TryFailed: the hook did not go well; the caller gives its work up.
+            Evicted: the lease is lost.
+        """
+        heard = message or stream_of
+        scope = TurnScope(
+            self.turn + 1,
+            message,
+            (lambda frame: self._publish(heard, frame)) if heard else _discard,
+            self.workspace,
+            self._env.clock,
+            self._env.ids,
+            self._env.run_blocking,
+        )
+        context = self._context(scope)
+        steering = Steering(lambda handed: self._steer(scope, handed))
+        steerable = message is not None and self._steerable
+        self._steering = steering if steerable else None
+
+        def call() -> Awaitable[Any]:
+            return steering.around(lambda: hook(context)) if steerable else hook(context)
+
+        try:
+            answer = await self.usercode.call(call, limit_s, heard.message_id if heard else None)
+            patch = await self._commit(cause, message, scope, steering.taken)
+        except TryFailed as failed:
+            failed.said = scope.abandon()
+            raise
+        except (ChronicleError, StateError, OSError) as error:
+            scope.abandon()
+            raise TryFailed(describe(error)) from error
+        finally:
+            self._steering = None
+        if scope.outbox:
+            self._env.on_sent()
+        return Done(answer, patch, steering.taken)
+
+    async def next_turn(self) -> None:
+        """Let the workspace stand on what was committed, and changes from now on belong to the next turn."""
+        tree, self._sealed = self._sealed, None
+        if tree is not None and tree != self.workspace.base:
+            await self._env.run_blocking(self.workspace.adopt, tree)
+        await self._env.run_blocking(self.workspace.begin_turn, self.turn + 1)
+
+    def steer(self, message: InboxMessage) -> bool:
+        """Hand a message to the turn that runs, if one does that takes messages.
+
+        Returns:
+            whether the turn has it now.
+        """
+        steering = self._steering
+        return steering is not None and (steering.has(message.message_id) or steering.take(message))
+
+    def is_steered(self, message_id: str) -> bool:
+        """Whether the turn that runs was handed a message."""
+        return self._steering is not None and self._steering.has(message_id)
+
+    async def _steer(self, scope: TurnScope, message: InboxMessage) -> None:
+        start: Frame = {"type": "turn_start", "turn": scope.turn, "attempt": message.attempts + 1, "steered": True}
+        self._publish(message, start)
+        handed = scope.steered(message, lambda frame: self._publish(message, frame))
+        await self._agent.on_steer(self._context(handed), body_of(message))
+
+    async def _commit(
+        self, cause: Cause, message: InboxMessage | None, scope: TurnScope, steered: Sequence[InboxMessage]
+    ) -> list[JsonObject]:
+        """Commit what a hook did, and return the state's patch."""
+        env, turn = self._env, scope.turn
+        drafts = await scope.finish()
+        check(self.state)
+        # Atomic until the state is copied: a task the agent left running may change it while files are sealed, and
+        # what it changes belongs to the next patch, not to this turn's snapshot.
+        patch = [*self._schema_patch, *drain(self.state)]
+        state = to_json(self.state) if self._snapshots.due else None
+        tree = await env.run_blocking(self.workspace.seal)
+        if not (message or patch or drafts or scope.outbox) and tree == self.workspace.base:
+            return patch
+        snapshot = None
+        if state is not None:
+            snapshot = snapshot_body(turn, self._entity_type, self._schema_version, state, tree)
+        result = TurnResult(
+            turn,
+            cause,
+            message,
+            steered,
+            drafts,
+            self._entity_type,
+            self._schema_version,
+            patch,
+            tree,
+            scope.outbox,
+            snapshot,
+        )
+        ledger = self.ledger
+        large: dict[BlobId, bytes] = {}
+        commit = await self._append(
+            lambda head, now_ms: turn_commit(ledger.session, head, result, ledger.epoch, env.ids, now_ms, large), large
+        )
+        self._schema_patch = []
+        last = commit.events[-1]
+        self._snapshots.committed(len(large[last.payload_ref] if last.payload_ref else last.payload or b""), snapshot)
+        self._sealed = tree
+        return patch
+
+    # -- a turn that does not -------------------------------------------------------------------------------------
+
+    async def fail(self, message: InboxMessage | None, outcome: Outcome, error: ErrorInfo) -> None:
+        """Record a failed try with its tree, and go back to the last commit.
+
+        Raises:
+            Evicted: the lease is lost.
+            ChronicleError: the workspace could not be rolled back; the activation cannot go on.
+        """
+        await self.record_failure(message, outcome, error, await self._failed_tree())
+        await self._go_back()
+
+    async def record_failure(
+        self, message: InboxMessage | None, outcome: Outcome, error: ErrorInfo, tree: TreeRef | None
+    ) -> None:
+        """Record a failed try whose work is gone already; raises as `fail`."""
+        ledger, ids = self.ledger, self._env.ids
+        await self._append(
+            lambda head, now_ms: failure_commit(
+                ledger.session, head, outcome, error, message, tree, ledger.epoch, ids.event(now_ms), now_ms
+            )
+        )
+
+    async def cancel(self, message: InboxMessage, stop: Stop, said: Sequence[Draft]) -> None:
+        """Record a turn that was stopped, with its tree, and go back to the last commit; raises as `fail`.
+
+        Args:
+            said: what was answered until then.
+        """
+        await self._append_cancel(message, stop, said, await self._failed_tree())
+        await self._go_back()
+
+    async def drop(self, message: InboxMessage, stop: Stop) -> None:
+        """Record that a message which waits is not to be handled; raises `Evicted` as `fail`."""
+        await self._append_cancel(message, stop, (), None)
+
+    async def _append_cancel(
+        self, message: InboxMessage, stop: Stop, said: Sequence[Draft], tree: TreeRef | None
+    ) -> None:
+        ledger, ids = self.ledger, self._env.ids
+        large: dict[BlobId, bytes] = {}
+        await self._append(
+            lambda head, now_ms: cancel_commit(
+                ledger.session, head, message, stop, said, tree, ledger.epoch, ids, now_ms, large
+            ),
+            large,
+        )
+
+    async def _failed_tree(self) -> TreeRef | None:
+        try:
+            return await self._env.run_blocking(self.workspace.seal)
+        except OverQuota as over:
+            return over.kept
+        except ChronicleError as problem:
+            _log.warning("failed_tree_not_kept", agent_id=str(self._address), error=str(problem))
+            return None
+
+    async def _go_back(self) -> None:
+        await self._env.run_blocking(self.workspace.rollback)
+        self._load_state(await self._read())
+        await self.next_turn()
+
+    # -- journal, state and workspace -----------------------------------------------------------------------------
+
+    async def _append(self, make: Callable[[Head, int], Commit], large: Mapping[BlobId, bytes] | None = None) -> Commit:
+        """Make a commit on top of the head, and do it.
+
+        Args:
+            large: has the commit's payloads that go out of line, once it is made; they are made durable before it.
+
+        Raises:
+            ChronicleError: nothing was committed.
+            Evicted: the lease is lost.
+        """
+        async with self._writing:
+            commit = make(self.ledger.head, self._env.clock.now_ms())
+            if large:
+                await self._env.run_blocking(self._env.blobs.put, large)
+            await self.ledger.append(commit)
+        return commit
+
+    async def _read_or_create(self) -> AgentRecord:
+        try:
+            return await self._read()
+        except UnknownAgent:  # addressed, and never started
+            await self._create()
+            return await self._read()
+
+    async def _create(self) -> None:
+        payload: JsonObject = {
+            "agent": str(self._address),
+            "entity_type": self._entity_type,
+            "version": self._schema_version,
+            "state": to_json(self._class.State()),
+            "tree_id": None,
+            "oplog_id": None,
+        }
+        ledger, ids = self.ledger, self._env.ids
+        large: dict[BlobId, bytes] = {}
+        await self._append(
+            lambda head, now_ms: created_commit(
+                ledger.session, head, payload, ledger.epoch, ids.event(now_ms), now_ms, large
+            ),
+            large,
+        )
+
+    async def _read(self) -> AgentRecord:
+        return await self.ledger.read(lambda: read_agent(self._env.store, self._env.blobs, self._address))
+
+    def _load_state(self, record: AgentRecord) -> None:
+        self.state = from_json(self._class.State, record.state, record.schema_version)
+        self._schema_patch = migration_patch(record.state, self.state)
+        self._snapshots.opened(record)
+
+    def _context(self, scope: TurnScope) -> AgentContext[Any]:
+        return AgentContext(scope, self._address, self.state, self.workspace.root)
+
+
+def body_of(message: InboxMessage) -> dict[str, Any]:
+    """Return a message as a hook is given it."""
+    return cast("dict[str, Any]", decode(message.body or b"{}"))
+
+
+def _discard(frame: Frame) -> None:
+    """Drop a frame of a hook that nobody listens to."""

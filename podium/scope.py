@@ -1,0 +1,182 @@
+"""What one turn collects while its hook runs: events, messages to others, and the way to the client.
+
+A scope belongs to one message or hook. A message that is handed to a running turn gets a scope of its own that collects
+into the same turn (`TurnScope.steered`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO
+
+from chronicle.canonical import decode, encode
+from chronicle.journal.records import Draft, OutboxMessage
+from podium.agent.reply import Reply
+from podium.errors import PodiumError
+from podium.events import ASSISTANT_MESSAGE, USER_MESSAGE
+from podium.turn import user_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chronicle.canonical import JsonObject
+    from chronicle.clock import Clock
+    from chronicle.ids import IdSource
+    from chronicle.journal.records import InboxMessage
+    from chronicle.workspace.port import Iteration, Workspace
+    from podium.address import Address
+    from podium.blocking import BlockingRunner
+    from podium.stream import Frame
+
+__all__ = ["TurnScope"]
+
+
+@dataclass(slots=True)
+class _Collected:
+    """What all scopes of a turn have in common."""
+
+    replies: list[Reply] = field(default_factory=list)
+    drafts: list[Draft] = field(default_factory=list)
+    outbox: list[OutboxMessage] = field(default_factory=list)
+    over: bool = False
+
+
+class TurnScope:
+    """What a turn's context works on.
+
+    Args:
+        turn: the number the turn gets when it commits.
+        message: what it handles; ``None`` in hooks other than ``on_message`` and ``on_steer``.
+        publish: passes a frame on to the client.
+        workspace: for history; ``None`` without one.
+        run_blocking: takes the workspace's blocking calls off the event loop.
+    """
+
+    def __init__(
+        self,
+        turn: int,
+        message: InboxMessage | None,
+        publish: Callable[[Frame], None],
+        workspace: Workspace | None,
+        clock: Clock,
+        ids: IdSource,
+        run_blocking: BlockingRunner = asyncio.to_thread,
+    ) -> None:
+        self.turn = turn
+        self._message = message
+        self._publish = publish
+        self._workspace = workspace
+        self._clock = clock
+        self._ids = ids
+        self._run_blocking = run_blocking
+        self._collected = _Collected()
+
+    def steered(self, message: InboxMessage, publish: Callable[[Frame], None]) -> TurnScope:
+        """Return a scope of the same turn for a message that it is handed; the message is recorded."""
+        self._check_open()
+        scope = TurnScope(self.turn, message, publish, self._workspace, self._clock, self._ids, self._run_blocking)
+        scope._collected = self._collected
+        scope.record(USER_MESSAGE, user_message(message))
+        return scope
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of the message being handled."""
+        return self._message.message_id if self._message else None
+
+    @property
+    def outbox(self) -> Sequence[OutboxMessage]:
+        """What the turn sends to others."""
+        return self._collected.outbox
+
+    def new_reply(self) -> Reply:
+        """Make a reply that belongs to this turn."""
+        self._check_open()
+        reply = Reply(self, self._ids.other("rpl_", self._clock.now_ms()))
+        self._collected.replies.append(reply)
+        return reply
+
+    def record(self, event_type: str, payload: JsonObject) -> None:
+        """Add an event to the turn.
+
+        Raises:
+            PodiumError: the turn is over.
+        """
+        self._check_open()
+        self._collected.drafts.append(self._draft(event_type, payload))
+
+    def tell(self, sender: Address, receiver: Address, message: JsonObject) -> str:
+        """Add a message to another agent to the turn, and return its id.
+
+        Raises:
+            InvalidInput: the message is not JSON.
+            PodiumError: the turn is over.
+        """
+        self._check_open()
+        now_ms = self._clock.now_ms()
+        message_id = self._ids.message(now_ms)
+        self._collected.outbox.append(OutboxMessage(message_id, str(receiver), encode(message), now_ms, str(sender)))
+        return message_id
+
+    async def publish(self, frame: Frame) -> None:
+        """Pass a frame on to the client, and let the event loop send it.
+
+        Raises:
+            PodiumError: the turn is over.
+        """
+        self._check_open()
+        self._publish(frame)
+        await asyncio.sleep(0)
+
+    async def emit(self, name: str, data: JsonObject) -> None:
+        """Pass an event of the agent's own on to the client."""
+        plain = decode(encode(data))
+        await self.publish({"type": "event", "name": name, "data": plain})
+
+    async def history(self, path: str) -> Sequence[Iteration]:
+        """Return a path's iterations."""
+        return await self._run_blocking(self._files().history, path)
+
+    async def at(self, path: str, iteration: int) -> BinaryIO:
+        """Open a path at an iteration."""
+        return await self._run_blocking(self._files().at, path, iteration)
+
+    async def finish(self) -> Sequence[Draft]:
+        """Finish the replies that are still open, close the turn's scopes and return its events."""
+        for reply in self._collected.replies:
+            await reply.finish()
+        self._collected.over = True
+        return self._collected.drafts
+
+    def abandon(self) -> Sequence[Draft]:
+        """Close the turn's scopes, and return what was said to this one's message until now, unfinished replies last.
+
+        That is for the record of a turn that was stopped: nothing else of it is kept.
+        """
+        collected = self._collected
+        collected.over = True
+        said = [
+            draft
+            for draft in collected.drafts
+            if draft.type == ASSISTANT_MESSAGE and draft.correlation_id == self.message_id
+        ]
+        unfinished = [reply for reply in collected.replies if reply.scope is self and not reply.finished and reply.text]
+        return [*said, *(self._draft(ASSISTANT_MESSAGE, {**reply.record, "partial": True}) for reply in unfinished)]
+
+    def _draft(self, event_type: str, payload: JsonObject) -> Draft:
+        now_ms = self._clock.now_ms()
+        return Draft(self._ids.event(now_ms), event_type, payload, self.turn, now_ms, self.message_id, self.message_id)
+
+    def _files(self) -> Workspace:
+        self._check_open()
+        if self._workspace is None:
+            raise PodiumError("this agent runs without a workspace")
+        return self._workspace
+
+    def _check_open(self) -> None:
+        if self._collected.over:
+            raise PodiumError(
+                f"turn {self.turn} is over: a context works only inside its hook; "
+                "await what you start before the hook returns"
+            )

@@ -1,0 +1,66 @@
+"""Messages that are handed to a turn while it runs.
+
+Each gets one call of ``on_steer``, one after the other, beside the ``on_message`` that runs. The turn takes messages
+until its ``on_message`` returns, and commits when the calls that were begun have returned, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from chronicle.journal.records import InboxMessage
+
+__all__ = ["Steering"]
+
+
+class Steering:
+    """The messages of one turn.
+
+    Args:
+        steer: hands one over: calls the hook.
+    """
+
+    def __init__(self, steer: Callable[[InboxMessage], Awaitable[None]]) -> None:
+        self._steer = steer
+        self._group: asyncio.TaskGroup | None = None
+        self._order = asyncio.Lock()
+        self.taken: list[InboxMessage] = []
+        """Messages that the turn has; its commit consumes them."""
+
+    def has(self, message_id: str) -> bool:
+        """Whether the turn has a message."""
+        return any(message.message_id == message_id for message in self.taken)
+
+    def take(self, message: InboxMessage) -> bool:
+        """Hand a message to the turn, unless it takes none any more."""
+        if self._group is None:
+            return False
+        self.taken.append(message)
+        self._group.create_task(self._run(message), name=f"on_steer {message.message_id}")
+        return True
+
+    async def around(self, hook: Callable[[], Awaitable[Any]]) -> Any:
+        """Run the turn's hook, taking messages meanwhile, and return its answer when all calls have returned.
+
+        Whichever of the calls raises first stops the others, and its exception is raised.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                try:
+                    answer = await hook()
+                finally:
+                    self._group = None
+        except BaseExceptionGroup as failures:
+            failure = failures.exceptions[0]
+        else:
+            return answer
+        raise failure  # outside of the except clause: its own context stays as it is
+
+    async def _run(self, message: InboxMessage) -> None:
+        async with self._order:
+            await self._steer(message)
