@@ -90,8 +90,10 @@ app = typer.Typer(
 )
 
 StoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", envvar="CHRONICLE_STORE", metavar="DIR", help="The store; default: that of this mount."),
+    str | None,
+    typer.Option(
+        "--store", envvar="CHRONICLE_STORE", metavar="STORE", help="A directory or URL; default: that of this mount."
+    ),
 ]
 WorkspaceOption = Annotated[
     str, typer.Option("--workspace", "-w", metavar="NAME", help="Which workspace of the store.")
@@ -111,7 +113,9 @@ class _Debug:
 
 @app.command()
 def mount(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store; made if it is not there.")],
+    store: Annotated[
+        str, typer.Argument(metavar="STORE", help="A directory or a URL (s3://bucket/prefix); made if it is not there.")
+    ],
     mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT", help="An empty directory; made likewise.")],
     *,
     workspace: WorkspaceOption = "main",
@@ -120,7 +124,7 @@ def mount(
     """Mount a workspace. What is written is kept in the store at once, and committed with `chronicle commit`."""
     repository = _repository_at(store)
     repository.mount(workspace, mountpoint, with_caller=foreground)
-    _say(f"{workspace} of {repository.directory} is mounted at {mountpoint.absolute()}")
+    _say(f"{workspace} of {repository.name} is mounted at {mountpoint.absolute()}")
     if foreground:
         _stay(repository, mountpoint)
 
@@ -274,14 +278,14 @@ def _report(error: Exception) -> ExitCode:
     return code
 
 
-def _repository(store: Path | None) -> Repository:
+def _repository(store: str | None) -> Repository:
     from chronicle.repository import Repository  # noqa: PLC0415 - the help needs none of it
 
-    return Repository(store) if store is not None else Repository.around(Path.cwd())
+    return Repository.at(store) if store is not None else Repository.around(Path.cwd())
 
 
 @contextmanager
-def _reading(store: Path | None, workspace: str) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
+def _reading(store: str | None, workspace: str) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
     """Open a workspace to read it, and say so if that is not all of it."""
     from chronicle.workspace.committed import CommittedWorkspace  # noqa: PLC0415 - the help needs none of it
 
@@ -291,10 +295,10 @@ def _reading(store: Path | None, workspace: str) -> Iterator[FuseWorkspace | Lay
         yield opened
 
 
-def _repository_at(store: Path) -> Repository:
+def _repository_at(store: str) -> Repository:
     from chronicle.repository import Repository  # noqa: PLC0415 - the help needs none of it
 
-    return Repository(store)
+    return Repository.at(store)
 
 
 def _stay(repository: Repository, mountpoint: Path) -> None:

@@ -1,0 +1,215 @@
+"""The commits of workspaces in an object store, where several nodes have them in common.
+
+::
+
+    format                              {"chronicle-store": 2}
+    blobs/                              the blob store
+    workspaces/<name>/session           the ids of its session
+    workspaces/<name>/commits/<seq>     one event of its main branch, sealed; seq in 20 digits
+
+A commit is an object that is created if there is none of that number: of two nodes that commit at once, one is first,
+and the other is told. The events are those of the journal, hash-chained, so each node has a journal of its own that is
+a copy: `SharedRecord.pull` brings it up to date, checking the chain as it goes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, UnsupportedFormat
+from chronicle.ids import BlobId, BranchId, EventId, SessionId
+from chronicle.journal.chain import check_events
+from chronicle.journal.records import Commit, Event, Session
+
+if TYPE_CHECKING:
+    from chronicle.blobs.fsspec_objects import RemoteObjects
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["FORMAT", "SharedRecord"]
+
+FORMAT: Final = 2
+"""Of a store whose commits are objects; 1 is a directory with a journal of its own."""
+_EVENT_FORMAT: Final = 1
+_FOLDER: Final = "workspaces"
+_FIELDS: Final = tuple(field.name for field in fields(Event) if field.name != "erased")
+_TOGETHER: Final = 256
+"""Commits that are read at once."""
+
+
+class SharedRecord:
+    """What of a store's commits is in an object store.
+
+    Args:
+        objects: the store's, below its URL.
+        shown: how messages name the store.
+    """
+
+    def __init__(self, objects: RemoteObjects, shown: str) -> None:
+        self._objects = objects
+        self._shown = shown
+
+    def create(self) -> None:
+        """Make the store if there is none.
+
+        Raises:
+            UnsupportedFormat: a newer version made it.
+            InvalidInput: something else is there.
+            Unavailable: it could not be reached.
+        """
+        try:
+            self.check_format()
+        except NotFound:
+            if self._objects.names(""):
+                raise InvalidInput(f"{self._shown} has something else in it; name another place") from None
+            self._objects.write("format", [_dump({"chronicle-store": FORMAT})])
+
+    def check_format(self) -> None:
+        """Check that there is a store which this code can read.
+
+        Raises:
+            NotFound: there is none.
+            Corrupt: it says nothing sensible of itself.
+            UnsupportedFormat: a newer version made it.
+            Unavailable: it could not be reached.
+        """
+        try:
+            described = self._objects.read("format")
+        except NotFound:
+            raise NotFound(f"there is no store at {self._shown}; chronicle mount makes one") from None
+        try:
+            found = int(json.loads(described)["chronicle-store"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(f"{self._shown}/format cannot be read: {error}") from error
+        if found > FORMAT:
+            raise UnsupportedFormat(f"{self._shown} has format {found}, this is {FORMAT}: upgrade podium")
+
+    def sizes(self) -> dict[str, int]:
+        """Return all objects of the store, with their sizes in bytes."""
+        return self._objects.sizes("")
+
+    def ensure_session(self, made: Session) -> Session:
+        """Return the session of a workspace; the one that is given if there is none yet."""
+        name = f"{_FOLDER}/{made.name}/session"
+        described = {
+            "format": _EVENT_FORMAT,
+            "session_id": made.session_id,
+            "branch_id": made.main_branch_id,
+            "created_ms": made.created_ms,
+        }
+        try:
+            return self._session(made.name)
+        except NotFound:
+            pass
+        try:
+            self._objects.create(name, _dump(described))
+        except Conflict:
+            return self._session(made.name)
+        return made
+
+    def pull(self, journal: JournalStore, only: str | None = None) -> None:
+        """Bring a node's journal up to date.
+
+        Args:
+            journal: the node's.
+            only: the one workspace that matters; all if not given.
+
+        Raises:
+            Corrupt: what is stored is no continuation of what the node has, or was changed.
+            Unavailable: the store could not be reached.
+        """
+        commits: dict[str, dict[str, int]] = {}
+        for name, size in self._objects.sizes(f"{_FOLDER}/{only}" if only is not None else _FOLDER).items():
+            _, workspace, *rest = name.split("/")
+            found = commits.setdefault(workspace, {})
+            if rest[0] == "commits":
+                found[name] = size
+        for workspace, there in commits.items():
+            if not _has(journal, workspace):
+                shared = self._session(workspace)
+                journal.ensure_session(workspace, shared.session_id, shared.main_branch_id, shared.created_ms)
+            self._pull(journal, journal.session(workspace), there)
+
+    def _pull(self, journal: JournalStore, session: Session, there: dict[str, int]) -> None:
+        """Take in the commits, given with their sizes, that come after a session's head."""
+        head = journal.head(session.main_branch_id)
+        new = [name for name in sorted(there) if int(name.rpartition("/")[2]) > head.seq]
+        for at in range(0, len(new), _TOGETHER):
+            batch = new[at : at + _TOGETHER]
+            read = self._objects.read_many([(name, 0, there[name]) for name in batch])
+            events = tuple(self._event(name, data) for name, data in zip(batch, read, strict=True))
+            try:
+                after = check_events(head, events)
+            except Corrupt as error:
+                raise Corrupt(f"the commits of {session.name!r} in {self._shown}: {error}") from error
+            journal.commit(Commit(session.session_id, head, events, epoch=None))
+            head = after
+
+    def publish(self, workspace: str, event: Event) -> None:
+        """Make a commit known to all nodes, durable on return.
+
+        Raises:
+            Conflict: another node has committed since; pull first.
+            Unavailable: the store could not be reached. Whether it is there, `pull` tells.
+        """
+        described = {name: getattr(event, name) for name in _FIELDS}
+        described["payload"] = event.payload.decode() if event.payload is not None else None
+        try:
+            self._objects.create(
+                f"{_FOLDER}/{workspace}/commits/{event.seq:020}", _dump({"format": _EVENT_FORMAT, "event": described})
+            )
+        except Conflict:
+            raise Conflict(
+                f"another node has committed {workspace!r} meanwhile; unmount and mount it again: what is here and not "
+                "committed is then kept in a workspace of its own"
+            ) from None
+
+    def _session(self, workspace: str) -> Session:
+        found = self._described(f"{_FOLDER}/{workspace}/session")
+        try:
+            return Session(
+                SessionId(found["session_id"]), workspace, BranchId(found["branch_id"]), int(found["created_ms"])
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise Corrupt(f"{self._shown}/{_FOLDER}/{workspace}/session cannot be read: {error}") from error
+
+    def _event(self, name: str, data: bytes | NotFound) -> Event:
+        found = self._described(name, data)
+        try:
+            described = found["event"]
+            values = {field: described[field] for field in _FIELDS}
+            values["payload"] = described["payload"].encode() if described["payload"] is not None else None
+            values["branch_id"], values["event_id"] = BranchId(values["branch_id"]), EventId(values["event_id"])
+            values["payload_ref"] = BlobId(values["payload_ref"]) if values["payload_ref"] is not None else None
+            return Event(**values)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise Corrupt(f"{self._shown}/{name} cannot be read: {error}") from error
+
+    def _described(self, name: str, data: bytes | NotFound | None = None) -> dict[str, Any]:
+        if data is None:
+            data = self._objects.read(name)
+        if isinstance(data, NotFound):
+            raise data
+        try:
+            found: dict[str, Any] = json.loads(data)
+            version = int(found["format"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(f"{self._shown}/{name} cannot be read: {error}") from error
+        if version > _EVENT_FORMAT:
+            raise UnsupportedFormat(
+                f"{self._shown}/{name} has format {version}, this is {_EVENT_FORMAT}: upgrade podium"
+            )
+        return found
+
+
+def _has(journal: JournalStore, workspace: str) -> bool:
+    try:
+        journal.session(workspace)
+    except NotFound:
+        return False
+    return True
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=True, sort_keys=True).encode() + b"\n"

@@ -1,0 +1,204 @@
+"""A store at an S3 URL: mounted, committed to and opened from several nodes, each with its own state and cache."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from chronicle.cli import ExitCode, main
+from chronicle.fuse import mounts, zygote
+from chronicle.repository import Repository
+from tests.faulty_proxy import FaultyProxy, running_proxy
+from tests.fuse.conftest import wait_for_end
+from tests.s3_server import BUCKET, S3Server, point_at, running_s3
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LARGE = random.Random(3).randbytes(8_000_000)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
+    with running_proxy(s3.port) as running:
+        yield running
+
+
+class Node:
+    """A machine: what it has of the store, and the command on it."""
+
+    def __init__(
+        self, url: str, directory: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]
+    ) -> None:
+        self.url = url
+        self.directory = directory
+        self.mountpoint = directory / "mnt"
+        self._patch = patch
+        self._capture = capture
+
+    def __call__(self, *arguments: str | Path, code: int = 0) -> str:
+        self._patch.setenv("CHRONICLE_STATE_DIR", str(self.directory / "state"))
+        self._patch.setenv("CHRONICLE_CACHE_DIR", str(self.directory / "cache"))
+        self._capture.readouterr()
+        found = main([str(argument) for argument in arguments])
+        captured = self._capture.readouterr()
+        assert found == code, captured.err
+        return captured.out if code == 0 else captured.err
+
+    def on_store(self, *arguments: str | Path, code: int = 0) -> str:
+        return self(*arguments, "--store", self.url, code=code)
+
+    def json(self, *arguments: str | Path) -> Any:
+        return json.loads(self.on_store(*arguments, "--json"))
+
+    def mount(self) -> Path:
+        self("mount", self.url, self.mountpoint)
+        return self.mountpoint
+
+    def end(self) -> None:
+        self._patch.setenv("CHRONICLE_STATE_DIR", str(self.directory / "state"))
+        socket = Repository.at(self.url).directory / "run" / "zygote.sock"
+        pid = zygote.is_running(socket)
+        zygote.shut_down(socket)
+        if pid is not None:
+            wait_for_end(pid)
+        mounts.unmount_all_under(self.directory)
+
+
+@pytest.fixture
+def nodes(
+    proxy: FaultyProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[list[Node]]:
+    point_at(monkeypatch, proxy.endpoint, tmp_path / "cache")
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+    made = [Node(url, tmp_path / name, monkeypatch, capsys) for name in ("a", "b", "c")]
+    yield made
+    for node in made:
+        node.end()
+
+
+def fill(root: Path) -> None:
+    (root / "sub").mkdir()
+    for number in range(60):
+        (root / "sub" / f"{number}.txt").write_text(f"{number}\n" * 100)
+    (root / "large").write_bytes(LARGE)
+
+
+def read_bytes(proxy: FaultyProxy) -> int:
+    return sum(item.answered_bytes for item in proxy.reads())
+
+
+def test_another_node_opens_what_one_has_committed(nodes: list[Node], proxy: FaultyProxy) -> None:
+    first, second, third = nodes
+    fill(first.mount())
+    assert first.on_store("commit", "-m", "one").startswith("commit 1 ")
+    assert [item["message"] for item in second.json("log")] == ["one"]
+    before = read_bytes(proxy)
+    root = second.mount()
+    assert sorted(path.name for path in root.iterdir()) == ["large", "sub"]
+    assert len(list((root / "sub").iterdir())) == 60
+    assert (root / "large").stat().st_size == len(LARGE)
+    assert (root / "sub" / "7.txt").stat().st_size == 200
+    assert read_bytes(proxy) - before < 400_000, "trees and an index, no content"
+    before = read_bytes(proxy)
+    with (root / "large").open("rb") as file:
+        file.seek(4_000_000)
+        assert file.read(4_096) == LARGE[4_000_000:4_004_096]
+    assert 4_096 <= read_bytes(proxy) - before < 1_000_000, "a chunk or two, and the list"
+    assert (root / "sub" / "7.txt").read_text() == "7\n" * 100
+    assert (root / "large").read_bytes() == LARGE
+    assert first.on_store("cat", "sub/8.txt") == "8\n" * 100
+    (root / "sub" / "8.txt").write_text("changed")
+    assert second.on_store("commit", "-m", "two").startswith("commit 2 ")
+    assert [item["message"] for item in first.json("log")] == ["one", "two"]
+    assert third.on_store("cat", "sub/8.txt") == "changed"
+    assert third.on_store("cat", "sub/8.txt@1") == "8\n" * 100
+    assert third.json("verify")[0]["problem"] is None
+    stats = third.json("stats")
+    assert stats["files"] == 61
+    assert len(LARGE) < stats["stored_bytes"] < 1.1 * len(LARGE)
+
+
+def test_what_was_fetched_is_read_again_without_the_store(nodes: list[Node], proxy: FaultyProxy) -> None:
+    first, second, _ = nodes
+    fill(first.mount())
+    first.on_store("commit", "-m", "one")
+    assert (second.mount() / "large").read_bytes() == LARGE
+    second("unmount", second.mountpoint)
+    before = len(proxy.reads())
+    assert (second.mount() / "large").read_bytes() == LARGE
+    assert len(proxy.reads()) == before
+
+
+def test_of_two_who_commit_one_is_told_and_loses_nothing(
+    nodes: list[Node], proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = nodes
+    (first.mount() / "a").write_text("base")
+    first.on_store("commit", "-m", "base")
+    root = second.mount()
+    (root / "a").write_text("second's")
+    (first.mountpoint / "a").write_text("first's")
+    (first.mountpoint / "new").write_text("more of first's")
+    second.on_store("commit", "-m", "second")
+    assert "another node has committed" in first.on_store("commit", "-m", "first", code=ExitCode.CONFLICT)
+    assert (first.mountpoint / "a").read_text() == "first's"
+    first("unmount", first.mountpoint)
+    assert (first.mount() / "a").read_text() == "second's"
+    (kept,) = [name for name in Repository.at(first.url).workspaces() if name.startswith("main.kept-")]
+    assert kept in caplog.text
+    assert third("cat", "a", "--store", first.url, "-w", kept) == "first's"
+    assert third("cat", "new", "--store", first.url, "-w", kept) == "more of first's"
+    (first.mountpoint / "a").write_text("third")
+    first.on_store("commit", "-m", "third")
+    assert [item["message"] for item in third.json("log")] == ["base", "second", "third"]
+
+
+def test_a_store_that_is_away_fails_reads_and_nothing_else(nodes: list[Node], proxy: FaultyProxy) -> None:
+    first, second, _ = nodes
+    fill(first.mount())
+    first.on_store("commit", "-m", "one")
+    root = second.mount()
+    assert (root / "sub" / "1.txt").read_text() == "1\n" * 100
+    proxy.fail("reset")
+    with pytest.raises(OSError, match="Input/output error"):
+        (root / "sub" / "2.txt").read_text()
+    (root / "new").write_text("written while it was away")
+    assert (root / "sub" / "1.txt").read_text() == "1\n" * 100
+    message = second.on_store("commit", "-m", "away", code=ExitCode.UNAVAILABLE)
+    assert f"{first.url}/blobs does not answer" in message
+    assert "check the network" in message
+    proxy.fail("none", 0)
+    assert (root / "sub" / "2.txt").read_text() == "2\n" * 100
+    assert second.on_store("commit", "-m", "back").startswith("commit 2 ")
+    assert first.on_store("cat", "new") == "written while it was away"
+
+
+def test_there_is_no_store(nodes: list[Node]) -> None:
+    node = nodes[0]
+    assert "chronicle mount makes one" in node.on_store("log", code=ExitCode.NOT_FOUND)
+    assert not list(node.directory.rglob("journal.db"))
+    assert "nosuch" in node("log", "--store", "nosuch://x", code=ExitCode.USAGE)
+
+
+def test_a_commit_that_was_changed_is_noticed(nodes: list[Node], s3: S3Server) -> None:
+    from chronicle.blobs.fsspec_objects import open_remote
+
+    first, second, _ = nodes
+    (first.mount() / "a").write_text("one")
+    first.on_store("commit", "-m", "one")
+    objects = open_remote(first.url, s3.options())
+    (name,) = objects.names("workspaces/main/commits")
+    objects.write(name, [objects.read(name).replace(b"one", b"two")])
+    assert "payload was changed" in second.on_store("log", code=ExitCode.DAMAGED)
