@@ -124,6 +124,22 @@ class MountSession:
         """Make `run` return before it reads another request. For callbacks."""
         self._watch.stop()
 
+    def forget(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int], done: Callable[[], None]) -> None:
+        """Make the kernel ask anew what names are, and what inodes have and hold.
+
+        Serving goes on meanwhile, since dropping a name or a page waits for the requests that are about it.
+        """
+
+        def tell() -> None:
+            for parent, name in names:
+                with suppress(OSError):  # the kernel does not know it any more
+                    pyfuse3.invalidate_entry(parent, name)
+            for inode in inodes:
+                with suppress(OSError):
+                    pyfuse3.invalidate_inode(inode)
+
+        self._watch.beside(tell, done)
+
     def forget_pages(self, inodes: Iterable[int]) -> None:
         """Make the kernel drop what it cached of inodes: reads and mappings of them have to ask again, in vain.
 

@@ -199,12 +199,25 @@ class RawSession:
         self._notify(inode, -1)
 
     def _notify(self, inode: int, offset: int) -> None:
-        body = wire.NOTIFY_INODE.pack(inode, offset, 0)
+        self._tell(Notify.INVAL_INODE, wire.NOTIFY_INODE.pack(inode, offset, 0))
+
+    def _tell(self, what: Notify, body: bytes) -> None:
         with suppress(OSError):  # the kernel does not know it any more
-            os.write(
-                self._device,
-                wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), Notify.INVAL_INODE, 0) + body,
-            )
+            os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), what, 0) + body)
+
+    def forget(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int], done: Callable[[], None]) -> None:
+        """Make the kernel ask anew what names are, and what inodes have and hold.
+
+        Serving goes on meanwhile, since dropping a name or a page waits for the requests that are about it.
+        """
+
+        def tell() -> None:
+            for parent, name in names:
+                self._tell(Notify.INVAL_ENTRY, wire.NOTIFY_ENTRY.pack(parent, len(name), 0) + name + b"\0")
+            for inode in inodes:
+                self._notify(inode, 0)
+
+        self._watch.beside(tell, done)
 
     def forget_pages(self, inodes: Iterable[int]) -> None:
         """Make the kernel drop what it cached of inodes: reads and mappings of them have to ask again, in vain.

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from chronicle.fuse.mounts import Transport
     from chronicle.fuse.transport import Session
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
+    from chronicle.workspace.restore import Touched
 
 __all__ = ["Engine", "Exit", "MountRequest", "Served", "request_from_wire", "request_to_wire", "serve"]
 
@@ -94,6 +95,10 @@ class Engine(Protocol):
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """See `Workspace.at`."""
+        ...
+
+    def restore(self, then: TreeRef | None, path: bytes) -> Touched:
+        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.restore`."""
         ...
 
     def close(self) -> None:
@@ -239,7 +244,9 @@ class _Server:
     def _hear(self, peer: Peer) -> None:
         messages, is_open = peer.receive()
         for message in messages:
-            if not peer.send(self._answer(message)):
+            if message.get("op") == "restore":
+                self._restore(message, peer)
+            elif not peer.send(self._answer(message)):
                 is_open = False
         if not is_open:
             self._session.unwatch(peer.fileno())
@@ -251,10 +258,13 @@ class _Server:
             return answer_error(InvalidInput(f"a mount server has no operation {message.get('op')!r}"))
         try:
             return answer_ok(command(message))
-        except Exception as error:
-            if not isinstance(error, ChronicleError):
-                log.exception("%s failed: %s", message["op"], self._mountpoint)
-            return answer_error(error)
+        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and told
+            return self._failed(message, error)
+
+    def _failed(self, message: dict[str, Any], error: Exception) -> dict[str, Any]:
+        if not isinstance(error, ChronicleError):
+            log.error("%s failed: %s", message["op"], self._mountpoint, exc_info=error)
+        return answer_error(error)
 
     def _hear_zygote(self) -> None:
         messages, is_open = self._zygote.receive()
@@ -294,6 +304,21 @@ class _Server:
         self._engine.rollback()
         self._exit = Exit.ROLLED_BACK
         self._session.stop()
+
+    def _restore(self, message: dict[str, Any], peer: Peer) -> None:
+        """Restore, and answer when the kernel has forgotten what it knew."""
+
+        def answer() -> None:
+            peer.send(answer_ok())  # one that went away meanwhile is told nothing
+
+        try:
+            touched = self._engine.restore(control.ref_from_wire(message["then"]), os.fsencode(message["path"]))
+        except OSError as error:  # the disk or the quota
+            peer.send(answer_error(InvalidInput(f"it cannot be restored: {error.strerror}")))
+        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and told
+            peer.send(self._failed(message, error))
+        else:
+            self._session.forget(touched.names, touched.inodes, answer)
 
     def _version(self, arguments: dict[str, Any]) -> BinaryIO:
         """Return an old version, open; its next piece is most likely asked for next."""

@@ -43,6 +43,12 @@ class Session(Protocol):
     def stop(self) -> None:
         """Make `run` return before it reads another request. For callbacks."""
 
+    def forget(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int], done: Callable[[], None]) -> None:
+        """Make the kernel ask anew what names (directory's inode, name) are, and what inodes have and hold.
+
+        For what was changed by someone else than the kernel. Serving goes on; ``done`` is called when it is so.
+        """
+
     def forget_pages(self, inodes: Iterable[int]) -> None:
         """Make the kernel drop what it cached of inodes. Only for a session that is stopped."""
 

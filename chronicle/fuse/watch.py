@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,6 +38,27 @@ class Watch:
         """Forget a descriptor; to be called before it is closed."""
         del self._callbacks[fd]
         self._poll.unregister(fd)
+
+    def beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Do work in a thread of its own while requests are served, and call back between them when it is done.
+
+        A session that ends does not wait for it.
+        """
+        ended, ends = os.pipe2(os.O_CLOEXEC)
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                os.close(ends)
+
+        def finish() -> None:
+            self.remove(ended)
+            os.close(ended)
+            done()
+
+        self.add(ended, finish)
+        threading.Thread(target=run, name="beside", daemon=True).start()
 
     def stop(self) -> None:
         """Let `wait` return False from now on. For callbacks."""

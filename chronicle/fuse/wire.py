@@ -21,6 +21,7 @@ __all__ = [
     "IN_HEADER",
     "MAJOR",
     "MINOR",
+    "NOTIFY_ENTRY",
     "NOTIFY_INODE",
     "NO_ENTRY",
     "OLDEST_MINOR",
@@ -63,6 +64,8 @@ of times in nanoseconds, most pages in a request, alignment of mappings, more fl
 which the kernel ends the connection because a request was not answered."""
 NOTIFY_INODE: Final = Struct("=Qqq")
 """inode, offset (negative: only the attributes), length."""
+NOTIFY_ENTRY: Final = Struct("=QII")
+"""inode of the directory, length of the name, flags; the name and a zero byte follow."""
 _DIRENT: Final = Struct("=QQII")
 """inode, offset of the next entry, length of the name, kind."""
 
@@ -148,6 +151,7 @@ class Notify(IntEnum):
     """What the server tells the kernel unasked."""
 
     INVAL_INODE = 2
+    INVAL_ENTRY = 3
 
 
 def attributes(found: Attributes) -> bytes:

@@ -23,7 +23,6 @@ from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, kind_of
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.paths import follow
-from chronicle.workspace.restore import restore
 from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES, Kind, check_name
 
 if TYPE_CHECKING:
@@ -299,7 +298,7 @@ class ApiWorkspace:
     def restore(self, then: TreeRef | None, path: str = "") -> None:
         """Make a path, or everything, what it was in a commit; see `chronicle.workspace.restore.restore`."""
         with self._lock:
-            restore(self._layer, then, encode_path(path))
+            self._layer.restore(then, encode_path(path))
 
     def history(self, path: str) -> Sequence[Iteration]:
         """See `chronicle.workspace.port.Workspace.history`."""

@@ -24,6 +24,7 @@ from chronicle.workspace.layer_records import Header, pack
 from chronicle.workspace.layer_seal import SealInput, put_seal
 from chronicle.workspace.oplog import Gap, first_root, read_root, stored_operations
 from chronicle.workspace.port import Usage
+from chronicle.workspace.restore import restore
 from chronicle.workspace.tree import Kind
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.port import TreeRef
+    from chronicle.workspace.restore import Touched
     from chronicle.workspace.versions import DataFile
 
 __all__ = ["Handle", "Layer"]
@@ -192,6 +194,10 @@ class Layer(HistoryLayer):
         self._sealed_operations = ()
         self._sealed_moves = []
         self._rotate(later, self._commit.next_seq, self._commit.turn)
+
+    def restore(self, then: TreeRef | None, path: bytes = b"") -> Touched:
+        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.restore.restore`."""
+        return restore(self, then, path)
 
     def rollback(self) -> None:
         """Give up everything since the base; see `chronicle.workspace.port.Workspace.rollback`.

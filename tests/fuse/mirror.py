@@ -26,6 +26,8 @@ from tests.fuse.plain import PlainDirectory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.workspace.restore import Touched
+
 EMPTY = TreeRef(BlobId("0" * 64), BlobId("0" * 64))
 VERSION = bytes(range(256)) * 10_000
 
@@ -62,6 +64,9 @@ class MirrorEngine:
         if iteration != 1:
             raise NotFound(f"{path} has no iteration {iteration}")
         return io.BytesIO(VERSION)
+
+    def restore(self, then: TreeRef | None, path: bytes) -> Touched:
+        raise NotFound(f"{os.fsdecode(path)} was never there")
 
     def close(self) -> None:
         self._directory.with_suffix(".closed").touch()
