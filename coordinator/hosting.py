@@ -8,6 +8,7 @@ event loop; the same thread ends the process when a turn ignores its deadline.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import sys
 import threading
@@ -27,9 +28,11 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.logs import log_to
-from podium.activation import Activation, Environment, WorkspaceRequest
+from podium.activation import Activation
 from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
+from podium.busy import BusyPolicy
+from podium.environment import Environment, WorkspaceRequest
 from podium.errors import AgentAsleep
 from podium.loop import ActivationLoop, Ending
 
@@ -140,49 +143,78 @@ class AgentHost:
             await activation.abandon()
             raise
         for message_id in taken_back:
-            activation.cancel(message_id)
+            await activation.cancel(message_id)
         self._activation = activation
         self._loop = ActivationLoop(activation, self._class.idle_timeout_s)
         self._event_loop = asyncio.get_running_loop()
         self._ended = asyncio.ensure_future(self._run(self._loop, lease))
         return activation.turn
 
-    async def deliver(self, message_id: MessageId, *, cancelled: bool = False) -> AsyncIterator[list[Frame]]:
+    async def deliver(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
         """Yield a message's frames in batches, up to its terminal frame.
-
-        Args:
-            cancelled: its sender took it back already.
 
         Raises:
             AgentAsleep: the activation is ending; deliver it to the next one.
         """
         activation, loop = self._running()
-        if cancelled:
-            self.cancel(message_id)
         loop.poke()
         async for batch in activation.follow(message_id):
             yield batch
 
-    def cancel(self, message_id: MessageId) -> None:
-        """Take a message back.
+    async def cancel(self, message_id: MessageId) -> None:
+        """Take a message back, or give a parked one up; that is durable on return, unless it was handled meanwhile.
 
-        It may be called from any thread. Code that handles the message and blocks the event loop has a grace of some
-        seconds, then its process is ended.
+        It may be called from any thread's event loop. Code that handles the message and blocks the agent's own has a
+        grace of some seconds, then its process is ended.
 
         Raises:
-            AgentAsleep: no agent runs here; the next activation is to be told.
+            AgentAsleep: no agent runs here, or not any more.
         """
         activation, loop = self._running()
         assert self._event_loop is not None
         activation.make_due(message_id)
-        self._event_loop.call_soon_threadsafe(activation.cancel, message_id)
-        self._event_loop.call_soon_threadsafe(loop.poke)
+        cancelling = asyncio.run_coroutine_threadsafe(self._cancel(activation, loop, message_id), self._event_loop)
+        await asyncio.shield(asyncio.wrap_future(cancelling))  # a caller that goes must not stop it half-way
 
-    def stop(self) -> None:
-        """End in order after the turn that runs; a turn that goes on for long is given up, and its message waits."""
+    async def _cancel(self, activation: Activation, loop: ActivationLoop, message_id: MessageId) -> None:
+        await activation.cancel(message_id)
+        loop.poke()
+        async for _ in activation.follow(message_id):
+            pass
+
+    def preempt(self, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
+        """Do what the sender of a message that was admitted asks for if the agent is busy with another one.
+
+        It may be called from any thread. As with `cancel`, code that blocks is given some seconds when it is to stop.
+
+        Returns:
+            the message whose turn is to end for it, if one runs now: should this process have to be ended for that, the
+            next activation is to be told.
+
+        Raises:
+            AgentAsleep: no agent runs here.
+        """
+        activation, _ = self._running()
+        assert self._event_loop is not None
+        running = activation.running_message_id
+        stopped = None
+        if policy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK} and running not in {None, message_id}:
+            stopped = running
+            activation.make_due(stopped)
+        preempting = asyncio.run_coroutine_threadsafe(activation.preempt(message_id, policy), self._event_loop)
+        preempting.add_done_callback(_log_failure)  # not waited for: code that blocks would hold up the sender's stream
+        return stopped
+
+    def stop(self, *, patient: bool = False) -> None:
+        """End in order after the turn that runs.
+
+        Args:
+            patient: let the turn take its time; else one that goes on for long is given up, and its message waits.
+        """
         if self._loop is not None and self._activation is not None:
             self._loop.stop()
-            asyncio.get_running_loop().call_later(_STOP_GRACE_S, self._activation.interrupt)
+            if not patient:
+                asyncio.get_running_loop().call_later(_STOP_GRACE_S, self._activation.interrupt)
 
     async def wait_ended(self) -> Ending:
         """Return how the activation ended, when it did.
@@ -274,3 +306,10 @@ class AgentHost:
         if self._activation is None or self._loop is None:
             raise AgentAsleep(f"host {self._config.host_id} runs no agent yet")
         return self._activation, self._loop
+
+
+def _log_failure(preempting: concurrent.futures.Future[None]) -> None:
+    """Log why a turn could not be preempted; the message waits then."""
+    error = None if preempting.cancelled() else preempting.exception()
+    if error is not None:
+        _log.warning("not_preempted", error=str(error))

@@ -162,15 +162,24 @@ class Rewind:
 
 
 def plan_rewind(
-    store: JournalStore, blobs: BlobReader, address: Address, turn: int, only: Part | None = None
+    store: JournalStore,
+    blobs: BlobReader,
+    address: Address,
+    turn: int,
+    only: Part | None = None,
+    *,
+    at: int | None = None,
 ) -> Rewind:
     """Say what going back to a turn would change; reads only, and works while the agent runs.
+
+    Args:
+        at: the turn that is gone back from; the agent's last one if ``None``.
 
     Raises:
         UnknownAgent: there is no such agent, or it never started.
         UnknownMoment: it has not committed that turn.
     """
-    now = read_agent(store, blobs, address)
+    now = read_agent(store, blobs, address, at)
     then = read_agent(store, blobs, address, turn)
     return Rewind(now, then, only, [] if only == "files" else diff(now.state, then.state))
 

@@ -7,13 +7,14 @@ was sent is safe with the service either way.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from coordinator.cli.exits import ExitCode
+from coordinator.cli.exits import ExitCode, exit_code
 from coordinator.cli.keyboard import Prompt, interrupts
 from coordinator.cli.progress import Progress
 from coordinator.cli.reply import JsonReply, TextReply, outcome
 from coordinator.cli.terminal import say
+from podium.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -26,14 +27,20 @@ if TYPE_CHECKING:
 __all__ = ["Chat", "Sender"]
 
 
+_FOR_NOW: Final = frozenset({"AgentBusy", "InboxFull"})
+"""Refusals of one message that need not be refusals of the next."""
+
+
 class Sender(Protocol):
     """What a conversation needs of the service's client."""
 
-    def send(self, agent: AgentRef, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    def send(
+        self, agent: AgentRef, key: str, message: dict[str, Any], *, when_busy: BusyPolicy
+    ) -> AsyncIterator[dict[str, Any]]:
         """Admit a message and yield its frames."""
         ...
 
-    async def cancel(self, message_id: str) -> object:
+    async def cancel(self, agent: str, message_id: str) -> object:
         """Take a message back."""
         ...
 
@@ -43,14 +50,25 @@ class Chat:
 
     Args:
         json: show frames as JSON instead of text.
+        when_busy: what is asked for if the agent is busy with someone else's message.
         log: the agent's log, to be named when a turn failed.
     """
 
-    def __init__(self, client: Sender, agent: AgentRef, key: str, *, json: bool, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        client: Sender,
+        agent: AgentRef,
+        key: str,
+        *,
+        json: bool,
+        when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+        log: Path | None = None,
+    ) -> None:
         self._client = client
         self._agent = agent
         self._key = key
         self._json = json
+        self._when_busy = when_busy
         self._log = log
         self._interrupted = False
 
@@ -85,13 +103,15 @@ class Chat:
 
     async def send(self, text: str) -> ExitCode:
         """Send one message and show its frames to the last."""
+        name = f"{self._agent.agent_type}/{self._key}"
         with Progress(lines=False) as waiting:
-            waiting.show(f"{self._agent.agent_type}/{self._key} …")
-            view: ReplyView = JsonReply() if self._json else TextReply(waiting.clear, self._log)
+            waiting.show(f"{name} …")
+            view: ReplyView = JsonReply() if self._json else TextReply(waiting, name, self._log)
             async with asyncio.TaskGroup() as tasks:
-                exchange = _Exchange(self._client, tasks, view)
+                exchange = _Exchange(self._client, name, tasks, view)
                 with interrupts(exchange.interrupt):
-                    code = await exchange.run(self._client.send(self._agent, self._key, {"text": text}))
+                    frames = self._client.send(self._agent, self._key, {"text": text}, when_busy=self._when_busy)
+                    code = await exchange.run(frames)
         self._interrupted = exchange.interrupted
         return code
 
@@ -99,23 +119,32 @@ class Chat:
 class _Exchange:
     """One message under way, and what Ctrl-C does to it."""
 
-    def __init__(self, client: Sender, tasks: asyncio.TaskGroup, view: ReplyView) -> None:
+    def __init__(self, client: Sender, agent: str, tasks: asyncio.TaskGroup, view: ReplyView) -> None:
         self._client = client
+        self._agent = agent
         self._tasks = tasks
         self._view = view
         self._message_id: str | None = None
         self.interrupted = False
 
     async def run(self, frames: AsyncIterator[dict[str, Any]]) -> ExitCode:
-        """Show the frames; return what the last one means."""
+        """Show the frames; return what the last one means, or why the message was not taken this time."""
+        from coordinator.service.client import ServiceRefused  # noqa: PLC0415  imported already where it is raised
+
         code = ExitCode.UNAVAILABLE  # unless a terminal frame comes
-        async for frame in frames:
-            if frame["type"] == "accepted":
-                self._message_id = frame["message_id"]
-                if self.interrupted:
-                    self._cancel()
-            self._view.show(frame)
-            code = outcome(frame, code)
+        try:
+            async for frame in frames:
+                if frame["type"] == "accepted":
+                    self._message_id = frame["message_id"]
+                    if self.interrupted:
+                        self._cancel()
+                self._view.show(frame)
+                code = outcome(frame, code)
+        except ServiceRefused as refusal:
+            if refusal.kind not in _FOR_NOW:
+                raise
+            self._view.refuse({"type": refusal.kind, "message": str(refusal)})
+            return exit_code(refusal)
         return code
 
     def interrupt(self) -> bool:
@@ -137,6 +166,6 @@ class _Exchange:
         from coordinator.service.client import ServiceRefused  # noqa: PLC0415  imported already where it is raised
 
         try:
-            await self._client.cancel(message_id)
+            await self._client.cancel(self._agent, message_id)
         except ServiceRefused as refusal:  # it was answered in the meantime
             say(f"not cancelled: {refusal}")

@@ -45,6 +45,7 @@ class ExitCode(IntEnum):
     HOME_TOO_NEW = 42
     UNAVAILABLE = 50
     CONFLICT = 51
+    AGENT_BUSY = 52
     DAMAGED = 60
     BUG = 70
     OS_ERROR = 74
@@ -74,6 +75,7 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.HOME_TOO_NEW: "the home or its journal was written by a newer version",
     ExitCode.UNAVAILABLE: "the service or a store did not answer",
     ExitCode.CONFLICT: "someone else was first, the agent is awake, or the inbox is full; try again",
+    ExitCode.AGENT_BUSY: "the agent is busy with another message, and --when-busy reject was given",
     ExitCode.DAMAGED: "stored bytes are not what was written (verify found a bad event or blob)",
     ExitCode.BUG: "an unexpected exception: a bug in podium",
     ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",
@@ -94,10 +96,12 @@ ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
     podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,
     podium.AgentExists: ExitCode.AGENT_EXISTS,
     podium.AgentAwake: ExitCode.CONFLICT,
+    podium.AgentBusy: ExitCode.AGENT_BUSY,
     podium.AgentInUse: ExitCode.CONFLICT,
     podium.TurnFailed: ExitCode.TURN_FAILED,
     podium.TurnCancelled: ExitCode.TURN_CANCELLED,
     podium.AgentAsleep: ExitCode.UNAVAILABLE,
+    podium.HostDied: ExitCode.UNAVAILABLE,
     podium.Evicted: ExitCode.UNAVAILABLE,
     podium.HomeError: ExitCode.HOME_ERROR,
     podium.HomeNotWritable: ExitCode.HOME_NOT_WRITABLE,

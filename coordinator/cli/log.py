@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coordinator.cli.inbox import text_of
 from coordinator.cli.options import (
     DEFAULT_HOME,
     AgentArgument,
@@ -16,13 +17,16 @@ from coordinator.cli.options import (
     HomeOption,
     JsonOption,
 )
-from coordinator.cli.record import find_agent, opened_blobs, read_journal
+from coordinator.cli.record import find_agent, nearest, opened_blobs, read_journal
 from coordinator.cli.terminal import json_text, one_line, write_json, write_line
 from coordinator.cli.times import iso
+from podium.events import EVENT_TYPES, TURN_FAILED
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BranchId
     from chronicle.journal.records import Event
+    from chronicle.journal.store import JournalStore
 
 __all__ = ["event_object", "gist", "log"]
 
@@ -41,15 +45,39 @@ def log(
 ) -> None:
     """Show an agent's events, oldest first.
 
-    Messages, replies, and turns with their state patches and the ids of their trees.
+    Messages, replies, and turns with their state patches and the ids of their trees; tries that failed, with their
+    errors and what the message said, as long as it is kept.
     """
     with read_journal(home) as store, opened_blobs(home) as blobs:
         branch_id = find_agent(store, agent).main_branch_id
+        for unknown in sorted(set(types or ()) - EVENT_TYPES):
+            _refuse_unless_there(store, branch_id, unknown)
         for event in islice(store.events(branch_id, after_seq=after, types=types or None), limit):
             if json:
                 write_json(event_object(event, blobs))
             else:
-                _write_text(event, blobs)
+                _write_text(event, blobs, _said(store, event))
+
+
+def _refuse_unless_there(store: JournalStore, branch_id: BranchId, event_type: str) -> None:
+    """Refuse a type that no version known to us writes and the agent has no event of."""
+    from chronicle.errors import InvalidInput  # noqa: PLC0415
+
+    if next(store.events(branch_id, types=(event_type,)), None) is None:
+        raise InvalidInput(f"no events of type {event_type!r}; {nearest(event_type, sorted(EVENT_TYPES), most=20)}")
+
+
+def _said(store: JournalStore, event: Event) -> str:
+    """Return what the message of a try that failed said; empty when it is not kept, or the event is no such try."""
+    from chronicle.errors import NotFound  # noqa: PLC0415
+    from chronicle.ids import MessageId  # noqa: PLC0415
+
+    if event.type != TURN_FAILED or event.correlation_id is None:
+        return ""
+    try:
+        return text_of(store.message(MessageId(event.correlation_id)).body)
+    except NotFound:  # its record was pruned
+        return ""
 
 
 def event_object(event: Event, blobs: BlobReader) -> dict[str, Any]:
@@ -76,8 +104,9 @@ def _payload(event: Event, blobs: BlobReader) -> Any:
     return None if event.erased else payload_of(event, blobs)
 
 
-def _write_text(event: Event, blobs: BlobReader) -> None:
-    line = f"{event.seq:>5}  {iso(event.ts)}  turn {event.turn:<4}  {event.type:<17}  {one_line(gist(event, blobs))}"
+def _write_text(event: Event, blobs: BlobReader, said: str) -> None:
+    what = f"{gist(event, blobs)} — {said}" if said else gist(event, blobs)
+    line = f"{event.seq:>5}  {iso(event.ts)}  turn {event.turn:<4}  {event.type:<17}  {one_line(what)}"
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         line = line if len(line) <= width else line[: width - 1] + "…"
@@ -94,6 +123,8 @@ def gist(event: Event, blobs: BlobReader) -> str:
             return text
         case "user_message", {"message": message}:
             return json_text(message)
+        case "assistant_message", {"text": str(text), "partial": True}:
+            return f"{text} (interrupted)"
         case "assistant_message", {"text": str(text)}:
             return text
         case "agent.created", {"state": state}:
@@ -106,5 +137,11 @@ def gist(event: Event, blobs: BlobReader) -> str:
             return f"{only or 'state and files'} as after turn {turn}: {json_text(patch)}"
         case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
             return f"attempt {attempt}{', parked' if parked else ''}: {kind}: {message}"
+        case "turn.cancelled", {"message_id": message_id, "policy": str(policy), "by": by}:
+            return f"{message_id}: {by} took its place ({policy})"
+        case "turn.cancelled", {"message_id": message_id}:
+            return f"{message_id}: taken back"
+        case "agent.detached", {"state": state}:
+            return json_text(state)
         case _:
             return json_text(payload)

@@ -9,7 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from chronicle.stdout import whole_stdout
-from coordinator.cli import archive, cat, delete, diff, fork, gc, history, log, ps, rewind, run, state, verify
+from coordinator.cli import (
+    archive,
+    cat,
+    delete,
+    diff,
+    fork,
+    gc,
+    history,
+    inbox,
+    log,
+    passivate,
+    ps,
+    rewind,
+    run,
+    state,
+    verify,
+)
 from coordinator.cli.exits import MEANINGS, ExitCode, exit_code
 from coordinator.cli.options import DebugOption, Invocation
 from coordinator.cli.terminal import say, warn, write_line
@@ -35,12 +51,16 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "run": run.run,
     "ps": ps.ps,
     "log": log.log,
+    "inbox": inbox.inbox,
+    "retry": inbox.retry,
+    "drop": inbox.drop,
     "state": state.state,
     "history": history.history,
     "cat": cat.cat,
     "diff": diff.diff,
     "fork": fork.fork,
     "rewind": rewind.rewind,
+    "passivate": passivate.passivate,
     "export": archive.export,
     "import": archive.import_,
     "delete": delete.delete,

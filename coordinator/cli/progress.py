@@ -30,13 +30,17 @@ class Progress:
         self._said = ""
         self._status: Status | None = None
 
-    def show(self, text: str) -> None:
-        """Replace what was shown. A time in parentheses at its end does not make it a new step."""
+    def show(self, text: str, *, line: bool = False) -> None:
+        """Replace what was shown. A time in parentheses at its end does not make it a new step.
+
+        Args:
+            line: print it as a line when stderr is no terminal, also where such steps are not shown.
+        """
         if not sys.stderr.isatty():
             step = _ELAPSED.sub("", text)
-            if self._lines and step != self._said:
+            if (self._lines or line) and step != self._said:
                 self._said = step
-                say(f"{step} …")
+                say(step if line else f"{step} …")
             return
         if self._status is None:
             from rich.console import Console  # noqa: PLC0415  a pipe needs no spinner

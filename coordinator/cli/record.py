@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import NotFound
 from podium.address import Address
-from podium.errors import InvalidAddress, UnknownAgent
+from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["find_agent", "nearest", "opened_blobs", "opened_journal", "read_journal", "service_alive", "split_moment"]
 
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 _SHOWN: Final = 5
 """How many names a message about an unknown one lists."""
 
@@ -82,13 +84,17 @@ def split_moment(store: JournalStore, text: str) -> tuple[Session, int | None]:
 
     Raises:
         UnknownAgent: there is none.
+        UnknownMoment: the turn is a negative number.
     """
     name, at, turn = text.rpartition("@")
-    if at and turn.isascii() and turn.isdecimal():
+    if at and _NUMBER.fullmatch(turn):
         try:
             return store.session(text), None
         except NotFound:
-            return find_agent(store, name), int(turn)
+            session, number = find_agent(store, name), int(turn)
+        if number < 0:
+            raise UnknownMoment(f"turns count from 0, the agent's creation; there is no turn {number} of {name}")
+        return session, number
     return find_agent(store, text), None
 
 
@@ -100,10 +106,10 @@ def _is_agent(name: str) -> bool:
     return True
 
 
-def nearest(name: str, names: list[str]) -> str:
+def nearest(name: str, names: list[str], *, most: int = _SHOWN) -> str:
     """Say what there is that looks like a name that is not there, or what there is at all; empty for nothing."""
     near = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.6)
     if near:
         return "did you mean " + " or ".join(near) + "?"
-    rest = len(names) - _SHOWN
-    return "there is " + ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "") if names else ""
+    rest = len(names) - most
+    return "there is " + ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "") if names else ""

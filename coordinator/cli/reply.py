@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coordinator.cli.exits import ExitCode, exit_code_of_frame
 from coordinator.cli.terminal import json_text, say, shown, write, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["JsonReply", "ReplyView", "TextReply", "outcome"]
+__all__ = ["JsonReply", "ReplyView", "TextReply", "Waiting", "outcome"]
+
+
+_OWN: Final = "its sender took it back"
+"""Why a message was cancelled, if it was not for another one's sake."""
+
+
+class Waiting(Protocol):
+    """Says what is waited for, such as a spinner."""
+
+    def show(self, text: str, *, line: bool) -> None:
+        """Replace what was said; ``line`` says it also where there is no spinner."""
+        ...
+
+    def clear(self) -> None:
+        """Take it away."""
+        ...
 
 
 class ReplyView(Protocol):
@@ -19,6 +34,10 @@ class ReplyView(Protocol):
 
     def show(self, frame: dict[str, Any]) -> None:
         """Show one frame."""
+        ...
+
+    def refuse(self, error: dict[str, str]) -> None:
+        """Show that the message was not taken, and why: ``{"type", "message"}``."""
         ...
 
     def break_off(self) -> None:
@@ -33,6 +52,10 @@ class JsonReply:
         """Show one frame."""
         write_json(frame)
 
+    def refuse(self, error: dict[str, str]) -> None:
+        """Show it as a frame of its own, so that each message has a last one; it has no message's id."""
+        write_json({"type": "error", "message_id": None, "error": error, "parked": False})
+
     def break_off(self) -> None:
         """Nothing to do: a frame is a whole line."""
 
@@ -41,13 +64,16 @@ class TextReply:
     """The replies' text on stdout, everything else on stderr.
 
     Args:
-        before_output: called before each output; stops a spinner.
+        waiting: says what is waited for; it is cleared before each output.
+        name: of the agent.
         log: where the agent's tracebacks are, to be named when a turn failed.
     """
 
-    def __init__(self, before_output: Callable[[], None], log: Path | None = None) -> None:
-        self._before_output = before_output
+    def __init__(self, waiting: Waiting, name: str, log: Path | None = None) -> None:
+        self._waiting = waiting
+        self._name = name
         self._log = log
+        self._queued = False
         self._written: dict[str, int] = {}
         """Characters of each reply that were shown in this attempt."""
         self._current: str | None = None
@@ -57,6 +83,8 @@ class TextReply:
     def show(self, frame: dict[str, Any]) -> None:
         """Show one frame. Types that this version does not know are passed over."""
         match frame["type"]:
+            case "accepted" | "queued":
+                self._wait(frame.get("before", 0))
             case "message_update":
                 self._write(frame["reply_id"], frame["delta"])
             case "message_end":
@@ -76,19 +104,31 @@ class TextReply:
             case _:
                 pass
 
+    def refuse(self, error: dict[str, str]) -> None:
+        """Say that the message was not taken."""
+        self._say(f"not sent: {error['message']}")
+
     def break_off(self) -> None:
         """End the line that text was written to."""
-        self._before_output()
+        self._waiting.clear()
         if self._in_line:
             write("\n")
             self._in_line = False
+
+    def _wait(self, before: int) -> None:
+        """Say how many messages are handled first, as long as there are any."""
+        if before:
+            self._queued = True
+            self._waiting.show(f"{self._name} … {before} before yours", line=True)
+        elif self._queued:
+            self._waiting.show(f"{self._name} … yours is next", line=True)
 
     def _write(self, reply_id: str, text: str) -> None:
         if not text:
             return
         if reply_id != self._current:
             self.break_off()  # two replies at once: never in one line
-        self._before_output()
+        self._waiting.clear()
         self._current = reply_id
         self._written[reply_id] = self._written.get(reply_id, 0) + len(text)
         self._in_line = not text.endswith("\n")
@@ -112,13 +152,19 @@ def outcome(frame: dict[str, Any], before: ExitCode) -> ExitCode:
 
 def _failure(frame: dict[str, Any], log: Path | None) -> str:
     if exit_code_of_frame(frame["error"]["type"]) is ExitCode.TURN_CANCELLED:
-        return "cancelled: nothing of this turn was kept"
-    parked = " The message is set aside (podium ps counts it as parked)." if frame.get("parked") else ""
+        why = _message(frame["error"])
+        return f"cancelled: {why}" if why and why != _OWN else "cancelled: nothing of this turn was kept"
+    parked = " The message is set aside; podium inbox shows it." if frame.get("parked") else ""
     more = f"\nThe agent's log says more: {log}" if log is not None else ""
     return f"failed: {_reason(frame['error'])}. State and files are as before it.{parked}{more}"
 
 
 def _reason(error: dict[str, Any]) -> str:
     """Return an error's type and first line."""
+    message = _message(error)
+    return f"{error['type']}: {message}" if message else str(error["type"])
+
+
+def _message(error: dict[str, Any]) -> str:
     lines = str(error.get("message") or "").strip().splitlines()
-    return f"{error['type']}: {lines[0].rstrip('.')}" if lines else str(error["type"])
+    return lines[0].rstrip(".") if lines else ""

@@ -8,12 +8,18 @@ import typer
 
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import find_agent, opened_blobs, opened_journal
+from coordinator.cli.service import ask_service
 from coordinator.cli.terminal import say, write_json, write_line
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.journal.store import JournalStore
     from chronicle.workspace.treediff import Change
+    from podium.address import Address
     from podium.branching import Rewind
+    from podium.events import Part
 
 __all__ = ["rewind"]
 
@@ -33,12 +39,10 @@ def rewind(
     """Take an agent back to an earlier turn.
 
     Nothing is forgotten: going back is a turn of its own, after those that there are, and going to a later turn than
-    that undoes it. The agent must sleep.
+    that undoes it. An agent that is awake goes to sleep for it, after the turn that it is in.
     """
-    from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
-    from chronicle.ids import IdSource  # noqa: PLC0415
-    from podium.address import Address  # noqa: PLC0415
-    from podium.branching import plan_rewind, rewind_agent  # noqa: PLC0415
+    from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
+    from podium.branching import plan_rewind  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:
         address = Address.parse(find_agent(store, agent).name)
@@ -46,10 +50,10 @@ def rewind(
         if dry_run:
             plan = plan_rewind(store, blobs, address, turn, only)
         else:
-            plan, made = rewind_agent(store, blobs, address, turn, only, IdSource(), SystemClock().now_ms())
+            plan, made = _rewind(home, store, blobs, address, turn, only)
         files = _files(blobs, plan)
     if json:
-        _write_json(plan, files, made.turn if made is not None else None)
+        _write_json(plan, files, made)
         return
     _write_text(plan, files)
     if dry_run:
@@ -58,9 +62,30 @@ def rewind(
         say(f"{address} is as it was after turn {turn} already; nothing was changed")
     else:
         say(
-            f"{address} is at turn {made.turn}, {only or 'state and files'} as after turn {turn}; "
+            f"{address} is at turn {made}, {only or 'state and files'} as after turn {turn}; "
             f"podium rewind {address} {plan.now.turn} undoes it"
         )
+
+
+def _rewind(
+    home: Path, store: JournalStore, blobs: BlobStore, address: Address, turn: int, only: Part | None
+) -> tuple[Rewind, int | None]:
+    """Take an agent back, here if it sleeps, else by asking its service; return what was done, and the new turn."""
+    from chronicle.clock import SystemClock  # noqa: PLC0415
+    from chronicle.ids import IdSource  # noqa: PLC0415
+    from podium.branching import plan_rewind, rewind_agent  # noqa: PLC0415
+    from podium.errors import AgentAwake  # noqa: PLC0415
+
+    try:
+        plan, head = rewind_agent(store, blobs, address, turn, only, IdSource(), SystemClock().now_ms())
+    except AgentAwake:
+        waiting = f"waiting for {address} to end its turn"
+        done = ask_service(home, waiting, lambda client: client.rewind(str(address), turn, only))
+        if done is None:
+            raise
+        before, made = done
+        return plan_rewind(store, blobs, address, turn, only, at=before), made
+    return plan, head.turn if head is not None else None
 
 
 def _files(blobs: BlobReader, plan: Rewind) -> list[Change]:

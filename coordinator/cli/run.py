@@ -13,6 +13,7 @@ from coordinator.cli.options import (
     JsonOption,
 )
 from coordinator.cli.terminal import say, warn
+from podium.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,9 @@ def run(
         list[str] | None,
         typer.Option("--message", "-m", metavar="TEXT", help="Send this and end; can be repeated."),
     ] = None,
+    when_busy: Annotated[
+        BusyPolicy, typer.Option("--when-busy", help="What to do when it is busy with another message.")
+    ] = BusyPolicy.ENQUEUE,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
@@ -54,10 +58,12 @@ def run(
     place = Home(home)
     place.create()
     agent = AgentRef(info.file, info.class_name, info.agent_type)
-    raise typer.Exit(asyncio.run(_talk(place, agent, address, message, json=json)))
+    raise typer.Exit(asyncio.run(_talk(place, agent, address, message, when_busy, json=json)))
 
 
-async def _talk(home: Home, agent: AgentRef, address: Address, texts: Sequence[str] | None, *, json: bool) -> int:
+async def _talk(
+    home: Home, agent: AgentRef, address: Address, texts: Sequence[str] | None, when_busy: BusyPolicy, *, json: bool
+) -> int:
     """Connect to the home's service, starting it if need be, and send what there is to send."""
     from coordinator.cli.chat import Chat  # noqa: PLC0415
     from coordinator.cli.keyboard import Prompt, chosen_lines  # noqa: PLC0415
@@ -69,7 +75,8 @@ async def _talk(home: Home, agent: AgentRef, address: Address, texts: Sequence[s
         async with connect(home, on_progress=progress.show, on_notice=warn) as client:
             progress.clear()
             say(f"{address}, {position}")
-            chat = Chat(client, agent, address.key, json=json, log=home.agent_log(address))
+            log = home.agent_log(address)
+            chat = Chat(client, agent, address.key, json=json, when_busy=when_busy, log=log)
             if texts is not None:
                 return await chat.send_all(texts)
             lines = chosen_lines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from typing import TYPE_CHECKING, Any, Final
@@ -13,11 +14,27 @@ from podium.errors import HostDied
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["COORDINATOR_NAME", "NAMESPACE", "cause_of", "connect", "disconnect", "find_actor"]
+__all__ = [
+    "BEAT_S",
+    "COORDINATOR_NAME",
+    "NAMESPACE",
+    "cause_of",
+    "check_answers",
+    "connect",
+    "disconnect",
+    "find_actor",
+    "lives",
+]
 
 NAMESPACE: Final = "podium"
 """Ray's namespace for all named actors of Podium."""
 COORDINATOR_NAME: Final = "coordinator"
+
+BEAT_S: Final = 10.0
+"""How often whoever waits for an actor looks whether it still lives."""
+_SILENT_S: Final = 60.0
+"""How long an actor may give no sign of life: code of the user's that does not let go of the interpreter silences all
+of its process. It must never be mistaken for dead because the machine is busy."""
 
 _OBJECT_STORE_BYTES: Final = 100 * 1024 * 1024
 """Ray's least is 75 MiB; Podium sends nothing large through it."""
@@ -68,9 +85,28 @@ def cause_of(error: Exception) -> Exception:
     return error
 
 
+async def check_answers(actor: Any) -> None:
+    """Ask an actor of ours for a sign of life, outside of what else it does.
+
+    Raises:
+        HostDied: it gave none for a long time: it hangs.
+        ray.exceptions.RayError: it is dead.
+    """
+    try:
+        async with asyncio.timeout(_SILENT_S):
+            await actor.ping.remote()
+    except TimeoutError:
+        raise HostDied(f"a process of the service has not answered for {_SILENT_S:g} s: it hangs") from None
+
+
 def find_actor(name: str) -> Any | None:
     """Return the handle of a named actor that lives, ``None`` if there is none."""
     try:
         return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         return None
+
+
+def lives(name: str) -> bool:
+    """Return whether there is a living actor of that name."""
+    return find_actor(name) is not None

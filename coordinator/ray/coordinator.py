@@ -16,17 +16,23 @@ import ray
 import structlog
 
 from chronicle.clock import SystemClock
-from chronicle.errors import ChronicleError, LeaseHeld, Unavailable
+from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import IdSource
+from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.code_stamp import code_stamp
+from coordinator.holds import Holds
+from coordinator.leases import HOST_PREFIX, LEASE_POLL_S, HostLeases
 from coordinator.logs import log_to
 from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, StartHost
 from coordinator.plan import plan
-from coordinator.ray.cluster import cause_of, find_actor
+from coordinator.ray.cluster import BEAT_S, cause_of, check_answers, find_actor, lives
+from coordinator.ticking import answer_of
 from podium.address import Address
 from podium.courier import deliver_outbox
-from podium.errors import HostDied, InvalidAddress
+from podium.errors import AgentAsleep, AgentAwake, HostDied, InvalidAddress
+from podium.inbox import drop_message, is_open, message_of
+from podium.record import find_session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,13 +43,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CoordinatorActor", "CoordinatorConfig", "Route"]
 
-_HOST_PREFIX: Final = "host_"
-_LEASE_POLL_S: Final = 0.2
-"""How often a lease that a command has is asked for again; it is held for milliseconds."""
 _TICK_S: Final = 2.0
 """How often the loop looks without being asked: for edited code and lost hosts."""
 _ORDERLY_END_S: Final = 10.0
 """Time a host has to give back what it holds after it let go of its messages; then its process is ended."""
+_START_DEADLINE_S: Final = 180.0
+"""For a node to start a host: longer than it gives the host's process and its imports itself."""
+_NODE_DEADLINE_S: Final = 60.0
+"""For all else that is asked of a node."""
 _MOST_LOSSES: Final = 2
 """Hosts that may die under one waking before it is given up: a warm host can die unseen, user code can kill each."""
 
@@ -106,6 +113,8 @@ class CoordinatorActor:
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._watches: dict[str, asyncio.Task[None]] = {}
+        self._leases = HostLeases(self._store, self._clock, config.lease_ttl_s, alive=lives)
+        self._holds = Holds(self._clock)
         self._taken_back: dict[Address, set[MessageId]] = {}
         self._progress_s = self._clock.monotonic_s()
         """When a host last became ready or took an agent."""
@@ -145,6 +154,8 @@ class CoordinatorActor:
         waiting = self._want(address, self._codes[address.agent_type])
         asked_s = self._clock.monotonic_s()
         while not waiting.route.done():
+            if address in self._holds:
+                asked_s = self._clock.monotonic_s()
             # Many at once wait for each other's hosts: only standing still is too long.
             left_s = max(asked_s, self._progress_s) + self._config.wake_timeout_s - self._clock.monotonic_s()
             if left_s <= 0:
@@ -152,9 +163,84 @@ class CoordinatorActor:
             await asyncio.wait({waiting.route}, timeout=left_s)
         return waiting.route.result()
 
+    async def ping(self) -> None:
+        """Give a sign of life."""
+
+    async def cancel(self, address: Address, message_id: MessageId) -> None:
+        """Take a message back, or give a parked one up; that is durable on return, unless it was handled meanwhile.
+
+        The activation of an agent that is awake does it; for one that sleeps it is done here.
+
+        Raises:
+            NotFound: the agent never got it, or has handled it.
+            TimeoutError: the agent's code would not stop, or its lease is a dead one's.
+        """
+        await self._begin()
+        await self.take_back(address, message_id)  # should its host be ended because the agent's code would not stop
+        try:
+            async with asyncio.timeout(self._config.wake_timeout_s):
+                while await asyncio.to_thread(self._is_open, address, message_id):
+                    await self._try_to_cancel(address, message_id)
+        finally:
+            await self.handled(address, message_id)
+
     async def take_back(self, address: Address, message_id: MessageId) -> None:
-        """Let the next activation of an agent, if one comes, drop a message: this one may not hear of it any more."""
+        """Let the next activation of an agent, if one comes before `handled`, drop a message first."""
         self._taken_back.setdefault(address, set()).add(message_id)
+
+    async def handled(self, address: Address, message_id: MessageId) -> None:
+        """Forget a message that was taken back."""
+        left = self._taken_back.get(address, set())
+        left.discard(message_id)
+        if not left:
+            self._taken_back.pop(address, None)
+
+    async def hold(self, address: Address, holder: str) -> None:
+        """Let an agent go to sleep after the turn that it is in; return when it sleeps.
+
+        Until `release` it is woken for nobody, for a minute at most. Messages are admitted meanwhile.
+
+        Args:
+            holder: names this hold; several may hold an agent.
+        """
+        await self._begin()
+        self._holds.keep(address, holder)
+        told = None
+        while self._holds.has(address, holder) and (host := self._host_of(address)) is not None:
+            self._holds.keep(address, holder)
+            watch = self._watches.get(host.host_id)
+            if watch is None:  # it is just being woken
+                await asyncio.sleep(LEASE_POLL_S)
+                continue
+            if told != host.host_id and (handle := find_actor(host.host_id)) is not None:
+                handle.stop.remote(patient=True)
+                told = host.host_id
+            await asyncio.wait({watch}, timeout=_TICK_S)
+
+    async def release(self, address: Address, holder: str) -> None:
+        """End a hold; an agent that has messages is woken."""
+        self._holds.let_go(address, holder)
+        await self.poke(address)
+
+    async def poke(self, address: Address) -> bool:
+        """Let an agent look into its inbox, waking it if messages wait.
+
+        Returns:
+            whether it will; ``False`` if its code is not known: it looks when it is talked to next.
+        """
+        await self._begin()
+        route = self._routes.get(address)
+        handle = find_actor(route.host_id) if route else None
+        if handle is not None:
+            handle.poke.remote()
+            return True
+        code = self._codes.get(address.agent_type)
+        if code is None:
+            return False
+        if address in await asyncio.to_thread(self._addresses_with_pending, address.agent_type):
+            self._want(address, code)
+        self._changed.set()
+        return True
 
     async def outbox_filled(self) -> None:
         """Deliver soon what an agent has sent to others."""
@@ -186,7 +272,7 @@ class CoordinatorActor:
         if ended:
             await asyncio.wait(ended, timeout=self._config.stop_timeout_s)
         for host_id in list(self._hosts):
-            await self._node.end_host.remote(host_id)
+            await self._end_host(host_id)
         for task in [*self._tasks, *self._watches.values()]:
             task.cancel()
 
@@ -225,13 +311,7 @@ class CoordinatorActor:
             _log.warning("outbox_not_delivered", error=str(error))
             return
         for address in receivers:
-            route = self._routes.get(address)
-            host = find_actor(route.host_id) if route else None
-            code = self._codes.get(address.agent_type)
-            if host is not None:
-                host.poke.remote()
-            elif code is not None:
-                self._want(address, code)
+            await self.poke(address)
 
     def _observe(self) -> Fleet:
         codes = set(self._codes.values())
@@ -240,7 +320,7 @@ class CoordinatorActor:
             wanted=tuple(
                 (address, waiting.code)
                 for address, waiting in self._wanted.items()
-                if not any(host.address == address for host in self._hosts.values())
+                if self._host_of(address) is None and address not in self._holds
             ),
             code_stamps={code: code_stamp(code.file) for code in sorted(codes)},
         )
@@ -248,7 +328,7 @@ class CoordinatorActor:
     def _act(self, action: Action) -> None:
         match action:
             case StartHost(code, stamp):
-                host_id = self._ids.other(_HOST_PREFIX, self._clock.now_ms())
+                host_id = self._ids.other(HOST_PREFIX, self._clock.now_ms())
                 self._hosts[host_id] = Host(host_id, code, stamp, HostStatus.STARTING)
                 self._spawn(self._start_host(host_id, code), f"start-{host_id}")
             case Assign(host_id, address):
@@ -260,7 +340,8 @@ class CoordinatorActor:
 
     async def _start_host(self, host_id: str, code: Code) -> None:
         try:
-            await self._node.start_host.remote(host_id, code)
+            async with asyncio.timeout(_START_DEADLINE_S):
+                await self._node.start_host.remote(host_id, code)
         except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
             self._hosts.pop(host_id, None)
             self._refuse(code, cause_of(error))
@@ -278,8 +359,8 @@ class CoordinatorActor:
             handle = find_actor(host_id)
             if handle is None:
                 raise HostDied(f"host {host_id} died while it was warm")
-            lease, unclean = taken = await self._leased(address, host_id)
-            taken_back = tuple(self._taken_back.pop(address, ()))
+            lease, unclean = taken = await self._leases.wait_for(address, host_id, self._config.wake_timeout_s)
+            taken_back = await asyncio.to_thread(self._still_taken_back, address)
             async with asyncio.timeout(self._config.wake_timeout_s):
                 turn = await handle.activate.remote(address, *taken, taken_back)
             route = Route(host_id, taken[0].epoch, turn)
@@ -302,7 +383,8 @@ class CoordinatorActor:
         if isinstance(error, HostDied | Unavailable) and waiting.losses < _MOST_LOSSES:
             waiting.losses += 1
             try:
-                await self._node.ready.remote()
+                async with asyncio.timeout(_NODE_DEADLINE_S):
+                    await self._node.ready.remote()
             except Exception as failure:  # noqa: BLE001  what ails the node is what those who wait should hear of
                 error = cause_of(failure)
             else:
@@ -324,7 +406,7 @@ class CoordinatorActor:
         handle = find_actor(host_id)
         if handle is not None:
             try:
-                ending = await handle.wait_ended.remote()
+                ending = await answer_of(handle.wait_ended.remote(), BEAT_S, lambda: check_answers(handle))
                 _log.info("agent_ended", host_id=host_id, ending=str(ending))
             except Exception as error:  # noqa: BLE001  a host may die of anything
                 _log.warning("host_lost", host_id=host_id, error=str(cause_of(error)))
@@ -358,11 +440,47 @@ class CoordinatorActor:
     async def _end_host(self, host_id: str) -> Host | None:
         """End a host's process and forget it; return what was known of it, ``None`` the second time."""
         try:
-            await self._node.end_host.remote(host_id)
+            async with asyncio.timeout(_NODE_DEADLINE_S):
+                await self._node.end_host.remote(host_id)
         except Exception as error:  # noqa: BLE001  its agent must not be stuck with it
             _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
         self._changed.set()
         return self._hosts.pop(host_id, None)
+
+    async def _try_to_cancel(self, address: Address, message_id: MessageId) -> None:
+        """Take a message back where its agent is now; afterwards it may be elsewhere, and the message still there."""
+        host = self._host_of(address)
+        if host is None:
+            try:
+                await asyncio.to_thread(
+                    drop_message,
+                    self._store,
+                    find_session(self._store, address),
+                    message_id,
+                    self._ids,
+                    self._clock.now_ms(),
+                )
+            except AgentAwake:  # another command has it for a moment, or a dead host's lease has not run out
+                await asyncio.sleep(LEASE_POLL_S)
+            return
+        handle = find_actor(host.host_id)
+        if handle is None or host.host_id not in self._watches:  # it is just being woken, or gone
+            await asyncio.sleep(LEASE_POLL_S)
+            return
+        try:
+            await handle.cancel.remote(message_id)
+        except (AgentAsleep, ray.exceptions.RayActorError):
+            await self._wait_gone(host.host_id)
+
+    def _is_open(self, address: Address, message_id: MessageId) -> bool:
+        return is_open(message_of(self._store, find_session(self._store, address), message_id))
+
+    def _still_taken_back(self, address: Address) -> list[MessageId]:
+        found = [self._store.message(message_id) for message_id in self._taken_back.get(address, ())]
+        return [message.message_id for message in found if message.status is MessageStatus.PENDING]
+
+    def _host_of(self, address: Address) -> Host | None:
+        return next((host for host in self._hosts.values() if host.address == address), None)
 
     async def _stop_host(self, handle: Any) -> None:
         with contextlib.suppress(ray.exceptions.RayError):
@@ -371,40 +489,13 @@ class CoordinatorActor:
 
     # -- leases and names -----------------------------------------------------------------------------------------
 
-    async def _leased(self, address: Address, host_id: str) -> tuple[Lease, bool]:
-        """Take an agent's lease as soon as whoever has it for a moment lets go, within the time a wake may take."""
-        async with asyncio.timeout(self._config.wake_timeout_s):
-            while True:
-                try:
-                    return await asyncio.to_thread(self._take_lease, address, host_id)
-                except LeaseHeld as error:
-                    _log.info("waiting_for_lease", agent_id=str(address), error=str(error))
-                    await asyncio.sleep(_LEASE_POLL_S)
-
-    def _take_lease(self, address: Address, host_id: str) -> tuple[Lease, bool]:
-        """Take an agent's lease for a host; also from a host that Ray says is dead.
-
-        Returns:
-            the lease, and whether a host had it that did not give it back in order: that may have tried a message.
-
-        Raises:
-            LeaseHeld: someone who is no host has it, such as a command that rewinds the agent, for a moment.
-        """
-        session = self._store.session(str(address))
-        before = self._store.lease(session.session_id)
-        last_host = before.holder if before is not None and before.holder.startswith(_HOST_PREFIX) else None
-        dead = last_host is not None and find_actor(last_host) is None
-        lease = self._store.acquire_lease(
-            session.session_id, host_id, self._clock.now_ms(), round(self._config.lease_ttl_s * 1000), takeover=dead
-        )
-        return lease, last_host is not None
-
     async def _recover(self) -> None:
         """Take up agents that run already: this coordinator was started again."""
         for session in await asyncio.to_thread(self._store.sessions):
             await self._recover_agent(session)
         # Hosts that were warm or on their way are nobody's now, and so is what dead ones left on the node.
-        await self._node.end_others.remote(list(self._hosts))
+        async with asyncio.timeout(_NODE_DEADLINE_S):
+            await self._node.end_others.remote(list(self._hosts))
 
     async def _recover_agent(self, session: Session) -> None:
         lease = await asyncio.to_thread(self._store.lease, session.session_id)

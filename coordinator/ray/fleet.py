@@ -8,20 +8,35 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ray
 
+from chronicle.clock import SystemClock
 from chronicle.fuse import available
-from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, cause_of, connect, disconnect, find_actor
+from chronicle.ids import IdSource
+from coordinator.ray.cluster import (
+    BEAT_S,
+    COORDINATOR_NAME,
+    NAMESPACE,
+    cause_of,
+    check_answers,
+    connect,
+    disconnect,
+    find_actor,
+)
 from coordinator.ray.coordinator import CoordinatorActor, CoordinatorConfig, Route
 from coordinator.ray.node_manager import NodeConfig, NodeManagerActor
-from podium.errors import AgentAsleep
+from coordinator.ticking import answer_of, ticking
+from podium.busy import BusyPolicy
+from podium.errors import AgentAsleep, HostDied
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from chronicle.ids import MessageId
+    from coordinator.admission import Admitted
     from coordinator.config import Settings
     from coordinator.home import Home
     from coordinator.model import Code
@@ -32,6 +47,10 @@ __all__ = ["Fleet"]
 
 _EMBEDDED_NODE: Final = "local"
 _NODE_MANAGER: Final = f"node-manager-{_EMBEDDED_NODE}"
+_PLACE_EVERY_S: Final = 2.0
+"""How often a message that waits is told how many are before it; `BEAT_S` is a multiple of it."""
+_LOST: Final = {"type": "HostLost", "message": "its process ended before the turn was committed"}
+"""What ended a try that no host could say anything about; the journal has the same."""
 
 
 class Fleet:
@@ -48,6 +67,8 @@ class Fleet:
         self._coordinator: Any = None
         self._node: Any = None
         self._routes: dict[Address, Route] = {}
+        self._ids = IdSource()
+        self._clock = SystemClock()
         self.notice: str | None = None
         """What clients should be told once: why workspaces are plain directories here, if they are."""
 
@@ -105,54 +126,43 @@ class Fleet:
         async with asyncio.timeout(self._settings.wake_timeout_s):
             await self._coordinator.register.remote(code)
 
-    async def deliver(
-        self, address: Address, code: Code, message_id: MessageId, cancelled: Callable[[], bool]
-    ) -> AsyncIterator[Frame]:
-        """Yield the frames of an admitted message, waking its agent, again if its host is lost on the way.
-
-        Args:
-            cancelled: whether the sender took the message back meanwhile.
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[Frame]:
+        """Yield the frames of a message, waking its agent, again if its host is lost on the way.
 
         Raises:
             PodiumError: the agent cannot be woken; the message stays in its inbox.
         """
-        lost: Route | None = None
-        while True:
-            route = self._routes.get(address)
-            if route is None:
-                route = await self._wake(address, code, lost)
-                self._routes[address] = route
-                yield {"type": "agent_start", "message_id": message_id, "agent": str(address), "turn": route.turn}
-            try:
-                async for frame in self._stream(route, message_id, cancelled()):
-                    yield frame
-            except AgentAsleep:
-                lost = route
-            except ray.exceptions.RayTaskError as error:
-                raise cause_of(error) from error
-            except ray.exceptions.RayError:
-                lost = route
-            else:
-                return
-            if self._routes.get(address) == route:
-                del self._routes[address]
+        stopped: set[MessageId] = set()
+        try:
+            async for frame in self._deliver(address, code, message, stopped):
+                yield frame
+        finally:
+            for message_id in stopped:
+                self._coordinator.handled.remote(address, message_id)
 
     async def cancel(self, address: Address, message_id: MessageId) -> None:
-        """Take a message back where it is being handled; `deliver` does so where it is not.
+        """Take a message back, or give a parked one up; durable on return.
 
         Raises:
-            TimeoutError: the fleet does not answer.
+            NotFound: the agent never got it, or has handled it.
+            TimeoutError: the agent does not let go of it.
         """
-        route = self._routes.get(address)
-        host = find_actor(route.host_id) if route else None
-        async with asyncio.timeout(self._settings.wake_timeout_s):
-            # First, should the host be ended because the agent's code would not stop.
-            await self._coordinator.take_back.remote(address, message_id)
-            if host is not None:
-                try:
-                    await host.cancel.remote(message_id)
-                except (AgentAsleep, ray.exceptions.RayError):
-                    return  # its host is gone or going: the message will be delivered again, cancelled
+        await self._ask(self._coordinator.cancel.remote(address, message_id))
+
+    async def poke(self, address: Address) -> bool:
+        """Let an agent look into its inbox; return ``False`` if that has to wait until its code is known."""
+        looks: bool = await self._ask(self._coordinator.poke.remote(address))
+        return looks
+
+    @asynccontextmanager
+    async def asleep(self, address: Address) -> AsyncIterator[None]:
+        """Keep an agent asleep for as long as the context lasts, beginning when its running turn is over."""
+        holder = self._ids.other("hold_", self._clock.now_ms())
+        try:
+            await self._ask(self._coordinator.hold.remote(address, holder))
+            yield
+        finally:
+            self._coordinator.release.remote(address, holder)
 
     async def running(self) -> list[dict[str, Any]]:
         """Return the hosts there are, as plain values."""
@@ -171,20 +181,89 @@ class Fleet:
                 print(f"agents did not end in order: {error}", file=sys.stderr)  # noqa: T201  the service's log
         await asyncio.to_thread(disconnect)
 
-    async def _wake(self, address: Address, code: Code, lost: Route | None) -> Route:
-        try:
-            route: Route = await self._coordinator.wake.remote(address, code, lost)
-        except ray.exceptions.RayTaskError as error:
-            raise cause_of(error) from error
-        return route
+    async def _deliver(
+        self, address: Address, code: Code, message: Admitted, stopped: set[MessageId]
+    ) -> AsyncIterator[Frame]:
+        lost: Route | None = None
+        attempt: int | None = None  # the one that was under way when the host was lost
+        while True:
+            route = self._routes.get(address)
+            if route is None:
+                if frames := await message.settled():  # there is nothing to wake it for
+                    for frame in frames:
+                        yield frame
+                    return
+                route = await self._wake(address, code, lost)
+                self._routes[address] = route
+                if attempt is not None and not await message.settled():
+                    yield {"type": "turn_retry", "message_id": message.message_id, "attempt": attempt, "error": _LOST}
+                attempt = None
+                start = {"type": "agent_start", "agent": str(address), "turn": route.turn}
+                yield {"message_id": message.message_id, **start}
+            try:
+                async for frame in self._stream(address, route, message, stopped):
+                    if frame["type"] == "turn_start":
+                        attempt = frame["attempt"]
+                    elif frame["type"] == "turn_retry":
+                        attempt = None
+                    yield frame
+            except AgentAsleep:
+                lost, attempt = route, None
+            except ray.exceptions.RayTaskError as error:
+                raise cause_of(error) from error
+            except (ray.exceptions.RayError, HostDied) as error:
+                print(f"host {route.host_id} of {address} is lost: {error}")  # noqa: T201  the service's log
+                lost = route
+            else:
+                return
+            if self._routes.get(address) == route:
+                del self._routes[address]
 
-    async def _stream(self, route: Route, message_id: MessageId, cancelled: bool) -> AsyncIterator[Frame]:
+    async def _stream(
+        self, address: Address, route: Route, message: Admitted, stopped: set[MessageId]
+    ) -> AsyncIterator[Frame]:
+        """Yield what a host says of a message, its place in the inbox while it waits, and its end in any case."""
         host = find_actor(route.host_id)
         if host is None:
             raise AgentAsleep(f"host {route.host_id} is gone")
-        async for reference in host.deliver.options(num_returns="streaming").remote(message_id, cancelled):
-            for frame in await reference:
-                yield frame
+        if message.when_busy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER}:
+            async with asyncio.timeout(self._settings.wake_timeout_s):
+                running = await host.preempt.remote(message.message_id, message.when_busy)
+                if running is not None:
+                    stopped.add(running)
+                    await self._coordinator.take_back.remote(address, running)
+        before: int | None = None
+        begun = False
+        quiet = 0
+        batches = host.deliver.options(num_returns="streaming").remote(message.message_id)
+        async for batch in ticking(batches, _PLACE_EVERY_S):
+            if batch is not None:
+                quiet = 0
+                for frame in await batch:
+                    begun = begun or frame["type"] == "turn_start"
+                    yield frame
+                continue
+            quiet += 1
+            if not begun and before != (before := await message.before()):
+                yield {"type": "queued", "message_id": message.message_id, "before": before}
+            if quiet * _PLACE_EVERY_S % BEAT_S == 0:
+                await check_answers(host)
+                if frames := await message.settled():
+                    print(f"{route.host_id} has not said how {message.message_id} ended")  # noqa: T201  the log
+                    for frame in frames:
+                        yield frame
+                    return
+
+    async def _wake(self, address: Address, code: Code, lost: Route | None) -> Route:
+        route: Route = await self._ask(self._coordinator.wake.remote(address, code, lost))
+        return route
+
+    async def _ask(self, answer: Any) -> Any:
+        """Await what the coordinator was asked for, for as long as it gives signs of life."""
+        try:
+            return await answer_of(answer, BEAT_S, lambda: check_answers(self._coordinator))
+        except ray.exceptions.RayTaskError as error:
+            raise cause_of(error) from error
 
     def _presentation(self) -> Literal["fuse", "dir"]:
         """Return how workspaces are presented here, and keep the reason when it is not as one would like."""

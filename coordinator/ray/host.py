@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import ray
 
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from coordinator.hosting import HostConfig
     from coordinator.model import Code
     from podium.address import Address
+    from podium.busy import BusyPolicy
     from podium.loop import Ending
     from podium.stream import Frame
 
 __all__ = ["HostActor"]
+
+
+_CONTROL_CALLS: Final = 100
+"""Calls to a blocked host that may be under way at once; each waits for a message of the agent's inbox."""
 
 
 def _announce() -> None:
@@ -30,7 +35,7 @@ def _announce() -> None:
         coordinator.outbox_filled.remote()
 
 
-@ray.remote(max_restarts=0, concurrency_groups={"control": 1})  # type: ignore[call-overload]  # Ray's stubs lack it
+@ray.remote(max_restarts=0, concurrency_groups={"control": _CONTROL_CALLS})  # type: ignore[call-overload]  # Ray's stubs lack it
 class HostActor:
     """One process for one agent. Its methods are `AgentHost`'s; arguments and answers are pickled.
 
@@ -48,23 +53,32 @@ class HostActor:
         """Take an agent; return the turns it has committed."""
         return await self._host.activate(address, lease, unclean=unclean, taken_back=taken_back)
 
-    async def deliver(self, message_id: MessageId, cancelled: bool) -> AsyncIterator[list[Frame]]:
+    async def deliver(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
         """Yield a message's frames in batches."""
-        async for batch in self._host.deliver(message_id, cancelled=cancelled):
+        async for batch in self._host.deliver(message_id):
             yield batch
 
     @ray.method(concurrency_group="control")
     async def cancel(self, message_id: MessageId) -> None:
-        """Take a message back."""
-        self._host.cancel(message_id)
+        """Take a message back; durable on return."""
+        await self._host.cancel(message_id)
+
+    @ray.method(concurrency_group="control")
+    async def preempt(self, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
+        """Do what the sender of a message asks for if the agent is busy."""
+        return self._host.preempt(message_id, policy)
+
+    @ray.method(concurrency_group="control")
+    async def ping(self) -> None:
+        """Answer, whatever the agent's code does."""
 
     async def poke(self) -> None:
         """Say that a message has come in."""
         self._host.poke()
 
-    async def stop(self) -> None:
+    async def stop(self, patient: bool = False) -> None:
         """End in order after the turn that runs."""
-        self._host.stop()
+        self._host.stop(patient=patient)
 
     async def wait_ended(self) -> Ending:
         """Return how the activation ended, when it did; raise if it broke."""

@@ -147,9 +147,17 @@ class NodeManagerActor:
                 await self.end_host(mountpoint.name)
 
     async def stop(self) -> None:
-        """Unmount everything and end the mount service."""
+        """Unmount everything, end the mount service, and leave no places of mounts behind."""
         if self._config.presentation == "fuse":
             await asyncio.to_thread(zygote.shut_down, self._zygote_socket)
+        for mountpoint in list(self._mounts.iterdir()):
+            if mountpoint.is_symlink():
+                mountpoint.unlink(missing_ok=True)
+                continue
+            try:
+                mountpoint.rmdir()
+            except OSError as error:  # as in `end_host`: not ours to delete
+                _log.warning("mountpoint_left", host_id=mountpoint.name, error=str(error))
 
     def _start_zygote(self) -> None:
         """Start the mount service, or find it running."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
+from podium.busy import BusyPolicy
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
@@ -27,12 +28,18 @@ if TYPE_CHECKING:
     from coordinator.home import Home
     from podium.stream import Frame
 
-__all__ = ["AgentRef", "ServiceClient", "ServiceError", "ServiceRefused", "connect"]
+__all__ = ["AgentRef", "ServiceClient", "ServiceError", "ServiceRefused", "attach", "connect"]
 
 _POLL_S: Final = 0.1
 """How often a starting service is looked for; a fraction of what starting takes."""
 _HELLO_S: Final = 30.0
 """Longest wait for a service that runs to say which protocol it speaks."""
+_BEAT_S: Final = 10.0
+"""How often the service is asked for a sign of life while an answer is waited for."""
+_SILENT_S: Final = 60.0
+"""How long it may give none; it must never be mistaken for dead because the machine is busy."""
+_CLOSE_S: Final = 2.0
+"""Longest wait for the connection to close."""
 _LOST: Final = {"lost": "the service of this home ended; run the command again: accepted messages are kept"}
 
 
@@ -89,11 +96,17 @@ class ServiceClient:
         """End the connection; messages that were sent are handled all the same."""
         self._listening.cancel()
         self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):  # a service that hangs does not take what was written to it
+                await self._writer.wait_closed()
 
     async def send(
-        self, agent: AgentRef, key: str, message: dict[str, Any], idempotency_key: str | None = None
+        self,
+        agent: AgentRef,
+        key: str,
+        message: dict[str, Any],
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
     ) -> AsyncIterator[Frame]:
         """Send a message and yield its frames, the terminal one last.
 
@@ -109,17 +122,46 @@ class ServiceClient:
             "key": key,
             "message": message,
             "idempotency_key": idempotency_key,
+            "when_busy": when_busy,
         }
         async with self._asking(request) as answers:
             while True:
-                frame: Frame = _checked(await answers.get())["frame"]
+                frame: Frame = _checked(await self._next(answers))["frame"]
                 yield frame
                 if frame["type"] in TERMINAL_FRAMES:
                     return
 
-    async def cancel(self, message_id: str) -> None:
-        """Take a message back; its stream ends with an ``error`` frame, unless it was committed already."""
-        await self._ask({"op": "cancel", "message_id": message_id})
+    async def cancel(self, agent: str, message_id: str) -> None:
+        """Take a message back, or give up one that was set aside; durable on return.
+
+        The message's stream ends with an ``error`` frame.
+
+        Args:
+            agent: its address.
+
+        Raises:
+            ServiceRefused: the message was handled already, or never came.
+            ServiceError: the connection broke; it may have been taken back.
+        """
+        await self._ask({"op": "cancel", "agent": agent, "message_id": message_id})
+
+    async def poke(self, agent: str) -> bool:
+        """Let an agent look into its inbox; return ``False`` if the service does not know its code."""
+        looks: bool = (await self._ask({"op": "poke", "agent": agent}))["looks"]
+        return looks
+
+    async def passivate(self, agent: str) -> None:
+        """Let an agent go to sleep after its running turn; return when it sleeps."""
+        await self._ask({"op": "passivate", "agent": agent})
+
+    async def rewind(self, agent: str, turn: int, only: str | None) -> tuple[int, int | None]:
+        """Take an agent back to a turn, after the one that it is in.
+
+        Returns:
+            its last turn before, and the one that going back is; ``None`` if there was nothing to change.
+        """
+        answer = await self._ask({"op": "rewind", "agent": agent, "turn": turn, "only": only})
+        return answer["from"], answer["turn"]
 
     async def ps(self) -> list[dict[str, Any]]:
         """Return the hosts that run."""
@@ -143,8 +185,29 @@ class ServiceClient:
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         async with self._asking(request) as answers:
-            result: dict[str, Any] = _checked(await answers.get())["result"]
+            result: dict[str, Any] = _checked(await self._next(answers))["result"]
             return result
+
+    async def _next(self, answers: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
+        """Return the next answer, however long it takes, for as long as the service gives signs of life.
+
+        Raises:
+            ServiceError: it gave none.
+        """
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BEAT_S):
+                    return await answers.get()
+            await self._check_answers()
+
+    async def _check_answers(self) -> None:
+        try:
+            async with self._asking({"op": "ping"}) as answers, asyncio.timeout(_SILENT_S):
+                _checked(await answers.get())
+        except TimeoutError:
+            raise ServiceError(
+                f"the service of this home has not answered for {_SILENT_S:g} s: it hangs; accepted messages are kept"
+            ) from None
 
     @asynccontextmanager
     async def _asking(self, request: dict[str, Any]) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
@@ -201,6 +264,28 @@ async def connect(
         yield client
     finally:
         await client.close()
+
+
+@asynccontextmanager
+async def attach(home: Home, timeout_s: float = 120.0) -> AsyncIterator[ServiceClient | None]:
+    """Attach to a home's service, if one is up or on its way, for as long as the context lasts; start none.
+
+    Yields:
+        its client; ``None`` if no service runs.
+
+    Raises:
+        ServiceError: it is on its way and did not answer in time, or speaks another protocol.
+    """
+    deadline = _Deadline(timeout_s)
+    while (client := await _attach(home)) is None and home.service_alive():
+        if deadline.passed:
+            raise ServiceError(f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}")
+        await asyncio.sleep(_POLL_S)
+    try:
+        yield client
+    finally:
+        if client is not None:
+            await client.close()
 
 
 class _Deadline:

@@ -10,16 +10,31 @@ choice and an ``op``; the service answers each with objects that carry the same 
 ``{"id", "error": {"type", "message"}}``
     the operation was refused; ends it.
 
-Operations: ``hello {"protocol"}`` first; ``send {"agent": {"file","class","agent_type"}, "key", "message",
-"idempotency_key"}``, which admits the message, a JSON object, and streams its frames; ``cancel {"message_id"}``;
-``ps {}``. A line that is no request, or too long, ends the connection.
+Operations: ``hello {"protocol"}`` first;
 
-Closing the connection ends the client's part; messages it sent are handled all the same. The service lives as long
-as it has a client.
+``send {"agent": {"file","class","agent_type"}, "key", "message", "idempotency_key", "when_busy"}``
+    admits the message, a JSON object, and streams its frames; ``when_busy`` is a `podium.busy.BusyPolicy`, ``enqueue``
+    without it;
+``cancel {"agent", "message_id"}``
+    takes a message back, or gives a parked one up; durable when answered;
+``poke {"agent"}``
+    lets an agent look into its inbox; answers ``{"looks"}``, false if its code is not known to the service;
+``passivate {"agent"}``
+    lets an agent go to sleep after its running turn; answered when it sleeps;
+``rewind {"agent", "turn", "only"}``
+    does that, takes the agent back to a turn, and lets it go on with the messages that wait; answers ``{"from",
+    "turn"}``, the turns before and after, the latter null when there was nothing to change;
+``ps {}``; ``ping {}``, a sign of life.
+
+Where not said otherwise ``agent`` is an address. A line that is no request, or too long, ends the connection.
+
+Closing the connection ends the client's part; messages it sent are handled all the same, but what it waits for with
+``passivate`` and ``rewind`` is not done any more. The service lives as long as it has a client.
 
 Frames of one message, in order, each with ``type`` and ``message_id`` (the admitted message)::
 
-    accepted        position                      the message is durably in the inbox
+    accepted        position, before              the message is durably in the inbox; so many wait before it
+    queued          before                        while it waits, when that changed
     agent_start     agent, turn                   the agent was woken for it (absent when it was awake)
     turn_start      turn, attempt                 what was streamed in an earlier attempt does not count any more
     message_start   reply_id
@@ -37,7 +52,7 @@ from typing import Final
 
 __all__ = ["EXIT_HELD", "MAX_LINE", "PROTOCOL", "TERMINAL_FRAMES"]
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """Version of this protocol; a service says which it speaks, and a client of another one leaves."""
 MAX_LINE: Final = 64 * 1024 * 1024
 """Longest line either side reads, bytes."""

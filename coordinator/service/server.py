@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.canonical import encode
 from chronicle.clock import SystemClock
-from chronicle.errors import ChronicleError, InvalidInput, NotFound
+from chronicle.errors import ChronicleError, InvalidInput
 from chronicle.ids import IdSource, MessageId
-from chronicle.journal.records import NewMessage
+from coordinator.admission import Admission
 from coordinator.model import Code
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from podium.address import Address
+from podium.branching import plan_rewind, rewind_agent
+from podium.busy import BusyPolicy
 from podium.errors import PodiumError
+from podium.inbox import is_open, message_of
+from podium.record import find_session
 from podium.state import StateError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from chronicle.journal.records import Receipt
     from coordinator.config import Settings
     from coordinator.home import Home
     from coordinator.ray.fleet import Fleet
@@ -47,16 +50,16 @@ class ServiceServer:
         self._settings = settings
         self._fleet = fleet
         self._store = home.journal()
+        self._blobs = home.blobs()
         self._clock = SystemClock()
         self._ids = IdSource()
+        self._admission = Admission(self._store, self._blobs, self._ids, self._clock, settings.inbox_limit)
         self._clients: set[_Client] = set()
         self._ending = False
         self._came_or_went = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._known: dict[str, Code] = {}
         """What the coordinator was told last, by agent type."""
-        self._cancelled: set[str] = set()
-        self._addresses: dict[str, Address] = {}
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -77,6 +80,7 @@ class ServiceServer:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._store.close()
+            self._blobs.close()
 
     async def wait_unused(self, stopping: asyncio.Event, first_client_s: float) -> None:
         """Return when the last client has gone, or ``stopping`` is set, or no client came in time at first."""
@@ -105,7 +109,7 @@ class ServiceServer:
         self._came_or_went.set()
         try:
             while line := await reader.readline():
-                self._spawn(self._answer(client, _request(line)), "request")
+                self._spawn(client, _request(line))
         except (ConnectionError, ValueError, RecursionError) as error:
             _log.warning("client dropped: %s", error)
         finally:
@@ -115,18 +119,10 @@ class ServiceServer:
 
     async def _answer(self, client: _Client, request: dict[str, Any]) -> None:
         try:
-            match request.get("op"):
-                case "hello":
-                    await client.say(request, result={"protocol": PROTOCOL, "notice": self._fleet.notice})
-                case "send":
-                    await self._send(client, request)
-                case "cancel":
-                    await self._cancel(MessageId(str(request.get("message_id"))))
-                    await client.say(request, result={})
-                case "ps":
-                    await client.say(request, result={"hosts": await self._fleet.running()})
-                case unknown:
-                    raise PodiumError(f"unknown operation {unknown!r}")
+            if request.get("op") == "send":
+                await self._send(client, request)
+            else:
+                await client.say(request, result=await self._result(request))
         except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
             message = str(error) or "it took too long; the message stays in the inbox"
             await client.say(request, error={"type": type(error).__name__, "message": message})
@@ -134,43 +130,68 @@ class ServiceServer:
             _log.exception("request failed")
             await client.say(request, error={"type": type(error).__name__, "message": str(error)})
 
+    async def _result(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request.get("op"):
+            case "hello":
+                return {"protocol": PROTOCOL, "notice": self._fleet.notice}
+            case "ping":
+                return {}
+            case "ps":
+                return {"hosts": await self._fleet.running()}
+            case "cancel":
+                await self._cancel(_address(request), MessageId(str(request.get("message_id"))))
+                return {}
+            case "poke":
+                return {"looks": await self._fleet.poke(_address(request))}
+            case "passivate":
+                async with self._fleet.asleep(_address(request)):
+                    return {}
+            case "rewind":
+                return await self._rewind(request)
+            case unknown:
+                raise PodiumError(f"unknown operation {unknown!r}")
+
     async def _send(self, client: _Client, request: dict[str, Any]) -> None:
-        code, address, body = _sent(request)
+        code, address, body, when_busy = _sent(request)
         if self._known.get(code.agent_type) != code:
             await self._fleet.register(code)
             self._known[code.agent_type] = code
-        receipt = await asyncio.to_thread(self._admit, address, body, request.get("idempotency_key"))
-        message_id = receipt.message_id
-        self._addresses[message_id] = address
-        try:
-            accepted = {"type": "accepted", "message_id": message_id, "position": receipt.position}
-            await client.say(request, frame=accepted)
-            frames = self._fleet.deliver(address, code, message_id, lambda: message_id in self._cancelled)
-            async for frame in frames:
-                await client.say(request, frame=frame)
-        finally:
-            self._addresses.pop(message_id, None)
-            self._cancelled.discard(message_id)
+        key = request.get("idempotency_key")
+        message = await asyncio.to_thread(self._admission.admit, address, body, key, when_busy)
+        accepted = {
+            "type": "accepted",
+            "message_id": message.message_id,
+            "position": message.receipt.position,
+            "before": await message.before(),
+        }
+        await client.say(request, frame=accepted)
+        async for frame in self._fleet.deliver(address, code, message):
+            await client.say(request, frame=frame)
 
-    def _admit(self, address: Address, body: bytes, idempotency_key: str | None) -> Receipt:
-        now_ms = self._clock.now_ms()
-        session = self._store.ensure_session(str(address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
-        message = NewMessage(
-            message_id=self._ids.message(now_ms), body=body, admitted_ms=now_ms, idempotency_key=idempotency_key
-        )
-        return self._store.admit(session.session_id, message, limit=self._settings.inbox_limit)
+    async def _cancel(self, address: Address, message_id: MessageId) -> None:
+        session = await asyncio.to_thread(find_session, self._store, address)
+        if is_open(await asyncio.to_thread(message_of, self._store, session, message_id)):
+            await self._fleet.cancel(address, message_id)
 
-    async def _cancel(self, message_id: MessageId) -> None:
-        address = self._addresses.get(message_id)
-        if address is None:
-            raise NotFound(f"message {message_id} is not under way: it was answered already, or never sent here")
-        self._cancelled.add(message_id)
-        await self._fleet.cancel(address, message_id)
+    async def _rewind(self, request: dict[str, Any]) -> dict[str, Any]:
+        address, turn, only = _address(request), request.get("turn"), request.get("only")
+        if not isinstance(turn, int) or only not in {None, "state", "files"}:
+            raise InvalidInput("'turn' is a number, and 'only' is 'state', 'files' or null")
+        # A moment that is not there is refused before the agent is put to sleep for it.
+        await asyncio.to_thread(plan_rewind, self._store, self._blobs, address, turn, only)
+        async with self._fleet.asleep(address):
+            now_ms = self._clock.now_ms()
+            plan, head = await asyncio.to_thread(
+                rewind_agent, self._store, self._blobs, address, turn, only, self._ids, now_ms
+            )
+        return {"from": plan.now.turn, "turn": head.turn if head is not None else None}
 
-    def _spawn(self, coroutine: Any, name: str) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+    def _spawn(self, client: _Client, request: dict[str, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(client, request), name="request")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if request.get("op") in {"passivate", "rewind"}:
+            client.ends_with(task)
 
 
 def _request(line: bytes) -> dict[str, Any]:
@@ -185,8 +206,17 @@ def _request(line: bytes) -> dict[str, Any]:
     return request
 
 
-def _sent(request: dict[str, Any]) -> tuple[Code, Address, bytes]:
-    """Return what a ``send`` asks for: the agent's code and address, and the message as it is stored.
+def _address(request: dict[str, Any]) -> Address:
+    """Return the agent that a request is about.
+
+    Raises:
+        InvalidAddress: it is none.
+    """
+    return Address.parse(str(request.get("agent")))
+
+
+def _sent(request: dict[str, Any]) -> tuple[Code, Address, bytes, BusyPolicy]:
+    """Return what a ``send`` asks for: the agent's code and address, the message as it is stored, and the policy.
 
     Raises:
         InvalidInput: a part is missing or of another type.
@@ -201,7 +231,11 @@ def _sent(request: dict[str, Any]) -> tuple[Code, Address, bytes]:
         raise InvalidInput("'key' is a string")
     if not isinstance(message, dict):
         raise InvalidInput(f'a message is a JSON object such as {{"text": ...}}, not {type(message).__name__}')
-    return Code(file, class_name, agent_type), Address(agent_type, key), encode(message)
+    try:
+        when_busy = BusyPolicy(request.get("when_busy") or BusyPolicy.ENQUEUE)
+    except ValueError:
+        raise InvalidInput(f"'when_busy' is one of {', '.join(BusyPolicy)}") from None
+    return Code(file, class_name, agent_type), Address(agent_type, key), encode(message), when_busy
 
 
 class _Client:
@@ -209,12 +243,20 @@ class _Client:
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
+        self._tasks: set[asyncio.Task[None]] = set()
         self.gone = False
+
+    def ends_with(self, task: asyncio.Task[None]) -> None:
+        """Let a request end when the client goes, because it only waits for the client's sake."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def hang_up(self) -> None:
         """Close the connection; for the client: the service has ended."""
         self.gone = True
         self._writer.close()
+        for task in self._tasks:
+            task.cancel()
 
     async def say(self, request: dict[str, Any], **answer: object) -> None:
         if self.gone:

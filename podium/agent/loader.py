@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
+from chronicle.errors import InvalidInput
 from podium.address import Address
 from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.models.delta_state import DeltaState
@@ -33,11 +34,12 @@ def parse_spec(spec: str) -> tuple[Path, str]:
     """Split ``FILE.py:Class`` into an absolute path and a class name.
 
     Raises:
-        AgentFileNotFound: it has no such form, or there is no such file.
+        InvalidInput: it has no such form.
+        AgentFileNotFound: there is no such file.
     """
     file, colon, class_name = spec.rpartition(":")
     if not colon or not file or not class_name.isidentifier():
-        raise AgentFileNotFound(
+        raise InvalidInput(
             f"{spec!r} does not name an agent: write FILE.py:Class, such as examples/hello.py:HelloAgent"
         )
     path = Path(file).expanduser().absolute()

@@ -83,6 +83,10 @@ def test_kill_of_the_host_in_the_middle_of_a_turn(podium: Podium) -> None:
         starts = [frame for frame in frames if frame["type"] == "turn_start"]
         assert starts[-1]["attempt"] == attempt
         assert starts[-1]["turn"] == 2
+        retries = [frame for frame in frames if frame["type"] == "turn_retry"]
+        assert [(frame["attempt"], frame["error"]["type"]) for frame in retries] == (
+            [(attempt - 1, "HostLost")] if attempt > 1 else []
+        )
         pids.append(int(frames[-1]["delta"]))
         os.kill(pids[-1], signal.SIGKILL)
     last = chat.until("turn_end", "error")[-1]

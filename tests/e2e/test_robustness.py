@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chronicle.ids import MessageId
+from chronicle.journal.records import MessageStatus
 from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient, ServiceError, connect
 
@@ -49,6 +51,15 @@ def pid_of(frames: list[dict[str, Any]]) -> int:
     """The agent's process, from its reply."""
     assert frames[-1]["type"] == "turn_end", frames
     return int(next(frame["text"] for frame in frames if frame["type"] == "message_end"))
+
+
+def status_of(podium: Podium, message_id: str) -> MessageStatus:
+    """Where a message stands, by the journal."""
+    store = Home(podium.home).journal(read_only=True)
+    try:
+        return store.message(MessageId(message_id)).status
+    finally:
+        store.close()
 
 
 def running(podium: Podium, text: str) -> list[int]:
@@ -108,7 +119,9 @@ async def test_cancelling_stops_code_that_blocks_and_nothing_else(podium: Podium
         async for last in client.send(TROUBLED, key, {"text": text}):
             if last["type"] == "accepted":
                 await asyncio.sleep(1)
-                await client.cancel(last["message_id"])
+                await client.cancel(f"troubled/{key}", last["message_id"])
+                # It is durable now, whatever becomes of the service.
+                assert status_of(podium, last["message_id"]) is MessageStatus.CANCELLED
         return last
 
     await send(client, "a", "hi")
@@ -152,7 +165,11 @@ async def test_malformed_requests_hurt_nobody(podium: Podium, client: ServiceCli
         ({"op": "send", "agent": good, "key": "../a", "message": {}}, "InvalidAddress"),
         ({"op": "send", "agent": good, "key": "a", "message": ["no object"]}, "InvalidInput"),
         ({"op": "send", "agent": good, "key": "a", "message": {"text": float("nan")}}, "InvalidInput"),
-        ({"op": "cancel", "message_id": "msg_unknown"}, "NotFound"),
+        ({"op": "send", "agent": good, "key": "a", "message": {}, "when_busy": "shout"}, "InvalidInput"),
+        ({"op": "cancel", "agent": "troubled/none", "message_id": "msg_unknown"}, "UnknownAgent"),
+        ({"op": "rewind", "agent": "troubled/none", "turn": "1"}, "InvalidInput"),
+        ({"op": "rewind", "agent": "troubled/none", "turn": 1}, "UnknownAgent"),
+        ({"op": "passivate", "agent": "nobody"}, "InvalidAddress"),
     ):
         refused = json.loads(await answer(json.dumps({"id": 1, **request}).encode()))
         assert (refused["id"], refused["error"]["type"]) == (1, kind)

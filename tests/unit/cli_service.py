@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from coordinator.service.client import AgentRef
+from coordinator.service.client import AgentRef, ServiceRefused
+from podium.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -24,15 +25,21 @@ class Service:
 
     def __init__(self, on_wait: Callable[[], None] = lambda: None) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.policies: list[BusyPolicy] = []
         self.cancelled: dict[str, asyncio.Event] = {}
         self._on_wait = on_wait
 
-    async def send(self, agent: AgentRef, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def send(
+        self, agent: AgentRef, key: str, message: dict[str, Any], *, when_busy: BusyPolicy = BusyPolicy.ENQUEUE
+    ) -> AsyncIterator[dict[str, Any]]:
         self.sent.append((key, message))
+        self.policies.append(when_busy)
         message_id = f"msg_{len(self.sent)}"
         cancelled = self.cancelled[message_id] = asyncio.Event()
-        yield {"type": "accepted", "message_id": message_id, "position": len(self.sent)}
         text = message["text"]
+        if text == "busy":
+            raise ServiceRefused("AgentBusy", "echo/a is busy")
+        yield {"type": "accepted", "message_id": message_id, "position": len(self.sent), "before": 0}
         if text == "wait":
             yield {"type": "message_update", "message_id": message_id, "reply_id": "r", "delta": "so far"}
             self._on_wait()
@@ -47,5 +54,6 @@ class Service:
             yield {"type": "message_end", "message_id": message_id, "reply_id": "r", "text": text}
             yield {"type": "turn_end", "message_id": message_id, "turn": 1, "version": 1, "patch": []}
 
-    async def cancel(self, message_id: str) -> None:
+    async def cancel(self, agent: str, message_id: str) -> None:
+        assert agent == "echo/a"
         self.cancelled[message_id].set()

@@ -9,6 +9,8 @@ import pytest
 
 from coordinator.cli.chat import Chat
 from coordinator.cli.exits import ExitCode
+from coordinator.service.client import ServiceRefused
+from podium.busy import BusyPolicy
 from tests.unit.cli_service import REF, Service
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def test_ctrl_c_in_a_chat_cancels_the_reply_and_the_chat_goes_on(capsys: pytest.
 
 def test_a_second_ctrl_c_leaves_at_once() -> None:
     class Deaf(Service):
-        async def cancel(self, message_id: str) -> None:
+        async def cancel(self, agent: str, message_id: str) -> None:
             press_ctrl_c()
             await asyncio.Event().wait()
 
@@ -75,7 +77,33 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
 
 def test_a_stream_that_ends_too_early_is_no_success() -> None:
     class Broken(Service):
-        async def send(self, agent: AgentRef, key: str, message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        async def send(
+            self, agent: AgentRef, key: str, message: dict[str, Any], *, when_busy: BusyPolicy = BusyPolicy.ENQUEUE
+        ) -> AsyncIterator[dict[str, Any]]:
             yield {"type": "accepted", "message_id": "msg_1", "position": 1}
 
     assert asyncio.run(Chat(Broken(), REF, "a", json=False).send("x")) is ExitCode.UNAVAILABLE
+
+
+def test_a_message_that_is_refused_for_now_is_said_and_the_next_one_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    service = Service()
+    chat = Chat(service, REF, "a", json=False, when_busy=BusyPolicy.REJECT)
+    assert asyncio.run(chat.converse(Typed("busy", "two"))) is ExitCode.AGENT_BUSY
+    assert service.policies == [BusyPolicy.REJECT] * 2
+    captured = capsys.readouterr()
+    assert captured.out == "two\n"
+    assert captured.err == "not sent: echo/a is busy\n"
+
+
+def test_another_refusal_ends_the_conversation() -> None:
+    class Refusing(Service):
+        async def send(
+            self, agent: AgentRef, key: str, message: dict[str, Any], *, when_busy: BusyPolicy = BusyPolicy.ENQUEUE
+        ) -> AsyncIterator[dict[str, Any]]:
+            if when_busy is not BusyPolicy.REJECT:
+                raise ServiceRefused("AgentFileBroken", "broken")
+            yield {}
+
+    with pytest.raises(ExceptionGroup) as refused:
+        asyncio.run(Chat(Refusing(), REF, "a", json=False).send("x"))
+    assert refused.group_contains(ServiceRefused)

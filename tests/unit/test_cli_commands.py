@@ -169,7 +169,11 @@ def test_log_takes_a_part(podium: Podium) -> None:
     assert seqs("--limit", "0") == []
     assert seqs("--type", "turn.committed") == [4, 7, 11]
     assert seqs("--type", "turn.failed", "--type", "agent.created") == [1, 8]
-    assert seqs("--type", "no.such.type") == []
+    assert seqs("--type", "checkpoint") == []
+    assert podium("log", "counter/a", "--type", "turn.commited", code=ExitCode.USAGE) == ""
+    assert podium.err == "podium: no events of type 'turn.commited'; did you mean turn.committed or turn.failed?\n"
+    podium("log", "counter/a", "--type", "foo", code=ExitCode.USAGE)
+    assert "there is agent.created, " in podium.err
 
 
 def test_log_as_text_is_one_line_an_event(podium: Podium) -> None:
@@ -177,7 +181,7 @@ def test_log_as_text_is_one_line_an_event(podium: Podium) -> None:
     assert len(lines) == 11
     assert lines[1].endswith("turn 1     user_message       one")
     assert lines[3].endswith('[{"op":"replace","path":"/count","value":1}]')
-    assert lines[7].endswith("attempt 1, parked: ValueError: no")
+    assert lines[7].endswith("attempt 1, parked: ValueError: no — bad")
 
 
 # -- state -------------------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
 def test_json_over_a_pipe_is_frames_and_nothing_else() -> None:
     piped = subprocess.run([*COMMAND, "--json"], cwd=ROOT, input=b"one\n", capture_output=True, timeout=60, check=False)
     assert piped.stdout.splitlines() == [
-        b'{"type":"accepted","message_id":"msg_1","position":1}',
+        b'{"type":"accepted","message_id":"msg_1","position":1,"before":0}',
         b'{"type":"message_update","message_id":"msg_1","reply_id":"r","delta":"one"}',
         b'{"type":"message_end","message_id":"msg_1","reply_id":"r","text":"one"}',
         b'{"type":"turn_end","message_id":"msg_1","turn":1,"version":1,"patch":[]}',

@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.reply import JsonReply, TextReply, outcome
+from podium.busy import BusyPolicy
+from podium.turn import Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Frames = list[dict[str, Any]]
 
@@ -24,8 +29,23 @@ def end(text: str, reply_id: str = "r1") -> dict[str, Any]:
     return {"type": "message_end", "reply_id": reply_id, "text": text}
 
 
+class Said:
+    """What is said while something is waited for."""
+
+    def __init__(self, on_clear: Callable[[], None] = lambda: None) -> None:
+        self.texts: list[str] = []
+        self._on_clear = on_clear
+
+    def show(self, text: str, *, line: bool) -> None:
+        assert line
+        self.texts.append(text)
+
+    def clear(self) -> None:
+        self._on_clear()
+
+
 def show(capsys: pytest.CaptureFixture[str], frames: Frames) -> tuple[str, str]:
-    view = TextReply(before_output=lambda: None)
+    view = TextReply(Said(), "echo/a")
     for frame in frames:
         view.show(frame)
     captured = capsys.readouterr()
@@ -33,7 +53,7 @@ def show(capsys: pytest.CaptureFixture[str], frames: Frames) -> tuple[str, str]:
 
 
 def test_text_is_written_as_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
-    view = TextReply(before_output=lambda: None)
+    view = TextReply(Said(), "echo/a")
     view.show(start())
     view.show(update("Hel"))
     assert capsys.readouterr().out == "Hel"
@@ -68,13 +88,12 @@ def test_a_retry_says_that_what_came_before_does_not_count(capsys: pytest.Captur
 def test_a_failure_says_what_was_kept_and_what_became_of_the_message(capsys: pytest.CaptureFixture[str]) -> None:
     _, err = show(capsys, [{"type": "error", "error": {"type": "KeyError", "message": "'x'"}, "parked": True}])
     assert err == (
-        "failed: KeyError: 'x'. State and files are as before it. "
-        "The message is set aside (podium ps counts it as parked).\n"
+        "failed: KeyError: 'x'. State and files are as before it. The message is set aside; podium inbox shows it.\n"
     )
 
 
 def test_a_failure_names_the_log_that_has_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    view = TextReply(before_output=lambda: None, log=Path("logs/a.log"))
+    view = TextReply(Said(), "echo/a", log=Path("logs/a.log"))
     view.show({"type": "error", "error": {"type": "KeyError", "message": "'x'"}, "parked": False})
     assert capsys.readouterr().err.endswith("as before it.\nThe agent's log says more: logs/a.log\n")
 
@@ -82,6 +101,11 @@ def test_a_failure_names_the_log_that_has_the_traceback(capsys: pytest.CaptureFi
 def test_a_cancelled_reply_is_no_failure_of_the_agent(capsys: pytest.CaptureFixture[str]) -> None:
     _, err = show(capsys, [{"type": "error", "error": {"type": "Cancelled", "message": ""}, "parked": False}])
     assert err == "cancelled: nothing of this turn was kept\n"
+    _, err = show(capsys, [{"type": "error", "error": Stop().error, "parked": False}])
+    assert err == "cancelled: nothing of this turn was kept\n"
+    stop = Stop(BusyPolicy.INTERRUPT, "msg_2")
+    _, err = show(capsys, [{"type": "error", "error": stop.error, "parked": False}])
+    assert err == "cancelled: message msg_2 took its place (interrupt)\n"
 
 
 def test_events_of_the_agent_and_unknown_frames(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,12 +121,33 @@ def test_json_is_one_frame_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_spinner_stops_before_the_first_output(capsys: pytest.CaptureFixture[str]) -> None:
+    said = Said(on_clear=lambda: outputs.append(capsys.readouterr().out))
     outputs: list[str] = []
-    view = TextReply(before_output=lambda: outputs.append(capsys.readouterr().out))
+    view = TextReply(said, "echo/a")
     view.show(start())
     assert outputs == []
     view.show(update("x"))
     assert outputs[0] == ""
+
+
+def test_a_message_that_waits_is_told_its_place() -> None:
+    said = Said()
+    view = TextReply(said, "echo/a")
+    for kind, before in (("accepted", 2), ("queued", 1), ("queued", 0)):
+        view.show({"type": kind, "before": before})
+    assert said.texts == ["echo/a … 2 before yours", "echo/a … 1 before yours", "echo/a … yours is next"]
+    alone = Said()
+    TextReply(alone, "echo/a").show({"type": "accepted", "before": 0})
+    assert alone.texts == []
+
+
+def test_a_message_that_was_not_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = {"type": "AgentBusy", "message": "echo/a is busy"}
+    TextReply(Said(), "echo/a").refuse(refusal)
+    assert capsys.readouterr().err == "not sent: echo/a is busy\n"
+    JsonReply().refuse(refusal)
+    frame = json.loads(capsys.readouterr().out)
+    assert frame == {"type": "error", "message_id": None, "error": refusal, "parked": False}
 
 
 def test_what_the_last_frame_means() -> None:

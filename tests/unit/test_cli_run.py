@@ -41,7 +41,7 @@ def agents(tmp_path: Path) -> Path:
     ("spec", "code", "message"),
     [
         ("none.py:Good", ExitCode.FILE_NOT_FOUND, "no file"),
-        ("good.py", ExitCode.FILE_NOT_FOUND, "write FILE.py:Class"),
+        ("good.py", ExitCode.USAGE, "write FILE.py:Class"),
         ("good.py:Other", ExitCode.CLASS_NOT_FOUND, "no class Other"),
         ("good.py:NoAgent", ExitCode.NOT_AN_AGENT, "let it inherit from podium.agent.BaseAgent"),
         ("good.py:Silent", ExitCode.NOT_AN_AGENT, "has no on_message"),

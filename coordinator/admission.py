@@ -1,0 +1,97 @@
+"""Admitting messages for the edges: the one way in, and what can be known of a message while its sender waits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chronicle.journal.records import MessageStatus, NewMessage
+from podium.busy import admit_message
+from podium.settled import settled_frames
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
+    from chronicle.clock import Clock
+    from chronicle.ids import IdSource, MessageId
+    from chronicle.journal.records import Receipt, Session
+    from chronicle.journal.store import JournalStore
+    from podium.address import Address
+    from podium.busy import BusyPolicy
+    from podium.stream import Frame
+
+__all__ = ["Admission", "Admitted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A message in an inbox, durably, whose sender waits for what becomes of it."""
+
+    receipt: Receipt
+    when_busy: BusyPolicy
+    _store: JournalStore
+    _blobs: BlobReader
+    _session: Session
+
+    @property
+    def message_id(self) -> MessageId:
+        """Its id."""
+        return self.receipt.message_id
+
+    async def settled(self) -> list[Frame]:
+        """Return how it ended, as the journal has it; nothing while it waits.
+
+        Raises:
+            NotFound: its record was pruned.
+        """
+        return await asyncio.to_thread(self._settled)
+
+    async def before(self) -> int:
+        """Return how many messages wait before it, the one that is being handled included.
+
+        Raises:
+            NotFound: its record was pruned.
+        """
+        return await asyncio.to_thread(self._store.waiting_before, self.message_id)
+
+    def _settled(self) -> list[Frame]:
+        message = self._store.message(self.message_id)
+        if message.status is MessageStatus.PENDING:
+            return []
+        return settled_frames(self._store, self._blobs, self._store.head(self._session.main_branch_id), message)
+
+
+class Admission:
+    """Admits messages.
+
+    Args:
+        inbox_limit: messages that may wait for one agent.
+    """
+
+    def __init__(self, store: JournalStore, blobs: BlobReader, ids: IdSource, clock: Clock, inbox_limit: int) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._ids = ids
+        self._clock = clock
+        self._inbox_limit = inbox_limit
+
+    def admit(self, address: Address, body: bytes, idempotency_key: str | None, when_busy: BusyPolicy) -> Admitted:
+        """Give a message its place, durably; the agent need not exist yet.
+
+        A repeat of an idempotency key with the same body gives the first receipt, whatever the policy.
+
+        Args:
+            body: canonical JSON.
+
+        Raises:
+            AgentBusy: the policy is ``REJECT``, and a message waits or is being handled; nothing was stored.
+            InboxFull: too many messages wait.
+            IdempotencyConflict: the key was used with another body.
+        """
+        now_ms = self._clock.now_ms()
+        session = self._store.ensure_session(str(address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
+        message = NewMessage(
+            message_id=self._ids.message(now_ms), body=body, admitted_ms=now_ms, idempotency_key=idempotency_key
+        )
+        receipt = admit_message(self._store, session, message, when_busy, self._inbox_limit)
+        return Admitted(receipt, when_busy, self._store, self._blobs, session)

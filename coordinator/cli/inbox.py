@@ -1,0 +1,170 @@
+"""``podium inbox``, ``retry`` and ``drop``: what waits for an agent or was set aside, and what is to become of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
+from coordinator.cli.record import find_agent, opened_blobs, opened_journal, read_journal
+from coordinator.cli.service import ask_service
+from coordinator.cli.terminal import json_text, say, table, write_json, write_line
+from coordinator.cli.times import ago
+
+if TYPE_CHECKING:
+    from chronicle.ids import MessageId
+    from podium.inbox import InboxEntry
+
+__all__ = ["drop", "inbox", "retry", "text_of"]
+
+MessageArgument = Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="As podium inbox shows it.")]
+
+
+def inbox(
+    agent: AgentArgument,
+    *,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Show the messages that wait for an agent, and those that were set aside after they failed too often.
+
+    The first one may be under way. podium retry puts back what was set aside, podium drop gives a message up.
+    """
+    from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
+    from podium.inbox import list_inbox  # noqa: PLC0415
+
+    with read_journal(home) as store, opened_blobs(home) as blobs:
+        session = find_agent(store, agent)
+        entries = list_inbox(store, blobs, session)
+    if json:
+        write_json({"agent": session.name, "messages": [_object(entry) for entry in entries]})
+        return
+    if not entries:
+        say(f"nothing waits for {session.name}, and nothing was set aside")
+        return
+    now_ms = SystemClock().now_ms()
+    headings = ("POSITION", "MESSAGE", "STATUS", "TRIES", "CAME", "FROM", "TEXT", "LAST ERROR")
+    table(headings, [_row(entry, now_ms) for entry in entries])
+
+
+def retry(
+    agent: AgentArgument,
+    message_id: Annotated[
+        str | None, typer.Argument(metavar="[MESSAGE_ID]", help="Only this one; all that were set aside without it.")
+    ] = None,
+    *,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Put messages that were set aside back into their places, with no failed try counted.
+
+    They are handled at once if the agent's code is known to a service that runs, else when the agent is talked to next.
+    """
+    from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
+    from chronicle.journal.records import MessageStatus  # noqa: PLC0415
+
+    with opened_journal(home) as store:
+        session = find_agent(store, agent)
+        parked = [message.message_id for message in store.messages(session.session_id, MessageStatus.PARKED)]
+        chosen = parked if message_id is None else [MessageId(message_id)]
+        for chosen_id in chosen:
+            store.retry_message(session.session_id, chosen_id)
+    looks = bool(chosen) and bool(ask_service(home, f"waking {session.name}", lambda client: client.poke(session.name)))
+    if json:
+        write_json({"agent": session.name, "retried": chosen, "now": looks})
+        return
+    for chosen_id in chosen:
+        write_line(chosen_id)
+    if not chosen:
+        say(f"{session.name} has no messages that were set aside")
+    elif not looks:
+        say(f"handled when {session.name} is talked to next (podium run)")
+
+
+def drop(
+    agent: AgentArgument,
+    message_id: MessageArgument,
+    *,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Give a message up for good that waits or was set aside; one that is being handled is stopped.
+
+    That is recorded as turn.cancelled. The text of the message is not kept.
+    """
+    from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
+
+    dropped = _drop(home, agent, MessageId(message_id))
+    if json:
+        write_json(dropped)
+    else:
+        write_line(f"{dropped['message_id']} is given up")
+
+
+def _drop(home: Any, agent: str, message_id: MessageId) -> dict[str, Any]:
+    from chronicle.clock import SystemClock  # noqa: PLC0415
+    from chronicle.ids import IdSource  # noqa: PLC0415
+    from podium.errors import AgentAwake  # noqa: PLC0415
+    from podium.inbox import drop_message  # noqa: PLC0415
+
+    with opened_journal(home) as store:
+        session = find_agent(store, agent)
+        try:
+            drop_message(store, session, message_id, IdSource(), SystemClock().now_ms())
+        except AgentAwake:
+
+            async def cancel(client: Any) -> bool:
+                await client.cancel(session.name, message_id)
+                return True
+
+            if not ask_service(home, f"asking {session.name} to let go of it", cancel):
+                raise
+    return {"agent": session.name, "message_id": message_id}
+
+
+def text_of(body: bytes | None) -> str:
+    """Return what a message says: its text's first line if it is a text, else its JSON; empty if it is not kept."""
+    from chronicle.canonical import decode  # noqa: PLC0415
+
+    if body is None:
+        return ""
+    match decode(body):
+        case {"text": str(text), **rest} if not rest:
+            first, *more = text.strip().splitlines() or [""]
+            return f"{first} …" if more else first
+        case message:
+            return json_text(message)
+
+
+def _row(entry: InboxEntry, now_ms: int) -> tuple[str, ...]:
+    message, error = entry.message, entry.error
+    return (
+        str(message.position),
+        message.message_id,
+        message.status.value,
+        str(message.attempts),
+        ago(now_ms - message.admitted_ms),
+        message.sender or "-",
+        text_of(message.body),
+        f"{error['type']}: {error['message']}" if error else "-",
+    )
+
+
+def _object(entry: InboxEntry) -> dict[str, Any]:
+    from chronicle.canonical import decode  # noqa: PLC0415
+
+    message = entry.message
+    return {
+        "message_id": message.message_id,
+        "position": message.position,
+        "status": message.status.value,
+        "attempts": message.attempts,
+        "admitted": message.admitted_ms,
+        "sender": message.sender,
+        "message": decode(message.body) if message.body is not None else None,
+        "error": entry.error,
+    }
