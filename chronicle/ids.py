@@ -38,6 +38,8 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford: no I, L, O, 
 _TIME_DIGITS: Final = 10
 _RANDOM_DIGITS: Final = 16
 _RANDOM_BITS: Final = 80
+_SHIFTS: Final = range(5 * (_TIME_DIGITS + _RANDOM_DIGITS) - 10, -1, -10)
+_PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
 
 
 class RandomBits(Protocol):
@@ -89,11 +91,7 @@ class IdSource:
 
     def _tail(self, now_ms: int) -> str:
         value = (now_ms << _RANDOM_BITS) | self._bits.getrandbits(_RANDOM_BITS)
-        digits = []
-        for _ in range(_TIME_DIGITS + _RANDOM_DIGITS):
-            digits.append(_ALPHABET[value & 31])
-            value >>= 5
-        return "".join(reversed(digits))
+        return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
 
 
 def made_ms(identifier: str) -> int:

@@ -191,7 +191,8 @@ def test_a_bell_ends_the_wait(
     for early in (True, False):
         ticket = one.ask(b"x")
         assert ticket is not None
-        served = list(other.asked()) if answered else []
+        seen = list(other.asked())
+        served = seen if answered else []
         thread = threading.Thread(target=ticket.wait)
         if not early:
             thread.start()

@@ -53,6 +53,10 @@ class PostgresConnection:
             known = self._statements[statement] = statement.replace("?", "%s").encode()
         return self.raw.execute(known, values)
 
+    def changed(self, statement: str, values: Sequence[Any], /) -> int:
+        """Run an ``UPDATE``, and wait for how many rows it changed."""
+        return len(self.execute(f"{statement} RETURNING 1", values).fetchall())
+
     def is_idle(self) -> bool:
         """Whether it can be lent: it is not broken, and the server did not say goodbye while nobody listened."""
         raw = self.raw

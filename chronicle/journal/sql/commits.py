@@ -31,7 +31,7 @@ _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
 
 _OF: Final = "WHERE message_id = ? AND session = ? AND status"
 _SETTLE: Final[dict[str, str]] = {
-    outcome: f"UPDATE inbox SET {change} RETURNING 1"
+    outcome: f"UPDATE inbox SET {change}"
     for outcome, change in {
         Outcome.CONSUMED: f"status = {_CONSUMED}, body = NULL {_OF} = {_PENDING}",
         Outcome.CANCELLED: f"status = {_CANCELLED}, body = NULL {_OF} IN ({_PENDING}, {_PARKED})",
@@ -42,7 +42,7 @@ _SETTLE: Final[dict[str, str]] = {
 _IN_FORCE: Final = "SELECT 1 FROM session WHERE key = ? AND epoch = ? AND (holder IS NOT NULL OR epoch = 0)"
 _ADVANCE: Final = (
     "UPDATE branch SET seq = ?, turn = ?, event_id = ?, hash = ? WHERE key = ? AND seq = ? AND hash = ? "
-    f"AND EXISTS ({_IN_FORCE}) RETURNING 1"
+    f"AND EXISTS ({_IN_FORCE})"
 )
 _INSERT_EVENT: Final = (
     "INSERT INTO event (id, event_id, type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, "
@@ -130,12 +130,12 @@ def apply(db: Connection, ready: Ready) -> None:
     """
     if db.for_share:
         db.execute(f"SELECT 1 FROM session WHERE key = ?{db.for_share}", (ready.session_key,))
-    if not db.execute(_ADVANCE, ready.advance).fetchall():
+    if not db.changed(_ADVANCE, ready.advance):
         raise _refusal(db, ready)
     for row in ready.events:
         db.execute(_INSERT_EVENT, row)
     for outcome, message_id in ready.settled:
-        if not db.execute(_SETTLE[outcome], (message_id, ready.session_key)).fetchall():
+        if not db.changed(_SETTLE[outcome], (message_id, ready.session_key)):
             raise NotFound(f"message {message_id} does not wait in the inbox of session {ready.session_id}")
     for row in ready.outbox:
         db.execute(_INSERT_OUTBOX, row)

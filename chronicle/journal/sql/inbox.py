@@ -13,7 +13,6 @@ from chronicle.errors import IdempotencyConflict, InboxFull, NotFound
 from chronicle.journal.records import MessageStatus, Receipt
 from chronicle.journal.sql.rows import (
     INBOX_COLUMNS,
-    MAX_NUMBER,
     STATUS_CODES,
     inbox_message_from,
     key_of,
@@ -33,6 +32,11 @@ __all__ = ["admit", "find_message", "messages", "pending", "retry", "sessions_wi
 _PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
 _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
 _SELECT: Final = f"SELECT {INBOX_COLUMNS} FROM inbox JOIN session ON session.key = inbox.session"
+_PENDING_FIRST: Final = (
+    f"SELECT {INBOX_COLUMNS} FROM session JOIN inbox ON inbox.id BETWEEN (session.key << 32) + session.pending_from "
+    f"AND (session.key << 32) + session.last_position WHERE session_id = ? AND status = {_PENDING} "
+    "ORDER BY inbox.id LIMIT ?"
+)
 
 
 def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int) -> Receipt:
@@ -88,13 +92,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
 
 def pending(db: Connection, session_id: SessionId, limit: int) -> Sequence[InboxMessage]:
     """Return the messages that wait, in order."""
-    found = db.execute("SELECT key, pending_from FROM session WHERE session_id = ?", (session_id,)).fetchone()
-    if found is None:
-        return []
-    rows = db.execute(
-        f"{_SELECT} WHERE inbox.id BETWEEN ? AND ? AND status = {_PENDING} ORDER BY inbox.id LIMIT ?",
-        (row_id(*found), row_id(found[0], MAX_NUMBER), limit),
-    )
+    rows = db.execute(_PENDING_FIRST, (session_id, limit))
     return [inbox_message_from(row) for row in rows]
 
 

@@ -48,6 +48,10 @@ class Connection(Protocol):
         """Run a statement. Its errors may come with a later one's, or at the transaction's end."""
         ...
 
+    def changed(self, sql: str, values: Sequence[Any], /) -> int:
+        """Run an ``UPDATE`` without ``RETURNING``, and return how many rows it changed."""
+        ...
+
 
 class Database(Protocol):
     """Where connections come from. Errors of the driver leave these as ours."""

@@ -302,7 +302,7 @@ class SqlJournalStore:
 
     def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
         """Return the pending messages, in order of position."""
-        with self._db.reading_one_moment() as db:
+        with self._db.reading() as db:
             return inbox.pending(db, session_id, limit)
 
     def message(self, message_id: MessageId) -> InboxMessage:

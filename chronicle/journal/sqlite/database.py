@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import ChronicleError, Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
 from chronicle.journal.sqlite import schema
@@ -27,7 +27,7 @@ from chronicle.journal.sqlite.lock import WriterLock
 from chronicle.journal.sqlite.waiting import WaitingRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from chronicle.journal.sql.port import Connection
@@ -53,6 +53,10 @@ class SqliteConnection(sqlite3.Connection):
 
     for_share: Final = ""
     for_update: Final = ""
+
+    def changed(self, sql: str, values: Sequence[Any], /) -> int:
+        """Run an ``UPDATE``, and return how many rows it changed."""
+        return self.execute(sql, values).rowcount
 
 
 class SqliteDatabase:
@@ -99,7 +103,7 @@ class SqliteDatabase:
     def reading(self) -> Iterator[SqliteConnection]:
         """Lend a connection for statements that read; each sees the last commit before it."""
         self._check_open()
-        with self.translated():
+        try:
             try:
                 db = self._readers.pop()
             except IndexError:
@@ -109,6 +113,8 @@ class SqliteDatabase:
                 yield db
             finally:
                 self._give_back(db)
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
 
     @contextmanager
     def reading_one_moment(self) -> Iterator[SqliteConnection]:

@@ -200,7 +200,7 @@ class WaitingRoom:
 
     def ring(self, done: Sequence[Asked]) -> None:
         """Wake those who were answered, and one who still waits. For the one who just let the writer lock go."""
-        shared = self._open(make=False)
+        shared = self._shared
         if shared is not None:
             for each in done:
                 shared.ring(each.place)
