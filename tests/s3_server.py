@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fsspec
 from fsspec.asyn import sync
 
 from chronicle.blobs.fsspec_objects import open_remote
@@ -114,6 +115,7 @@ def running_s3(directory: Path) -> Iterator[S3Server]:
 
 def point_at(patch: pytest.MonkeyPatch, endpoint: str, cache: Path) -> None:
     """Let this process, and those it starts, find an endpoint where the AWS tools do; keep what is fetched apart."""
+    fsspec.get_filesystem_class("s3").clear_instance_cache()  # they know the endpoint of the test before
     patch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
     patch.setenv("AWS_ACCESS_KEY_ID", "testing")
     patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import fsspec
 from fsspec.asyn import sync
+from fsspec.exceptions import FSTimeoutError
 
 from chronicle.blobs.objects import STAMP_S, shown_url
 from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
@@ -286,4 +287,6 @@ def _is_beyond_end(error: Exception) -> bool:
 
 def _reason(error: BaseException) -> str:
     """Return what went wrong in a few words without secrets; some errors say nothing but their type."""
+    if isinstance(error, TimeoutError | FSTimeoutError):
+        return "no answer in time"
     return shown_url(str(error).strip()) or type(error).__name__
