@@ -15,7 +15,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -26,6 +25,7 @@ __all__ = [
     "KIND",
     "TRANSPORTS",
     "Transport",
+    "abort",
     "available",
     "fuse_mounts_under",
     "is_mounted",
@@ -143,7 +143,7 @@ def unmount(mountpoint: Path) -> None:
         return
     if not is_mounted(mountpoint):
         return
-    _abort(mountpoint)
+    abort(mountpoint)
     command = ["fusermount3", "-u", "-z", "-q", path]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FUSERMOUNT_DEADLINE_S, check=False)
@@ -196,13 +196,19 @@ def _mounts() -> list[_Mount]:
     return found
 
 
-def _abort(mountpoint: Path) -> None:
-    """Abort the connection of the FUSE file system that was mounted last at a path, if this user may."""
+def abort(mountpoint: Path) -> None:
+    """Abort the connection of the FUSE file system that was mounted last at a path: all that waits for it fails.
+
+    Done by its control file; where that file system is not mounted, root unmounts by force, and others cannot.
+    """
     path = os.fspath(mountpoint.absolute())
     for mount in [mount for mount in _mounts() if mount.point == path][-1:]:
         if mount.kind.startswith("fuse"):
-            with suppress(OSError):
+            try:
                 (_CONNECTIONS / mount.device.partition(":")[2] / "abort").write_bytes(b"1")
+            except OSError:
+                if os.geteuid() == 0:
+                    _umount2(path)
 
 
 def _umount2(path: str) -> int:

@@ -11,30 +11,40 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.clock import SystemClock
+from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.operations import ChronicleOperations
+from chronicle.fuse.pulse import Pulse, unwatched
 from chronicle.fuse.server import MountRequest, Served
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobStore
     from chronicle.workspace.layer import Layer
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["open_served", "warm_up"]
 
 
-def open_served(request: MountRequest) -> Served:
+def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Served:
     """Open the layer of a mount.
+
+    Args:
+        request: what is to be mounted where.
+        pulse: says that it gets on.
+        deadline_s: how long one read of a blob store beyond a network may take, seconds.
 
     Raises:
         ChronicleError: it could not be opened, or the blob store not be reached.
     """
-    _, layer, recovered = _open(request)
+    _, layer, recovered = _open(request, pulse, deadline_s)
     return Served(layer, ChronicleOperations(layer), recovered)
 
 
-def _open(request: MountRequest) -> tuple[FsspecBlobStore, Layer, TreeRef | None]:
-    blobs = FsspecBlobStore(request.blobs_url)
+def _open(request: MountRequest, pulse: Pulse, deadline_s: float) -> tuple[BlobStore, Layer, TreeRef | None]:
+    blobs: BlobStore = FsspecBlobStore(request.blobs_url)
+    if blobs.is_far:
+        blobs = TimedBlobStore(blobs, deadline_s, pulse.beat)
     try:
         layer, recovered = open_layer(request.spec, blobs, SystemClock())
     except BaseException:
@@ -48,7 +58,7 @@ def warm_up() -> None:
     with tempfile.TemporaryDirectory(prefix="chronicle-warm-up-") as name:
         directory = Path(name)
         spec = LayerSpec(workspace_id="warm-up", layers=directory / "layers", base=None, epoch=1, turn=1)
-        blobs, layer, _ = _open(MountRequest(spec, f"file://{directory}/blobs", directory))
+        blobs, layer, _ = _open(MountRequest(spec, f"file://{directory}/blobs", directory), unwatched(), 1)
         layer.seal()
         layer.close()
         blobs.close()

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from pathlib import Path
 
+    from chronicle.fuse.pulse import Pulse
+
 __all__ = ["MountSession"]
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class MountSession:
     Args:
         operations: answers the requests. No operation may suspend; each must raise nothing but ``FUSEError``.
         mountpoint: an existing directory.
+        pulse: says what is being done.
         source: what ``df`` and mountinfo show as the device; ASCII without commas.
         allow_other: let users other than the mounting one in, still subject to the files' modes. Needs root or
             ``user_allow_other`` in ``/etc/fuse.conf``.
@@ -62,6 +65,7 @@ class MountSession:
         self,
         operations: pyfuse3.Operations,
         mountpoint: Path,
+        pulse: Pulse | None = None,
         *,
         source: str = "chronicle",
         allow_other: bool = False,
@@ -70,7 +74,7 @@ class MountSession:
         self._mountpoint = mountpoint
         self._source = source
         self._allow_other = allow_other
-        self._watch = Watch()
+        self._watch = Watch(pulse)
         self._fuse_fd: int | None = None
         self._open = False
 

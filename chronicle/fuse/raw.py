@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.fuse.filesystem import FileSystem
+    from chronicle.fuse.pulse import Pulse
     from chronicle.fuse.requests import Header
 
 __all__ = ["RawSession"]
@@ -48,9 +49,9 @@ _KEPT_BYTES: Final = 128 * 1024
 """Pages of the buffer beyond this are given back after the last longer request: there may be hundreds of servers."""
 _BACKGROUND: Final = 64
 _JAM: Final = 48
-_UNANSWERED_S: Final = 3600
-"""After this the kernel ends the connection: longer than any seal, during which nothing is answered. What hangs in the
-server has deadlines of its own; this is for a server that cannot even be killed."""
+_UNANSWERED_S: Final = 1200
+"""After this the kernel aborts the connection: longer than a seal may take, during which nothing is answered. Whoever
+hangs in a request is found much earlier (`chronicle.fuse.pulse`); this is for a server that was stopped between two."""
 _WANTED: Final = (
     Init.ASYNC_READ
     | Init.ATOMIC_O_TRUNC
@@ -72,13 +73,14 @@ class RawSession:
     Args:
         filesystem: answers the requests.
         mountpoint: an existing directory.
+        pulse: says what is being done.
         source: what ``df`` and mountinfo show as the device.
         allow_other: let users other than the mounting one in, still subject to the files' modes. Needs root or
             ``user_allow_other`` in ``/etc/fuse.conf``.
     """
 
     def __init__(
-        self, filesystem: FileSystem, mountpoint: Path, *, source: str = "chronicle", allow_other: bool = False
+        self, filesystem: FileSystem, mountpoint: Path, pulse: Pulse, *, source: str, allow_other: bool
     ) -> None:
         self._mountpoint = mountpoint
         self._source = source
@@ -87,7 +89,7 @@ class RawSession:
         self._into = [memoryview(self._buffer)[_FIRST:]]
         self._requests = Requests(filesystem, self._buffer, _FIRST)
         filesystem.notify_attributes = self._notify_attributes
-        self._watch = Watch()
+        self._watch = Watch(pulse)
         self._device = -1
 
     def mount(self) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.filesystem import FileSystem
     from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.pulse import Pulse
     from chronicle.fuse.transport import Session
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
     from chronicle.workspace.restore import Touched
@@ -149,8 +150,9 @@ class Served:
 
 def serve(
     request: MountRequest,
-    opener: Callable[[MountRequest], Served],
+    opener: Callable[[MountRequest, Pulse], Served],
     transport: Transport,
+    pulse: Pulse,
     listener: socket.socket,
     channel: socket.socket,
 ) -> Exit:
@@ -161,9 +163,14 @@ def serve(
     """
     zygote = Peer(channel)
     try:
-        served = opener(request)
+        served = opener(request, pulse)
         session = make_session(
-            transport, served.filesystem, request.mountpoint, source=request.source, allow_other=os.geteuid() == 0
+            transport,
+            served.filesystem,
+            request.mountpoint,
+            pulse,
+            source=request.source,
+            allow_other=os.geteuid() == 0,
         )
         session.mount()
     except Exception as error:  # whatever it is, the host that waits must hear of it

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.fuse import control, mounts
 from chronicle.fuse.control import Peer, answer_error, answer_ok
+from chronicle.fuse.pulse import Pulse, Pulses, Watcher, unwatched
 from chronicle.fuse.server import Exit, MountRequest, Served, request_from_wire, request_to_wire, serve
 from chronicle.fuse.template import Template
 
@@ -44,12 +45,16 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.mounts import Transport
 
-__all__ = ["Zygote"]
+__all__ = ["REQUEST_DEADLINE_S", "Zygote"]
 
 log = logging.getLogger(__name__)
 
 _RESTARTS: Final = 5
 _RESTART_WINDOW_S: Final = 30.0
+REQUEST_DEADLINE_S: Final = 60.0
+"""Longer than a request of ours takes: the longest wait for the blob store, for each read half of this."""
+_LOOKS: Final = 6
+"""How often a server is looked at within that time."""
 _CLOSE_DEADLINE_S: Final = 5.0
 """For a server to close its layer in order; then it is killed. Killing loses nothing that was acknowledged."""
 
@@ -88,6 +93,9 @@ class _Mount:
     failure: dict[str, Any] | None = None
     """Why it could not be opened or mounted."""
     kill_at: float | None = None
+    place: int | None = None
+    """Of its server, among the pulses."""
+    watcher: Watcher | None = None
 
 
 class Zygote:
@@ -98,6 +106,7 @@ class Zygote:
         mounts_dir: where this node's mountpoints are; stale mounts below it are removed at the start.
         opener: opens the layer of a mount, in the forked server.
         transport: how the servers speak to the kernel.
+        request_deadline_s: how long a server may be at one point of a request before it is taken to hang, seconds.
         owner_pid: the process to end with; ``None`` to run until told to end.
         until_idle: end when the last mount is gone.
 
@@ -109,16 +118,20 @@ class Zygote:
         self,
         socket_path: Path,
         mounts_dir: Path,
-        opener: Callable[[MountRequest], Served],
+        opener: Callable[[MountRequest, Pulse], Served],
         owner_pid: int | None = None,
         *,
         transport: Transport = mounts.DEFAULT_TRANSPORT,
+        request_deadline_s: float = REQUEST_DEADLINE_S,
         until_idle: bool = False,
     ) -> None:
         self._directory = socket_path.parent
         self._socket_path = socket_path
         self._opener = opener
         self._transport = transport
+        self._request_deadline_s = request_deadline_s
+        self._pulses = Pulses()
+        self._look_at = 0.0
         self._lock = os.open(
             socket_path.with_name(socket_path.name + ".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600
         )
@@ -167,6 +180,7 @@ class Zygote:
                 if self._callbacks.get(fd) is callback:
                     callback()
             self._kill_overdue()
+            self._look_at_servers()
         self._unwatch(self._template.fileno())
         self._template.close()
         self._socket_path.unlink(missing_ok=True)
@@ -185,6 +199,8 @@ class Zygote:
 
     def _timeout_ms(self) -> int | None:
         due = [mount.kill_at for mount in self._mounts.values() if mount.kill_at is not None]
+        if any(mount.watcher is not None for mount in self._mounts.values()):
+            due.append(self._look_at)
         return None if not due else max(0, round((min(due) - time.monotonic()) * 1000) + 1)
 
     def _kill_overdue(self) -> None:
@@ -194,6 +210,22 @@ class Zygote:
                 mount.kill_at = None
                 log.warning("killed a mount server that did not end: %s", mount.request.mountpoint)
                 signal.pidfd_send_signal(mount.pidfd, signal.SIGKILL)
+
+    def _look_at_servers(self) -> None:
+        """End the servers that hang: whoever waits for them gets an error, and another is put in their place."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + self._request_deadline_s / _LOOKS
+        for mount in self._mounts.values():
+            if mount.watcher is not None and mount.watcher.hangs(now):
+                log.error("a mount server hangs and is ended: %s", mount.request.mountpoint)
+                mount.watcher = None
+                # First the connection, so that nobody waits even if the process cannot be killed at the moment.
+                mounts.abort(mount.request.mountpoint)
+                if mount.pidfd >= 0:
+                    with suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(mount.pidfd, signal.SIGKILL)
 
     def _end(self) -> None:
         """Close every mount, and leave the loop when the last is gone."""
@@ -319,7 +351,10 @@ class Zygote:
         mount.pid, mount.ended, mount.channel = 0, None, channel
         self._watch(channel.fileno(), lambda: self._hear_server(mount, channel))
         self._ordered.append(mount)
-        self._template.order(control.pack(request_to_wire(mount.request)), mount.listener, theirs)
+        if mount.place is None:
+            mount.place = self._pulses.take()
+        order = {"request": request_to_wire(mount.request), "place": mount.place}
+        self._template.order(control.pack(order), mount.listener, theirs)
         theirs.close()
 
     def _new_template(self) -> Template:
@@ -329,7 +364,9 @@ class Zygote:
 
     def _serve(self, order: bytes, listener: socket.socket, channel: socket.socket) -> int:
         """Be a mount server; called in its process."""
-        code = serve(request_from_wire(control.unpack(order)), self._opener, self._transport, listener, channel)
+        told = control.unpack(order)
+        pulse = self._pulses.at(told["place"]) if told["place"] is not None else unwatched()
+        code = serve(request_from_wire(told["request"]), self._opener, self._transport, pulse, listener, channel)
         Peer(channel).send({"ended": int(code)})
         return int(code)
 
@@ -374,6 +411,8 @@ class Zygote:
                     mount.recovered = message["up"]["recovered"]
                 if mount.state is _State.STARTING:
                     mount.state = _State.UP
+                if mount.place is not None:
+                    mount.watcher = Watcher(self._pulses.at(mount.place), self._request_deadline_s)
                 for peer in mount.waiting:
                     peer.send(answer_ok(self._opened(mount)))
                 mount.waiting = []
@@ -432,7 +471,10 @@ class Zygote:
             os.close(mount.pidfd)
             mount.pidfd = -1
         mount.kill_at = None
+        self._watch_no_more(mount)
         code = mount.ended
+        if code == Exit.CLOSED and mount.state is _State.UP and mounts.is_mounted(mount.request.mountpoint):
+            code = Exit.FAILED  # nobody unmounted it: its connection was aborted
         try:
             mounts.unmount(mount.request.mountpoint)
         except ChronicleError:
@@ -448,6 +490,12 @@ class Zygote:
             log.error("gave up a mount: %s (exit code %s)", mount.request.mountpoint, code)
             self._forget(mount)
 
+    def _watch_no_more(self, mount: _Mount) -> None:
+        mount.watcher = None
+        if mount.place is not None:
+            self._pulses.give_back(mount.place)
+            mount.place = None
+
     @staticmethod
     def _may_restart(mount: _Mount) -> bool:
         now = time.monotonic()
@@ -457,6 +505,7 @@ class Zygote:
         return len(mount.restarts) <= _RESTARTS
 
     def _forget(self, mount: _Mount) -> None:
+        self._watch_no_more(mount)
         del self._mounts[os.fspath(mount.request.mountpoint)]
         if mount.owner_pidfd >= 0:
             self._unwatch(mount.owner_pidfd)

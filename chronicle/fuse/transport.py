@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.filesystem import FileSystem
     from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.pulse import Pulse
 
 __all__ = ["Session", "import_transport", "make_session"]
 
@@ -57,15 +58,15 @@ class Session(Protocol):
 
 
 def make_session(
-    transport: Transport, filesystem: FileSystem, mountpoint: Path, *, source: str, allow_other: bool
+    transport: Transport, filesystem: FileSystem, mountpoint: Path, pulse: Pulse, *, source: str, allow_other: bool
 ) -> Session:
     """Return a session that is to serve a file system at a mountpoint."""
     if transport == "raw":
-        return RawSession(filesystem, mountpoint, source=source, allow_other=allow_other)
+        return RawSession(filesystem, mountpoint, pulse, source=source, allow_other=allow_other)
     from chronicle.fuse.pyfuse3_driver import MountSession  # noqa: PLC0415 - it may not be installed
     from chronicle.fuse.pyfuse3_operations import Pyfuse3Operations  # noqa: PLC0415
 
-    return MountSession(Pyfuse3Operations(filesystem), mountpoint, source=source, allow_other=allow_other)
+    return MountSession(Pyfuse3Operations(filesystem), mountpoint, pulse, source=source, allow_other=allow_other)
 
 
 def import_transport(transport: Transport) -> None:

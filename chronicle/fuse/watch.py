@@ -11,6 +11,8 @@ import select
 import threading
 from typing import TYPE_CHECKING
 
+from chronicle.fuse.pulse import COMMAND, IDLE, REQUEST, Pulse, unwatched
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,9 +20,14 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """The descriptors that a mount's thread waits for."""
+    """The descriptors that a mount's thread waits for.
 
-    def __init__(self) -> None:
+    Args:
+        pulse: where it says what it is doing, for whoever looks whether it hangs.
+    """
+
+    def __init__(self, pulse: Pulse | None = None) -> None:
+        self._pulse = (unwatched() if pulse is None else pulse).cells
         self._poll = select.poll()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._device = -1
@@ -76,11 +83,15 @@ class Watch:
             os.set_blocking(device, False)
             self._poll.register(device, select.POLLIN)
             self._device = device
-        poll, callbacks = self._poll.poll, self._callbacks
+        poll, callbacks, pulse = self._poll.poll, self._callbacks, self._pulse
         while not self._stopped:
+            pulse[1] = IDLE
             ready = poll()
+            pulse[0] += 1
             if len(ready) == 1 and ready[0][0] == device:
+                pulse[1] = REQUEST
                 return True  # else the commands first: then there is one thing left to do, if any
+            pulse[1] = COMMAND
             for fd, callback in [(fd, callbacks[fd]) for fd, _ in ready if fd != device]:
                 # An earlier callback of this round may have closed the descriptor, and its number be another's now.
                 if callbacks.get(fd) is callback:

@@ -15,6 +15,7 @@ import os
 import select
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ def start(
     owner_pid: int | None = None,
     *,
     transport: Transport = DEFAULT_TRANSPORT,
+    request_deadline_s: float | None = None,
     until_idle: bool = False,
 ) -> int:
     """Start a zygote in a session of its own, or find the one that runs there already, and return its process id.
@@ -53,6 +55,7 @@ def start(
         log_path: where it writes what happens to it and its servers, a line each.
         owner_pid: it ends, with all its mounts, when this process does; ``None``: when told to.
         transport: how its servers speak to the kernel; one that runs already keeps its own.
+        request_deadline_s: a server that does not get on with a request for so long is replaced; default a minute.
         until_idle: it ends when its last mount is gone.
 
     Raises:
@@ -67,6 +70,8 @@ def start(
     command = [sys.executable, "-P", "-c", _BOOTSTRAP.format(package=package)]
     command += ["--socket", os.fspath(socket_path.absolute()), "--mounts", os.fspath(mounts_dir.absolute())]
     command += ["--transport", transport]
+    if request_deadline_s is not None:
+        command += ["--request-deadline", str(request_deadline_s)]
     if owner_pid is not None:
         command += ["--owner", str(owner_pid)]
     if until_idle:
@@ -147,6 +152,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--mounts", type=Path, required=True, help="the directory of this node's mountpoints")
     parser.add_argument("--owner", type=int, help="the process to end with")
     parser.add_argument("--transport", choices=TRANSPORTS, default=DEFAULT_TRANSPORT, help="how mounts are served")
+    parser.add_argument("--request-deadline", type=float, help="seconds until a server that hangs is replaced")
     parser.add_argument("--until-idle", action="store_true", help="end with the last mount")
     parser.add_argument("--ready", type=int, help="go to the background, and write to this descriptor when it listens")
     options = parser.parse_args(arguments)
@@ -155,11 +161,12 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s %(message)s")
     # Only the zygote itself needs the code of the servers.
     from chronicle.fuse.opening import open_served, warm_up  # noqa: PLC0415
-    from chronicle.fuse.supervisor import Zygote  # noqa: PLC0415
+    from chronicle.fuse.supervisor import REQUEST_DEADLINE_S, Zygote  # noqa: PLC0415
     from chronicle.fuse.transport import import_transport  # noqa: PLC0415
 
     import_transport(options.transport)
     warm_up()
+    deadline_s = options.request_deadline or REQUEST_DEADLINE_S
     # What is imported by now is never collected: a collection would write into each page and unshare it.
     gc.collect()
     gc.freeze()
@@ -168,9 +175,10 @@ def main(arguments: list[str]) -> int:
         zygote = Zygote(
             options.socket,
             options.mounts,
-            open_served,
+            partial(open_served, deadline_s=deadline_s / 2),
             options.owner,
             transport=options.transport,
+            request_deadline_s=deadline_s,
             until_idle=options.until_idle,
         )
     except Conflict:

@@ -74,12 +74,16 @@ def wait_for_end(pid: int) -> None:
 
 
 @contextmanager
-def running_mirror(directory: Path, transport: Transport, owner: int | None = None) -> Iterator[Node]:
+def running_mirror(
+    directory: Path, transport: Transport, owner: int | None = None, request_deadline_s: float | None = None
+) -> Iterator[Node]:
     """Start `tests.fuse.mirror` and end it and what it mounted."""
     for name in ("run", "layers", "mounts"):
         (directory / name).mkdir(exist_ok=True)
     command = [sys.executable, "-m", "tests.fuse.mirror", "--socket", str(directory / "run" / "zygote.sock")]
     command += ["--mounts", str(directory / "mounts"), "--transport", transport]
+    if request_deadline_s is not None:
+        command += ["--request-deadline", str(request_deadline_s)]
     if owner is not None:
         command += ["--owner", str(owner)]
     with (

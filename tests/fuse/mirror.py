@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.errors import Corrupt, NotFound
+from chronicle.fuse.pulse import Pulse
 from chronicle.fuse.server import MountRequest, Served
-from chronicle.fuse.supervisor import Zygote
+from chronicle.fuse.supervisor import REQUEST_DEADLINE_S, Zygote
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 from tests.fuse.plain import PlainDirectory
@@ -86,7 +87,7 @@ class Misbehaving(PlainDirectory):
         return super().read(handle, offset, size)
 
 
-def open_mirror(request: MountRequest) -> Served:
+def open_mirror(request: MountRequest, _: Pulse) -> Served:
     if request.spec.workspace_id == "refused":
         raise Corrupt("its log is damaged")
     directory = request.spec.layers / request.spec.workspace_id
@@ -103,10 +104,18 @@ def main() -> None:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--mounts", type=Path, required=True)
     parser.add_argument("--transport", required=True)
+    parser.add_argument("--request-deadline", type=float, default=REQUEST_DEADLINE_S)
     parser.add_argument("--owner", type=int)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
-    Zygote(options.socket, options.mounts, open_mirror, options.owner, transport=options.transport).run()
+    Zygote(
+        options.socket,
+        options.mounts,
+        open_mirror,
+        options.owner,
+        transport=options.transport,
+        request_deadline_s=options.request_deadline,
+    ).run()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import io
 import mmap
@@ -291,6 +292,23 @@ def test_unmounted_from_outside_is_gone_everywhere(node: Node) -> None:
     with pytest.raises(Unavailable):
         workspace.begin_turn(2)
     assert list_mounts(node.socket) == []
+
+
+def test_an_aborted_connection_is_mounted_again(node: Node) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can abort without unmounting where the control file system is not mounted")
+    workspace = node.workspace()
+    (workspace.root / "a").write_text("kept")
+    pid = pid_of(node)
+    with old_handle(workspace.root / "a") as handle:
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.umount2(os.fsencode(workspace.root), 1) == -1  # MNT_FORCE
+        assert ctypes.get_errno() == errno.EBUSY
+        wait_for_end(pid)
+        with pytest.raises(OSError, match=r"not connected|aborted"):
+            os.pwrite(handle, b"x", 0)
+    workspace.begin_turn(2)
+    assert (workspace.root / "a").read_text() == "kept"
 
 
 def test_a_copy_of_a_mount_in_another_namespace_holds_nothing_up(node: Node) -> None:
