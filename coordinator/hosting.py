@@ -23,7 +23,7 @@ from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, StaleEpoch
 from chronicle.fuse.client import open_fuse_workspace
 from chronicle.ids import IdSource, MessageId
-from chronicle.journal.committer import GroupCommitter
+from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
@@ -31,6 +31,7 @@ from coordinator.logs import log_to
 from podium.activation import Activation
 from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
+from podium.blocking import at_once
 from podium.busy import BusyPolicy
 from podium.environment import Environment, WorkspaceRequest
 from podium.errors import AgentAsleep
@@ -130,11 +131,12 @@ class AgentHost:
         environment = Environment(
             self._store,
             self._blobs,
-            GroupCommitter(self._store),
+            DirectCommitter(self._store),
             self._clock,
             self._ids,
             self._open_workspace,
             self._on_sent,
+            run_store=at_once,
         )
         activation = Activation(self._class, address, lease, environment)
         try:

@@ -98,7 +98,7 @@ class Activation:
             StateError: the stored state does not fit the class.
             Evicted: the lease is lost already.
         """
-        session = await self._env.run_blocking(self._env.store.session, str(self.address))
+        session = await self._env.run_store(self._env.store.session, str(self.address))
         recovered = await self._runner.open(session, self._lease)
         if unclean or recovered is not None:
             await self._record_lost_try(recovered, unclean=unclean)
@@ -128,13 +128,14 @@ class Activation:
         return bool(answer) if answer is not None else True
 
     async def stop(self) -> None:
-        """End in order: `on_shutdown`, a last commit of what changed since the last turn, and the workspace closed.
+        """End in order: `on_shutdown`, a last commit of what changed, old history dropped, and the workspace closed.
 
         Streams that still wait end with `AgentAsleep`: their messages are in the inbox. The lease stays the caller's.
         """
         try:
             if self._initialised:
                 await self._run_hook("shutdown", self._agent.on_shutdown, self._class.shutdown_timeout_s)
+                await self._retain()
         finally:
             await self.abandon()
 
@@ -311,6 +312,12 @@ class Activation:
         self._forget(message)
         self._publish(message, {"type": "error", "error": failed.error, "attempt": attempt, "parked": True})
         return Step.HANDLED
+
+    async def _retain(self) -> None:
+        try:
+            await self._runner.retain()
+        except ChronicleError as error:  # the next activation does it
+            _log.warning("history_not_folded", agent_id=str(self.address), error=str(error))
 
     async def _drop(self, message: InboxMessage) -> None:
         stop = Stop()

@@ -1,4 +1,4 @@
-"""How blocking calls leave the event loop: to a thread as a rule, wherever a simulator wants them otherwise."""
+"""How blocking calls are made from the event loop: in a thread, at once, or wherever a simulator wants them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BlockingRunner"]
+__all__ = ["BlockingRunner", "at_once"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -22,3 +22,11 @@ class BlockingRunner(Protocol):
     async def __call__(self, call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run the call and return its answer, or raise what it raised."""
         ...
+
+
+async def at_once(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Make the call where it is: a `BlockingRunner` for calls that take less time than going to a thread and back.
+
+    That way costs 60 to 100 µs, a read of a local SQLite database 20. While such a call waits, the event loop does.
+    """
+    return call(*args, **kwargs)

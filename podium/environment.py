@@ -51,6 +51,8 @@ class Environment:
     on_sent: Callable[[], None] = lambda: None
     """Told after a commit that sent messages to other agents: they are in the outbox, to be delivered."""
     run_blocking: BlockingRunner = asyncio.to_thread
-    """Takes blocking calls off the event loop."""
+    """Makes blocking calls of the workspace and the blob store."""
+    run_store: BlockingRunner = asyncio.to_thread
+    """Makes calls of the journal's store but commits, which are the committer's."""
     most_replayed_turns: int = MOST_TURNS
     """Turns after which a snapshot is kept; few in a simulation, so that short ones have snapshots."""

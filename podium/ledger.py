@@ -1,6 +1,6 @@
 """An agent's branch and inbox, as the holder of its lease reads and writes them.
 
-The ledger keeps the head that the next commit must name, runs the store's blocking calls off the event loop, and
+The ledger keeps the head that the next commit must name, makes the store's blocking calls, and
 settles the one hard case: a commit whose answer was lost is looked up by the id of its first event before anything
 is answered or rolled back.
 """
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from chronicle.errors import Conflict, StaleEpoch, Unavailable
+from chronicle.journal.records import Head, Outcome
 from podium.errors import Evicted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from chronicle.journal.records import Commit, Head, InboxMessage, Lease, Session
+    from chronicle.journal.records import Commit, InboxMessage, Lease, Session
     from chronicle.journal.store import JournalStore
     from podium.blocking import BlockingRunner
 
@@ -37,6 +38,11 @@ _T = TypeVar("_T")
 _RETRY_DELAYS_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Waits between look-ups of a commit whose answer was lost; the last one repeats until the store answers."""
 
+_MOST_AHEAD: Final = 8
+"""Messages that are read at a time: a read of one costs half as much as one of eight."""
+_SMALL_BYTES: Final = 64 * 1024
+"""After a message that is larger, they are read one by one, so that not many large ones are in memory at once."""
+
 _log = structlog.stdlib.get_logger("podium.ledger")
 
 
@@ -49,7 +55,7 @@ class Ledger:
         session: the agent's.
         lease: under which all commits are made.
         head: the branch's head when the lease was taken.
-        run_blocking: takes the store's blocking calls off the event loop.
+        run_store: makes the store's blocking calls.
     """
 
     def __init__(
@@ -59,11 +65,14 @@ class Ledger:
         session: Session,
         lease: Lease,
         head: Head,
-        run_blocking: BlockingRunner = asyncio.to_thread,
+        run_store: BlockingRunner = asyncio.to_thread,
     ) -> None:
         self._store = store
         self._committer = committer
-        self._run_blocking = run_blocking
+        self._run_store = run_store
+        self._ahead: list[InboxMessage] = []
+        """The oldest pending messages, read at once: only the lease's holder settles them."""
+        self._small = True
         self.session = session
         self.lease = lease
         self.head = head
@@ -86,46 +95,55 @@ class Ledger:
             try:
                 self.head = await self._committer.commit(commit)
             except (StaleEpoch, Conflict) as error:
-                found = await self._lookup(commit) if attempt else None
-                if found is not None:
-                    self.head = found
-                    return found
+                if attempt and await self._happened(commit):
+                    return self.head
                 raise Evicted(f"{self.session.name}: {error}") from error
             except Unavailable as error:
                 delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
                 _log.warning("commit_outcome_unknown", session=self.session.name, error=str(error), retry_in_s=delay_s)
                 await asyncio.sleep(delay_s)
                 attempt += 1
-                found = await self._lookup(commit)
-                if found is not None:
-                    self.head = found
-                    return found
+                if await self._happened(commit):
+                    return self.head
             else:
+                self._settle(commit)
                 return self.head
 
     async def next_message(self) -> InboxMessage | None:
-        """Return the oldest pending message."""
-        pending = await self.read(lambda: self._store.pending(self.session.session_id, limit=1))
-        return pending[0] if pending else None
+        """Return the oldest pending message; one that was put back into the inbox may come after some newer ones."""
+        if not self._ahead:
+            limit = _MOST_AHEAD if self._small else 1
+            self._ahead = list(await self.read(lambda: self._store.pending(self.session.session_id, limit=limit)))
+        if not self._ahead:
+            return None
+        self._small = len(self._ahead[0].body or b"") <= _SMALL_BYTES
+        return self._ahead[0]
 
     async def read(self, call: Callable[[], _T]) -> _T:
-        """Run a blocking read of the store off the event loop, again and again while the store is away."""
+        """Run a blocking read of the store , again and again while the store is away."""
         attempt = 0
         while True:
             try:
-                return await self._run_blocking(call)
+                return await self._run_store(call)
             except Unavailable as error:
                 delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
                 _log.warning("store_unavailable", session=self.session.name, error=str(error), retry_in_s=delay_s)
                 await asyncio.sleep(delay_s)
                 attempt += 1
 
-    async def _lookup(self, commit: Commit) -> Head | None:
-        """Return the head after a commit if it happened, ``None`` if it did not."""
+    async def _happened(self, commit: Commit) -> bool:
+        """Find out whether a commit whose answer was lost happened, and go on from it if it did."""
         first, last = commit.events[0], commit.events[-1]
-        found = await self.read(lambda: self._store.find_event(first.event_id))
-        if found is None:
-            return None
-        return type(commit.expected)(
-            branch_id=last.branch_id, seq=last.seq, event_id=last.event_id, hash=last.hash, turn=last.turn
-        )
+        if await self.read(lambda: self._store.find_event(first.event_id)) is None:
+            return False
+        self.head = Head(branch_id=last.branch_id, seq=last.seq, event_id=last.event_id, hash=last.hash, turn=last.turn)
+        self._settle(commit)
+        return True
+
+    def _settle(self, commit: Commit) -> None:
+        """Forget of the messages read ahead what a commit has settled."""
+        settled = {settlement.message_id for settlement in commit.settled}
+        if any(settlement.outcome is Outcome.FAILED for settlement in commit.settled):
+            self._ahead = []  # it stays the next one, and has one more attempt
+        elif settled:
+            self._ahead = [message for message in self._ahead if message.message_id not in settled]

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from chronicle.canonical import decode
-from chronicle.errors import ChronicleError, OverQuota
+from chronicle.errors import BranchInUse, ChronicleError, OverQuota
 from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.context import AgentContext
+from podium.branching import given_up
 from podium.environment import Environment, WorkspaceRequest
 from podium.errors import UnknownAgent
+from podium.folding import mark_commit, plan_retention
 from podium.ledger import Ledger
 from podium.record import AgentRecord, read_agent, snapshot_body
 from podium.scope import TurnScope
@@ -112,8 +114,8 @@ class TurnRunner:
             Evicted: the lease is lost already.
         """
         env = self._env
-        head = await env.run_blocking(env.store.head, session.main_branch_id)
-        self.ledger = Ledger(env.store, env.committer, session, lease, head, env.run_blocking)
+        head = await env.run_store(env.store.head, session.main_branch_id)
+        self.ledger = Ledger(env.store, env.committer, session, lease, head, env.run_store)
         record = await self._read_or_create()
         opened = await env.open_workspace(WorkspaceRequest(self._address, record.tree, lease.epoch, self.turn + 1))
         self.workspace = opened.workspace
@@ -191,6 +193,37 @@ class TurnRunner:
         if tree is not None and tree != self.workspace.base:
             await self._env.run_blocking(self.workspace.adopt, tree)
         await self._env.run_blocking(self.workspace.begin_turn, self.turn + 1)
+
+    async def retain(self) -> None:
+        """Drop history that the class's retention lets go, and make a mark to drop more at later, where that is due.
+
+        Either is whole or not at all, and leaves the agent as it is.
+
+        Raises:
+            Evicted: the lease is lost.
+            ChronicleError: not everything was done.
+        """
+        retention = self._class.retention
+        if retention is None:
+            return
+        env, ledger = self._env, self.ledger
+        store, branch_id, now_ms = env.store, ledger.head.branch_id, env.clock.now_ms()
+        todo = await ledger.read(lambda: plan_retention(store, store.branch(branch_id), retention, now_ms))
+        if todo.fold_to is not None:
+            try:
+                await env.run_blocking(store.fold, branch_id, todo.fold_to.seq, now_ms)
+            except BranchInUse:
+                return  # forks read it; marks would only pile up until they are gone
+        if todo.mark:
+            record = await self._read()
+            trees = await ledger.read(lambda: given_up(store, env.blobs, record))
+            large: dict[BlobId, bytes] = {}
+            await self._append(
+                lambda head, now_ms: mark_commit(
+                    record, head, trees, ledger.epoch, env.ids.event(now_ms), now_ms, large
+                ),
+                large,
+            )
 
     def steer(self, message: InboxMessage) -> bool:
         """Hand a message to the turn that runs, if one does that takes messages.

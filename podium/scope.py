@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.canonical import decode, encode
 from chronicle.journal.records import Draft, OutboxMessage
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TurnScope"]
 
+_LONGEST_HOLD_S: Final = 0.002
+"""How long a hook that streams without waiting for anything may keep the event loop: nobody sees a delay of 2 ms, and a
+round of the loop for each token costs more than the token."""
+
 
 @dataclass(slots=True)
 class _Collected:
@@ -40,6 +44,8 @@ class _Collected:
     drafts: list[Draft] = field(default_factory=list)
     outbox: list[OutboxMessage] = field(default_factory=list)
     over: bool = False
+    yield_s: float = 0.0
+    """When the event loop gets its turn next, by its own clock."""
 
 
 class TurnScope:
@@ -120,14 +126,17 @@ class TurnScope:
         return message_id
 
     async def publish(self, frame: Frame) -> None:
-        """Pass a frame on to the client, and let the event loop send it.
+        """Pass a frame on to the client, and let the event loop send what there is from time to time.
 
         Raises:
             PodiumError: the turn is over.
         """
         self._check_open()
         self._publish(frame)
-        await asyncio.sleep(0)
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._collected.yield_s:
+            await asyncio.sleep(0)
+            self._collected.yield_s = now_s + _LONGEST_HOLD_S
 
     async def emit(self, name: str, data: JsonObject) -> None:
         """Pass an event of the agent's own on to the client."""

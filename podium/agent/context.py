@@ -6,6 +6,7 @@ it; tokens reach the client as they are produced, before the commit, and are tak
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic
 
 import structlog
@@ -36,7 +37,6 @@ class AgentContext(Generic[S]):
         state: what the agent remembers; changes are tracked and committed with the turn.
         workspace: the agent's directory; the same as ``$AGENT_WORKSPACE`` in process isolation.
         turn: the number this turn gets when it commits; from 1.
-        log: a structured logger, bound to agent and turn.
     """
 
     state: S
@@ -47,7 +47,12 @@ class AgentContext(Generic[S]):
         self.state = state
         self.workspace = workspace
         self.turn = scope.turn
-        self.log = structlog.stdlib.get_logger("podium.agent").bind(agent_id=str(address), turn=scope.turn)
+
+    @cached_property
+    def log(self) -> structlog.stdlib.BoundLogger:
+        """A structured logger, bound to agent and turn."""
+        logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger("podium.agent")
+        return logger.bind(agent_id=str(self._address), turn=self.turn)
 
     @property
     def agent_id(self) -> str:

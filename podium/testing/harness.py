@@ -24,7 +24,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import encode
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
-from chronicle.journal.committer import GroupCommitter
+from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import NewMessage
@@ -33,6 +33,7 @@ from chronicle.workspace.port import LayerSpec, Opened
 from podium.activation import Activation, Step
 from podium.address import Address
 from podium.agent.base import agent_type_of, workspace_quota_of
+from podium.blocking import at_once
 from podium.busy import BusyPolicy, admit_message
 from podium.environment import Environment, WorkspaceRequest
 from podium.record import read_agent
@@ -256,7 +257,14 @@ class AgentHarness:
             session.session_id, self._holder, self.clock.now_ms(), _LEASE_MS, takeover=unclean
         )
         environment = Environment(
-            self.store, self.blobs, GroupCommitter(self.store), self.clock, self._ids, self._open_workspace
+            self.store,
+            self.blobs,
+            DirectCommitter(self.store),
+            self.clock,
+            self._ids,
+            self._open_workspace,
+            run_store=at_once,
+            run_blocking=at_once,
         )
         activation = Activation(self._class, self.address, lease, environment)
         await activation.start(unclean=unclean)

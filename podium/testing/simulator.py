@@ -503,6 +503,7 @@ class Simulator:
             self._ids,
             opener,
             run_blocking=link.run_blocking,
+            run_store=link.run_blocking,
             on_sent=self._sent.set,
             most_replayed_turns=_REPLAYED_TURNS,
         )
