@@ -130,6 +130,31 @@ def mount(
 
 
 @app.command()
+def checkout(
+    source: Annotated[
+        str, typer.Argument(metavar="STORE[@TURN]", help="The store, and which commit; by default the last one.")
+    ],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put the files: a new or empty directory.")],
+    *,
+    workspace: WorkspaceOption = "main",
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Say how far it is; by default on a terminal.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a commit's files into a plain directory. It appears when it is whole."""
+    store, _, number = source.rpartition("@")
+    if not store or not number.isdecimal():
+        store, number = source, ""
+    shown = progress if progress is not None else sys.stderr.isatty()
+    done = _repository_at(store).checkout(workspace, int(number) if number else None, directory, progress=shown)
+    if as_json:
+        _write_json(_commit_object(done))
+    else:
+        _say(f"commit {done.turn} of {workspace} is in {directory.absolute()}")
+
+
+@app.command()
 def unmount(mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT")]) -> None:
     """Unmount a workspace. What was not committed stays in the store, and is there again after the next mount."""
     from chronicle.repository import Repository  # noqa: PLC0415 - the help needs none of it

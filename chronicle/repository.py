@@ -30,6 +30,7 @@ from chronicle.blobs import blob_id
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.objects import shown_url
 from chronicle.canonical import decode
+from chronicle.checkout import Progress, checkout, count
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, Conflict, Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
 from chronicle.fuse import available, mounts, zygote
@@ -370,6 +371,34 @@ class Repository:
             opened.adopt(ref)
             opened.begin_turn(done.turn + 1)
             return done
+
+    def checkout(self, workspace: str, turn: int | None, target: Path, *, progress: bool) -> Committed:
+        """Make a directory that holds what a workspace held after a commit; see `chronicle.checkout.checkout`.
+
+        Args:
+            workspace: which one.
+            turn: the commit's number; the last one if not given.
+            target: where.
+            progress: whether to say on stderr how far it is.
+
+        Raises:
+            NotFound: no such workspace or commit.
+        """
+        commits = self.commits(workspace)
+        found = next((item for item in reversed(commits) if turn in (None, item.turn)), None)
+        if found is None:
+            wanted = "was never committed" if turn is None else f"has no commit {turn}"
+            raise NotFound(f"workspace {workspace!r} {wanted}; chronicle log lists those there are")
+        with self._blobs() as blobs:
+            if not progress:
+                checkout(blobs, found.ref, target, lambda _size, _files: None)
+                return found
+            line = Progress(count(blobs, found.ref))
+            try:
+                checkout(blobs, found.ref, target, line.report)
+            finally:
+                line.end()
+        return found
 
     def _ensure_session(self, journal: SqliteJournalStore, workspace: str) -> Session:
         """Return a workspace's session; it is made if there is none."""

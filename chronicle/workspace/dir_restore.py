@@ -6,14 +6,18 @@ import os
 import shutil
 import socket
 import stat
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from chronicle.blobs.store import get_many
 from chronicle.workspace import content as contents
 from chronicle.workspace import nodes, oplog, tree
 from chronicle.workspace.dir_scan import HIDDEN, Index
 from chronicle.workspace.tree import Entry, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.oplog import Attr
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["restore"]
 
 _COPY_BYTES: Final = 1024 * 1024
+_TOGETHER: Final = 64
+"""Small files whose contents are fetched at once: 4 MiB at most."""
 _TEMPORARY: Final = b".chronicle-restoring"
 """A name in the root under which a file is written before it gets its own; left behind by a crash only."""
 
@@ -32,6 +38,7 @@ def restore(
     attributes: Attr,
     present: Index,
     owner: tuple[int, int],
+    report: Callable[[int, int], None] = lambda _size, _files: None,
 ) -> None:
     """Make a directory hold a tree, with its modification times; what holds the right content already is left alone.
 
@@ -42,16 +49,42 @@ def restore(
         attributes: those of its root, with all below.
         present: what is in the directory, looked at just now; empty is always right, and slower.
         owner: user and group of what has none of its own in the tree.
+        report: called with a number of bytes and of files whenever so much more was put.
     """
-    _Restore(root, reader, present, owner).directory(b"", tree_id, attributes.below)
+    _Restore(root, reader, present, owner, report).directory(b"", tree_id, attributes.below)
+
+
+class _Ready:
+    """A reader that has the contents of the next small files already: they mostly lie side by side."""
+
+    def __init__(self, reader: BlobReader) -> None:
+        self._reader = reader
+        self._blobs: Mapping[BlobId, bytes] = {}
+
+    def fetch(self, wanted: list[BlobId]) -> None:
+        """Have these, and none of those before."""
+        self._blobs = get_many(self._reader, wanted) if wanted else {}
+
+    def get(self, blob_id: BlobId) -> bytes:
+        data = self._blobs.get(blob_id)
+        return data if data is not None else self._reader.get(blob_id)
 
 
 class _Restore:
-    def __init__(self, root: bytes, reader: BlobReader, present: Index, owner: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        root: bytes,
+        reader: BlobReader,
+        present: Index,
+        owner: tuple[int, int],
+        report: Callable[[int, int], None],
+    ) -> None:
         self._root = root
         self._reader = reader
+        self._ready = _Ready(reader)
         self._present = present
         self._owner = owner
+        self._report = report
         self._linked: dict[bytes, bytes] = {}
         """The first of a hard-linked file's names -> the path at which it was put."""
 
@@ -67,7 +100,9 @@ class _Restore:
             for name in os.listdir(full):
                 if name not in wanted and (path or name != HIDDEN):
                     _remove(os.path.join(full, name))
-            for name, entry in wanted.items():
+            for position, (name, entry) in enumerate(wanted.items()):
+                if position % _TOGETHER == 0:
+                    self._fetch(path, list(islice(wanted.items(), position, position + _TOGETHER)))
                 child = path + b"/" + name if path else name
                 attr = oplog.decode_attr(times[name]) if name in times else None
                 if entry.subtree is not None:
@@ -78,6 +113,16 @@ class _Restore:
                     self._make(child, entry, attr.mtime_ns if attr is not None else 0)
         for child, entry, mtime_ns in reversed(finish):  # when nothing is put into them any more
             self._finish(os.path.join(self._root, child), entry, mtime_ns)
+
+    def _fetch(self, path: bytes, entries: list[tuple[bytes, Entry]]) -> None:
+        """Fetch the contents of those small files that are to be put."""
+        wanted: dict[BlobId, None] = {}
+        for name, entry in entries:
+            if entry.content is not None and not entry.content.chunked:
+                seen = self._present.get(path + b"/" + name if path else name)
+                if seen is None or not _same_body(seen.entry, entry):
+                    wanted[entry.content.id] = None
+        self._ready.fetch(list(wanted))
 
     def _make_directory(self, path: bytes) -> None:
         full = os.path.join(self._root, path)
@@ -110,9 +155,14 @@ class _Restore:
         if entry.content is not None:
             with open(temporary, "xb") as file:
                 if entry.content.chunked:
-                    shutil.copyfileobj(contents.open(self._reader, entry.content), file, _COPY_BYTES)
+                    with contents.open(self._reader, entry.content) as source:
+                        while data := source.read(_COPY_BYTES):
+                            file.write(data)
+                            self._report(len(data), 0)
+                    self._report(0, 1)
                 else:
-                    file.write(contents.read(self._reader, entry.content))
+                    file.write(contents.read(self._ready, entry.content))
+                    self._report(entry.content.size, 1)
         elif entry.kind is Kind.SYMLINK:
             os.symlink(entry.target, temporary)
         elif entry.kind is Kind.FIFO:

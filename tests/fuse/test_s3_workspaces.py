@@ -125,6 +125,9 @@ def test_another_node_opens_what_one_has_committed(nodes: list[Node], proxy: Fau
     assert third.on_store("cat", "sub/8.txt") == "changed"
     assert third.on_store("cat", "sub/8.txt@1") == "8\n" * 100
     assert third.json("verify")[0]["problem"] is None
+    third("checkout", f"{third.url}@1", third.directory / "out")
+    assert (third.directory / "out" / "large").read_bytes() == LARGE
+    assert (third.directory / "out" / "sub" / "8.txt").read_text() == "8\n" * 100
     stats = third.json("stats")
     assert stats["files"] == 61
     assert len(LARGE) < stats["stored_bytes"] < 1.1 * len(LARGE)

@@ -1,0 +1,133 @@
+"""Taking a commit's files out of a store into a plain directory, and saying how far that is."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TextIO
+
+from chronicle.errors import InvalidInput
+from chronicle.workspace.dir_restore import restore
+from chronicle.workspace.layer_open import CachingReader
+from chronicle.workspace.oplog import read_root
+from chronicle.workspace.tree import Kind, entry_at, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["Amount", "Progress", "checkout", "count"]
+
+_EVERY_S: Final = 0.1
+_EVERY_LINE_S: Final = 1.0
+"""Where a line cannot be written over, there are fewer."""
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much there is of something."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+
+def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int, int], None]) -> None:
+    """Make a directory that holds a commit's files, with their times, modes, links and attributes.
+
+    It appears when it is whole; if this fails or is interrupted, nothing is left.
+
+    Args:
+        blobs: where the commit is.
+        ref: the commit.
+        target: a directory that is not there yet, or is empty.
+        report: called with a number of bytes and of files whenever so much more is done.
+
+    Raises:
+        InvalidInput: there is something at the target.
+        NotFound, Corrupt, Unavailable: a blob could not be read.
+        OSError: a file could not be written.
+    """
+    target = target.expanduser().absolute()
+    if os.path.lexists(target) and not (target.is_dir() and not target.is_symlink() and not any(target.iterdir())):
+        raise InvalidInput(f"{target} is there already and not an empty directory; name another one")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    reader = CachingReader(blobs)
+    commit = read_root(reader, ref.oplog_id)
+    temporary = target.parent / f".{target.name[:200]}.{secrets.token_hex(6)}"
+    temporary.mkdir(mode=0o700)
+    try:
+        owner = os.geteuid(), os.getegid()
+        restore(os.fsencode(temporary), reader, ref.tree_id, commit.root, {}, owner, report)
+        root = entry_at(reader, ref.tree_id, b"")
+        assert root is not None
+        temporary.chmod(root.mode)
+        os.utime(temporary, ns=(commit.root.mtime_ns, commit.root.mtime_ns))
+        temporary.rename(target)
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def count(blobs: BlobStore, ref: TreeRef) -> Amount:
+    """Return how many files a commit has, and of how many bytes."""
+    files = size_bytes = 0
+    for _, entry in walk(CachingReader(blobs), ref.tree_id):
+        if entry.kind is Kind.FILE and entry.content is not None:
+            files += 1
+            size_bytes += entry.content.size
+    return Amount(files, size_bytes)
+
+
+class Progress:
+    """A line that says how much of something is done, written over while it goes on.
+
+    Args:
+        total: all of it.
+        stream: where it is written.
+        clock_s: monotonic seconds.
+    """
+
+    def __init__(
+        self, total: Amount, stream: TextIO | None = None, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._total = total
+        self._stream = stream if stream is not None else sys.stderr
+        self._clock_s = clock_s
+        self._over = self._stream.isatty()
+        self._every_s = _EVERY_S if self._over else _EVERY_LINE_S
+        self._next_s = clock_s()
+        self._files = 0
+        self._bytes = 0
+
+    def report(self, size_bytes: int, files: int) -> None:
+        """Take note that so much more is done."""
+        self._bytes += size_bytes
+        self._files += files
+        now_s = self._clock_s()
+        if now_s >= self._next_s:
+            self._next_s = now_s + self._every_s
+            self._write("\r" if self._over else "\n")
+
+    def end(self) -> None:
+        """Write the last state, and leave the line."""
+        self._write("\n")
+
+    def _write(self, end: str) -> None:
+        total = self._total
+        line = f"{self._files} of {total.files} files, {self._bytes / _MIB:.1f} of {total.size_bytes / _MIB:.1f} MiB"
+        self._stream.write(line + end)
+        self._stream.flush()
+
+
+def _remove(directory: Path) -> None:
+    for path, _, _ in os.walk(directory):
+        os.chmod(path, 0o700)  # noqa: PTH101 - what its owner may not write cannot be emptied
+    shutil.rmtree(directory, ignore_errors=True)
