@@ -29,6 +29,8 @@ class Admitted:
 
     receipt: Receipt
     when_busy: BusyPolicy
+    before: int
+    """How many messages waited before it when it was admitted, the one that was being handled included."""
     _store: JournalStore
     _blobs: BlobReader
     _session: Session
@@ -46,8 +48,8 @@ class Admitted:
         """
         return await asyncio.to_thread(self._settled)
 
-    async def before(self) -> int:
-        """Return how many messages wait before it, the one that is being handled included.
+    async def count_before(self) -> int:
+        """Return how many messages wait before it now.
 
         Raises:
             NotFound: its record was pruned.
@@ -94,4 +96,5 @@ class Admission:
             message_id=self._ids.message(now_ms), body=body, admitted_ms=now_ms, idempotency_key=idempotency_key
         )
         receipt = admit_message(self._store, session, message, when_busy, self._inbox_limit)
-        return Admitted(receipt, when_busy, self._store, self._blobs, session)
+        before = self._store.waiting_before(receipt.message_id)
+        return Admitted(receipt, when_busy, before, self._store, self._blobs, session)

@@ -5,6 +5,7 @@ Each field says its unit, its default and why.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,12 @@ class Settings(BaseSettings):
     warm_hosts: int = Field(default=1, ge=0)
     """Processes kept ready with an agent's code imported: one hides a cold start of over a second from a first
     message; each costs about 90 MB."""
+    most_starting: int = Field(default_factory=lambda: max(2, os.cpu_count() or 1), ge=1)
+    """Hosts that may be on their way at a time; a start keeps a core busy for about a second. By default one for each
+    core, and two at least."""
+    log_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
+    """How long a log file may grow, about, before it is begun anew. What it had is then beside it as ``….1``, in place
+    of what was there, so that it takes twice as much at most."""
     host_cpus: float = Field(default=0.1, gt=0)
     """CPUs that Ray sets aside for a host. Agents mostly wait; with 0.1 a node takes ten for each of its CPUs."""
     lease_ttl_s: float = Field(default=15.0, gt=0)

@@ -21,7 +21,9 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["Home"]
 
 _FORMAT: Final = 1
+_RUN_DIR_TRIES: Final = 20
+_RUN_DIR_PAUSE_S: Final = 0.1
+"""Ray's processes take a moment to end, and write to their logs until then."""
 _FIRST_MADE: Final = frozenset({"blobs", "nodes", "logs"})
 """What a home has before it has a format, for a moment or after a crash."""
 
@@ -155,7 +160,7 @@ class Home:
 
     @property
     def run_dir(self) -> Path:
-        """A short directory for sockets and Ray's session, of this user and home alone; made on first use.
+        """A short directory for sockets and Ray's session, of this user and home alone; there while a service runs.
 
         Raises:
             HomeError: someone else made it, so it cannot be trusted.
@@ -163,11 +168,38 @@ class Home:
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
         directory = Path(tempfile.gettempdir()) / f"podium-{os.getuid()}" / digest
         for part in (directory.parent, directory):
-            part.mkdir(mode=0o700, exist_ok=True)  # not with parents=True: that would give the first one umask's mode
-            found = part.lstat()
+            try:
+                found = part.lstat()
+            except FileNotFoundError:
+                break
             if found.st_uid != os.getuid() or found.st_mode & 0o022:
                 raise HomeError(f"{part} belongs to someone else or can be written by others; remove it or set TMPDIR")
         return directory
+
+    def make_run_dir(self) -> Path:
+        """Make `run_dir`; the caller is the home's service.
+
+        Raises:
+            HomeError: as `run_dir`.
+        """
+        directory = self.run_dir
+        for _ in range(_RUN_DIR_TRIES):
+            directory.parent.mkdir(mode=0o700, exist_ok=True)  # with parents=True it would get umask's mode
+            with contextlib.suppress(FileNotFoundError):  # the service of another home ended, and took the parent along
+                directory.mkdir(mode=0o700, exist_ok=True)
+                break
+        return self.run_dir
+
+    def remove_run_dir(self) -> None:
+        """Remove `run_dir` and all that is in it, as far as it goes; the caller is the home's service, and ends."""
+        directory = self.run_dir
+        for _ in range(_RUN_DIR_TRIES):
+            shutil.rmtree(directory, ignore_errors=True)
+            if not directory.exists():
+                break
+            time.sleep(_RUN_DIR_PAUSE_S)
+        with contextlib.suppress(OSError):  # other homes' services have theirs there
+            directory.parent.rmdir()
 
     @property
     def stage_path(self) -> Path:

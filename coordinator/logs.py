@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import structlog
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["configure_logging", "log_to"]
+__all__ = ["configure_logging", "log_to", "rotate_logs"]
 
 
 def configure_logging() -> None:
@@ -35,6 +36,34 @@ def configure_logging() -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stdout),
         cache_logger_on_first_use=False,
     )
+
+
+def rotate_logs(directory: Path, most_bytes: int) -> None:
+    """Begin anew with each log file that has grown over a size; the end of what it had is kept beside it, as ``….1``.
+
+    The files are emptied, not replaced: processes that a user's code started write to them, too, and all append. What
+    is written in the moment between copying and emptying is lost.
+
+    Args:
+        directory: of ``*.log`` files.
+    """
+    for path in directory.glob("*.log"):
+        try:
+            if path.stat().st_size > most_bytes:
+                _rotate(path, most_bytes)
+        except FileNotFoundError:  # its agent was deleted
+            continue
+
+
+def _rotate(path: Path, most_bytes: int) -> None:
+    old = path.with_name(f"{path.name}.1")
+    copy = path.with_name(f"{path.name}.1.new")
+    copy.touch(mode=0o600)
+    with path.open("rb") as source, copy.open("wb") as target:
+        source.seek(max(0, path.stat().st_size - most_bytes))
+        shutil.copyfileobj(source, target)
+        os.truncate(path, 0)
+    copy.replace(old)
 
 
 def log_to(path: Path) -> None:

@@ -4,12 +4,16 @@ The rules, in order:
 
 1. A warm host whose code has changed on disk is retired: a wake after an edit must run the edited code.
 2. Each wanted agent gets a warm host of its code, first come, first served.
-3. For each code there are as many hosts on their way as agents still wait for one, plus the warm reserve.
-4. Warm hosts beyond the reserve are retired.
+3. For each code there are to be as many hosts on their way as agents still wait for one, plus the warm reserve; for
+   agents first, in the order in which they were asked for.
+4. Only so many are started at a time: starting one keeps a core busy for a second, so that with many at once none would
+   be ready for a long time.
+5. Warm hosts beyond the reserve are retired.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from coordinator.model import Assign, HostStatus, Retire, StartHost
@@ -20,39 +24,45 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 
-def plan(fleet: Fleet, warm_reserve: int) -> list[Action]:
-    """Return the actions that bring a fleet nearer to what is wanted; none when it is there.
+def plan(fleet: Fleet, warm_reserve: int, most_starting: int) -> list[Action]:
+    """Return the actions that bring a fleet nearer to what is wanted; none when it is there or has to wait.
 
     Args:
         fleet: as observed just now.
         warm_reserve: warm hosts to keep for each code in use.
+        most_starting: hosts that may be on their way at a time.
     """
     actions: list[Action] = []
     warm: dict[Code, list[str]] = {}
-    starting: dict[Code, int] = {}
+    on_their_way: Counter[Code] = Counter()
+    starting = 0
     for host in fleet.hosts:
         if host.code is None:
             continue
         stamp = fleet.code_stamps.get(host.code)
-        if host.status is HostStatus.WARM and host.code_stamp != stamp:
+        if host.status is HostStatus.STARTING:
+            starting += 1
+            on_their_way[host.code] += host.code_stamp == stamp
+        elif host.status is HostStatus.WARM and host.code_stamp != stamp:
             actions.append(Retire(host.host_id))
         elif host.status is HostStatus.WARM:
             warm.setdefault(host.code, []).append(host.host_id)
-        elif host.status is HostStatus.STARTING and host.code_stamp == stamp:
-            starting[host.code] = starting.get(host.code, 0) + 1
 
-    waiting: dict[Code, int] = {}
+    lacking: list[Code] = []
     for address, code in fleet.wanted:
-        ready = warm.get(code)
-        if ready:
-            actions.append(Assign(ready.pop(0), address))
-        else:
-            waiting[code] = waiting.get(code, 0) + 1
-
-    for code, stamp in fleet.code_stamps.items():
+        if warm.get(code):
+            actions.append(Assign(warm[code].pop(0), address))
+        elif code in fleet.code_stamps:
+            lacking.append(code)
+    for code in fleet.code_stamps:
         ready = warm.get(code, [])
-        lacking = waiting.get(code, 0) + warm_reserve - starting.get(code, 0) - len(ready)
-        actions.extend(StartHost(code, stamp) for _ in range(lacking))
-        surplus = len(ready) - warm_reserve
-        actions.extend(Retire(host_id) for host_id in ready[: max(0, surplus)])
+        lacking.extend([code] * (warm_reserve - len(ready)))
+        actions.extend(Retire(host_id) for host_id in ready[: max(0, len(ready) - warm_reserve)])
+
+    for code in lacking:
+        if on_their_way[code]:
+            on_their_way[code] -= 1
+        elif starting < most_starting:
+            actions.append(StartHost(code, fleet.code_stamps[code]))
+            starting += 1
     return actions

@@ -6,14 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 __all__ = ["answer_of", "ticking"]
 
 _T = TypeVar("_T")
 
 
-async def ticking(items: AsyncIterator[_T], every_s: float) -> AsyncIterator[_T | None]:
+async def ticking(items: AsyncIterator[_T], every_s: float) -> AsyncGenerator[_T | None, None]:
     """Yield items as they come, and ``None`` whenever none came for that long.
 
     Ending the iteration early cancels the wait for the next item.

@@ -66,6 +66,7 @@ class CoordinatorConfig:
     node_manager: str
     """Name of the node manager's actor."""
     warm_hosts: int
+    most_starting: int
     lease_ttl_s: float
     wake_timeout_s: float
     stop_timeout_s: float
@@ -292,7 +293,7 @@ class CoordinatorActor:
             self._changed.clear()
             try:
                 await self._deliver_outbox()
-                for action in plan(self._observe(), self._config.warm_hosts):
+                for action in plan(self._observe(), self._config.warm_hosts, self._config.most_starting):
                     self._act(action)
             except Exception:  # noqa: BLE001  a bug is logged; without the loop no agent would ever wake
                 _log.exception("planning_failed")

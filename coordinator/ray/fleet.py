@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ray
@@ -95,6 +95,7 @@ class Fleet:
                 directory=str(home.node(_EMBEDDED_NODE)),
                 run_dir=str(home.run_dir),
                 logs=str(home.logs),
+                log_bytes=settings.log_bytes,
                 presentation=self._presentation(),
                 host_cpus=settings.host_cpus,
                 lease_ttl_s=settings.lease_ttl_s,
@@ -109,6 +110,7 @@ class Fleet:
                 logs=home.logs,
                 node_manager=_NODE_MANAGER,
                 warm_hosts=settings.warm_hosts,
+                most_starting=settings.most_starting,
                 lease_ttl_s=settings.lease_ttl_s,
                 wake_timeout_s=settings.wake_timeout_s,
                 stop_timeout_s=settings.stop_timeout_s,
@@ -232,27 +234,26 @@ class Fleet:
                 if running is not None:
                     stopped.add(running)
                     await self._coordinator.take_back.remote(address, running)
-        before: int | None = None
-        begun = False
-        quiet = 0
+        before, begun, quiet = message.before, False, 0
         batches = host.deliver.options(num_returns="streaming").remote(message.message_id)
-        async for batch in ticking(batches, _PLACE_EVERY_S):
-            if batch is not None:
-                quiet = 0
-                for frame in await batch:
-                    begun = begun or frame["type"] == "turn_start"
-                    yield frame
-                continue
-            quiet += 1
-            if not begun and before != (before := await message.before()):
-                yield {"type": "queued", "message_id": message.message_id, "before": before}
-            if quiet * _PLACE_EVERY_S % BEAT_S == 0:
-                await check_answers(host)
-                if frames := await message.settled():
-                    print(f"{route.host_id} has not said how {message.message_id} ended")  # noqa: T201  the log
-                    for frame in frames:
+        async with aclosing(ticking(batches, _PLACE_EVERY_S)) as ticks:
+            async for batch in ticks:
+                if batch is not None:
+                    quiet = 0
+                    for frame in await batch:
+                        begun = begun or frame["type"] == "turn_start"
                         yield frame
-                    return
+                    continue
+                quiet += 1
+                if not begun and before != (before := await message.count_before()):
+                    yield {"type": "queued", "message_id": message.message_id, "before": before}
+                if quiet * _PLACE_EVERY_S % BEAT_S == 0:
+                    await check_answers(host)
+                    if frames := await message.settled():
+                        print(f"{route.host_id} has not said how {message.message_id} ended")  # noqa: T201  the log
+                        for frame in frames:
+                            yield frame
+                        return
 
     async def _wake(self, address: Address, code: Code, lost: Route | None) -> Route:
         route: Route = await self._ask(self._coordinator.wake.remote(address, code, lost))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -19,7 +21,7 @@ from chronicle.errors import ChronicleError, NotFound
 from chronicle.fuse import zygote
 from chronicle.fuse.client import unmount_workspace
 from coordinator.hosting import HostConfig
-from coordinator.logs import log_to
+from coordinator.logs import log_to, rotate_logs
 from coordinator.ray.cluster import NAMESPACE, find_actor
 from coordinator.ray.host import HostActor
 
@@ -32,6 +34,9 @@ __all__ = ["NodeConfig", "NodeManagerActor"]
 
 _LOAD_DEADLINE_S: Final = 120.0
 """For a process to be made and user code to be imported, while others are on a busy machine."""
+
+_ROTATE_EVERY_S: Final = 2.0
+"""How often the lengths of log files are looked at; what is written meanwhile is what they may grow beyond theirs."""
 
 _log = structlog.stdlib.get_logger("coordinator.node_manager")
 
@@ -47,6 +52,8 @@ class NodeConfig:
     run_dir: str
     """Short directory for sockets."""
     logs: str
+    log_bytes: int
+    """How long each log file may grow, about."""
     presentation: Literal["fuse", "dir"]
     host_cpus: float
     lease_ttl_s: float
@@ -70,6 +77,7 @@ class NodeManagerActor:
         self._zygote_socket = Path(config.run_dir) / "zygote.sock"
         for directory in (self._mounts, self._layers):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        threading.Thread(target=self._rotate_logs, name="log-rotation", daemon=True).start()
         if config.presentation == "fuse":
             self._start_zygote()
 
@@ -158,6 +166,14 @@ class NodeManagerActor:
                 mountpoint.rmdir()
             except OSError as error:  # as in `end_host`: not ours to delete
                 _log.warning("mountpoint_left", host_id=mountpoint.name, error=str(error))
+
+    def _rotate_logs(self) -> None:
+        while True:
+            try:
+                rotate_logs(Path(self._config.logs), self._config.log_bytes)
+            except OSError as error:
+                _log.warning("logs_not_rotated", error=str(error))
+            time.sleep(_ROTATE_EVERY_S)
 
     def _start_zygote(self) -> None:
         """Start the mount service, or find it running."""

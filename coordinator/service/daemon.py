@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
+import faulthandler
 import signal
 import sys
 from pathlib import Path
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_GRACE_S: Final = 60.0
+"""What starting and ending may take beyond the limits of their parts."""
 _FIRST_CLIENT_S: Final = 30.0
 """How long a service waits for the client that started it before it ends again."""
 
@@ -38,16 +40,16 @@ def main() -> int:
     with home.service_lock() as held:
         if not held:
             return EXIT_HELD
-        _say_stage(home, "starting Ray")
-        from coordinator.config import Settings  # noqa: PLC0415  after the lock: who cannot have it need not wait for it
-        from coordinator.logs import configure_logging  # noqa: PLC0415
-
-        configure_logging()
+        home.make_run_dir()
         try:
+            _say_stage(home, "starting Ray")
+            from coordinator.config import Settings  # noqa: PLC0415  after the lock: who cannot have it need not wait
+            from coordinator.logs import log_to  # noqa: PLC0415
+
+            log_to(home.logs / "service.log")
             asyncio.run(_serve(home, Settings()))
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                home.stage_path.unlink()
+            home.remove_run_dir()
     return 0
 
 
@@ -59,13 +61,24 @@ async def _serve(home: Home, settings: Settings) -> None:
     _stop_at_signals(stopping)
     fleet = Fleet(home, settings)
     try:
+        _end_if_it_hangs(settings.start_timeout_s + _GRACE_S)
         await fleet.start(on_stage=lambda text: _say_stage(home, text))
+        faulthandler.cancel_dump_traceback_later()
         _stop_at_signals(stopping)  # again: starting, Ray put a handler of its own in place that ends us on the spot
         server = ServiceServer(home, settings, fleet)
         async with server.listening():
             await server.wait_unused(stopping, first_client_s=_FIRST_CLIENT_S)
     finally:
+        _end_if_it_hangs(settings.stop_timeout_s + _GRACE_S)  # until the process has ended
         await fleet.stop()
+
+
+def _end_if_it_hangs(limit_s: float) -> None:
+    """End this process, and Ray with it, if that takes too long; the log then has what each thread waits for.
+
+    A service that hangs would keep the home from all others.
+    """
+    faulthandler.dump_traceback_later(limit_s, exit=True)
 
 
 def _stop_at_signals(stopping: asyncio.Event) -> None:

@@ -162,7 +162,7 @@ class ServiceServer:
             "type": "accepted",
             "message_id": message.message_id,
             "position": message.receipt.position,
-            "before": await message.before(),
+            "before": message.before,
         }
         await client.say(request, frame=accepted)
         async for frame in self._fleet.deliver(address, code, message):

@@ -38,6 +38,9 @@ class Worker(BaseAgent):
             await asyncio.Event().wait()
         while text.startswith("wait for ") and not Path(text.removeprefix("wait for ")).exists():
             await asyncio.sleep(0.05)
+        if text == "print":
+            for number in range(1000):
+                print(f"{'a line ' * 5}, said before line {number}")
         if text == "fail":
             raise ValueError("as told")
         if text == "nan":

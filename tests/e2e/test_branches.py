@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 from typing import TYPE_CHECKING
 
-from .conftest import wait_for_end
-from .test_end_to_end import WORKER
+from coordinator.cli.exits import ExitCode
+
+from .conftest import TIMEOUT_S, command, mounts_under, processes_with, wait_for_end
+from .test_end_to_end import PATIENT, WORKER, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,3 +54,92 @@ def test_branches_of_an_agent(podium: Podium, tmp_path: Path) -> None:
     wait_for_end(podium.home)
     assert podium("cat", "worker/c", "out.txt").stdout == "2 seven\n"
     assert podium("verify").returncode == 0
+
+
+def test_an_agent_that_is_awake_goes_back_between_two_turns(podium: Podium, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    chat, other = podium.chat(PATIENT, "a"), podium.chat(PATIENT, "a")
+    for text in ("one", "two"):
+        assert chat.say(text)[-1]["type"] == "turn_end"
+    chat.send(f"wait for {gate}")
+    chat.until("message_update")
+    with subprocess.Popen(
+        [*command(), "rewind", "patient/a", "1", "--json", "--home", str(podium.home)],
+        env=podium.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as rewinding:
+        assert rewinding.stderr is not None
+        assert rewinding.stderr.readline() == "waiting for patient/a to end its turn …\n"
+        other.send("four")  # it waits; the agent is not kept from its turn for it, nor from going back
+        assert other.until("accepted")[-1]["before"] == 1
+        assert rewinding.poll() is None
+        gate.touch()
+        assert chat.until("turn_end", "error")[-1]["turn"] == 3
+        found, _ = rewinding.communicate(timeout=TIMEOUT_S)
+        assert rewinding.returncode == 0
+    done = json.loads(found)
+    assert (done["from"], done["to"], done["turn"]) == (3, 1, 4)
+    assert {"op": "replace", "path": "/count", "value": 1} in done["state"]
+    assert [change["path"] for change in done["files"]] == ["out.txt"]
+    assert other.until("turn_end", "error")[-1]["turn"] == 5
+    assert podium.json("state", "patient/a")["state"]["said"] == ["one", "four"]
+    assert podium("cat", "patient/a", "out.txt").stdout == "2 four\n"
+    assert podium("rewind", "patient/a", "9", check=False).returncode == ExitCode.UNKNOWN_MOMENT
+    assert podium.json("rewind", "patient/a", "5")["turn"] is None
+
+    assert podium("passivate", "patient/a").stderr.endswith("patient/a sleeps\n")
+    assert not mounts_under(podium.home)
+    podium("delete", "patient/a", "--yes")
+    assert chat.close() == other.close() == 0
+    assert podium("verify").returncode == 0
+
+
+def test_looking_after_the_inbox_of_an_agent_that_is_awake(podium: Podium, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    chat, other = podium.chat(PATIENT, "a"), podium.chat(PATIENT, "a")
+    assert chat.say("fail")[-1]["parked"] is True
+    assert chat.say("fail")[-1]["parked"] is True
+    first, second = (message["message_id"] for message in podium.json("inbox", "patient/a")["messages"])
+    chat.send(f"wait for {gate}")
+    chat.until("message_update")
+    other.send("waits")
+    waits = other.until("accepted")[-1]["message_id"]
+    for message_id in (first, waits):  # beside the turn that runs
+        assert podium("drop", "patient/a", message_id).stdout == f"{message_id} is given up\n"
+    assert other.until("turn_end", "error")[-1]["error"]["type"] == "Cancelled"
+    gate.touch()
+    assert chat.until("turn_end", "error")[-1]["turn"] == 1
+    assert podium.json("retry", "patient/a") == {"agent": "patient/a", "retried": [second], "now": True}
+    wait_until(lambda: podium.json("ps")["agents"][0]["pending"] == 0)  # it is tried three times more
+    (parked,) = podium.json("inbox", "patient/a")["messages"]
+    assert (parked["message_id"], parked["attempts"], parked["error"]["message"]) == (second, 3, "as told")
+    assert podium("passivate", "patient/a").returncode == 0
+    podium("drop", "patient/a", second)
+    assert podium.json("inbox", "patient/a")["messages"] == []
+    assert chat.close() == ExitCode.TURN_FAILED
+    assert other.close() == ExitCode.TURN_CANCELLED
+    assert podium("verify").returncode == 0
+
+
+def test_going_back_does_not_hide_that_a_try_was_lost(podium: Podium) -> None:
+    podium.environment["PODIUM_LEASE_TTL_S"] = "1"
+    chat = podium.chat(PATIENT, "a")
+    assert chat.say("one")[-1]["type"] == "turn_end"
+    chat.send("hang")
+    chat.until("message_update")
+    for pid in processes_with(f"PODIUM_TEST_HOME={podium.home}"):
+        os.kill(pid, signal.SIGKILL)
+    chat.close()
+    wait_until(lambda: podium("rewind", "patient/a", "0", check=False).returncode == 0)
+    chat = podium.chat(PATIENT, "a")
+    chat.send("two")
+    wait_until(lambda: [e for e in podium.lines("log", "patient/a") if e["type"] == "turn.failed"])
+    (failed,) = [event["payload"] for event in podium.lines("log", "patient/a") if event["type"] == "turn.failed"]
+    assert (failed["error"]["type"], failed["attempt"]) == ("HostLost", 1)
+    hung, _ = podium.json("inbox", "patient/a")["messages"]
+    podium("drop", "patient/a", hung["message_id"])
+    assert chat.until("turn_end", "error")[-1]["turn"] == 3
+    assert podium.json("state", "patient/a")["state"]["said"] == ["two"]
+    chat.close()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import jsonpatch
 
+from coordinator.home import Home
+
 from .conftest import HELLO, mounts_under, processes_with, text_of
 
 if TYPE_CHECKING:
@@ -146,6 +148,19 @@ def test_clients_share_a_service_and_the_last_one_ends_it(podium: Podium) -> Non
     second.close()
     wait_until(lambda: podium.json("ps")["service"] is False)
     assert not mounts_under(podium.home)
+    assert not Home(podium.home).run_dir.exists()
+    assert list((podium.home / "nodes" / "local" / "mounts").iterdir()) == []
+
+
+def test_logs_are_bounded(podium: Podium) -> None:
+    podium.environment["PODIUM_LOG_BYTES"] = "20000"
+    chat = podium.chat(PATIENT, "verbose")
+    for _ in range(3):
+        chat.say("print")
+        wait_until(lambda: all(log.stat().st_size <= 20_000 for log in (podium.home / "logs").iterdir()))
+    (old,) = (podium.home / "logs").glob("patient-*.log.1")
+    assert "said before line 999\n" in old.read_text()
+    assert chat.close() == 0
 
 
 def test_agents_talk_to_each_other(podium: Podium) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,35 @@ def test_one_service_holds_a_home(tmp_path: Path) -> None:
         with Home(tmp_path).service_lock() as again:
             assert not again
     assert not home.service_alive()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's temporary directory, for the while."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path / "tmp"
+
+
+def test_the_directory_for_sockets_is_there_only_for_a_service(tmp_path: Path, temporary: Path) -> None:
+    home, other = Home(tmp_path / "home").create(), Home(tmp_path / "other").create()
+    assert home.socket_path.parent == home.run_dir != other.run_dir
+    assert list(temporary.iterdir()) == []
+    for made in (home, other, home):
+        assert made.make_run_dir().is_dir()
+    (home.run_dir / "ray").mkdir()
+    (home.run_dir / "ray" / "session").touch()
+    home.remove_run_dir()
+    assert list(temporary.rglob("*")) == [other.run_dir.parent, other.run_dir]
+    other.remove_run_dir()
+    other.remove_run_dir()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_directory_for_sockets_that_others_can_write_is_not_trusted(tmp_path: Path, temporary: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    home.make_run_dir().chmod(0o777)
+    with pytest.raises(HomeError, match="written by others"):
+        _ = home.socket_path
+    with pytest.raises(HomeError):
+        home.make_run_dir()
