@@ -225,6 +225,7 @@ class Layer(HistoryLayer):
         self._sealed_operations = ()
         self._sealed_moves = []
         self._rotate([pack((records.FLOORS, floors, gaps))] if floors or gaps else [], self._next_seq, self.turn)
+        self._sync_log()  # the old one, which a loss of power could bring back, needs the files that go now
         for data in changed:
             for held in data.versions:
                 held.content = None  # its id may be known; the blob store does not have it
@@ -294,9 +295,10 @@ class Layer(HistoryLayer):
                         self._sealed_moves += [operation.path, operation.source]
 
     def close(self) -> None:
-        """Let go of the layer; it stays on disk as it is."""
+        """Let go of the layer; it stays on disk as it is, and survives the loss of power from now on."""
         for handle in list(self._handles):
             self.release(handle)
+        self._sync_all()
         self._chunks.close()
         for node in self.modified.values():
             if node.data is not None:
@@ -308,6 +310,18 @@ class Layer(HistoryLayer):
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+    def _sync_all(self) -> None:
+        """Make everything that was changed since the last seal survive the loss of power, as unmounting a disk does."""
+        for node in self.modified.values():
+            data = node.data
+            if data is not None:
+                self._files.sync_data(data)
+                if data.copied:
+                    self._log.append(pack((records.SYNCED, data.number)))
+                    data.copied = False
+        self._files.sync_names()
+        self._sync_log()
 
     def keep_lock(self, fd: int) -> None:
         """Hold a lock's descriptor until `close`."""

@@ -55,16 +55,22 @@ class LayerFiles:
         self._data_fd = os.open(directory / "data", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._undo_fd = os.open(directory / "versions", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fresh_names = False
+        self._synced_below = 0
+        """The names of data files with smaller numbers are known to survive the loss of power."""
         self.next_number = 1
         """Names the next file; never used twice in a layer directory."""
         self._clean: dict[int, tuple[int, Content]] = {}
+        self._cache: LayerLog | None = None
         self._cache = self._open_cache()
+        self.power_lost = self._cache is None
+        """Whether the machine may have lost power since the layer was used: what was not synced may be missing."""
 
     def close(self) -> None:
         """Close what is open of its own."""
         os.close(self._data_fd)
         os.close(self._undo_fd)
-        self._cache.close()
+        if self._cache is not None:
+            self._cache.close()
 
     # -- data files -----------------------------------------------------------------------------------------------
 
@@ -85,6 +91,21 @@ class LayerFiles:
         """Return a data file's status."""
         return os.stat(b"%x" % data.number, dir_fd=self._data_fd)
 
+    def sync_data(self, data: DataFile) -> None:
+        """Make a data file's bytes and undo files survive the loss of power."""
+        fd = self.open_data(data)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        for undo in data.undos:
+            undo.sync()
+
+    def remake_data(self, data: DataFile) -> None:
+        """Make an empty data file if its name did not survive a loss of power."""
+        os.close(os.open(b"%x" % data.number, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._data_fd))
+        self._fresh_names = True
+
     def drop_data(self, data: DataFile) -> None:
         """Remove a data file and its undo files."""
         self.drop_undos(data)
@@ -97,6 +118,12 @@ class LayerFiles:
             os.fsync(self._data_fd)
             os.fsync(self._undo_fd)
             self._fresh_names = False
+            self._synced_below = self.next_number
+
+    def sync_name(self, data: DataFile) -> None:
+        """Make the name of one data file survive the loss of power."""
+        if data.number >= self._synced_below:
+            self.sync_names()
 
     def remove_orphans(self, kept: Container[int]) -> None:
         """Remove the files that neither ``kept`` nor the cache index names: what a crash left behind."""
@@ -194,20 +221,31 @@ class LayerFiles:
         for ino, data, content in entries:
             frames.append(_encode_clean(ino, data.number, content))
             self._clean[ino] = (data.number, content)
-        self._cache.append_all(frames)
+        self._cache_log().append_all(frames)
 
     def forget_clean(self, ino: int) -> None:
         """Take an inode out of the cache index: its data file changes, or goes."""
         if self._clean.pop(ino, None) is not None:
-            self._cache.append(msgpack.packb((ino,)))
+            self._cache_log().append(msgpack.packb((ino,)))
 
     def clean_number(self, ino: int) -> int | None:
         """Return the number of the data file that the cache index has for an inode."""
         known = self._clean.get(ino)
         return known[0] if known is not None else None
 
-    def _open_cache(self) -> LayerLog:
-        """Read the cache index, as far as it can be believed."""
+    def settle(self) -> None:
+        """Note that what a loss of power left was seen to: until the next one, everything is as it was written."""
+        self._cache_log()
+        self.power_lost = False
+
+    def _cache_log(self) -> LayerLog:
+        if self._cache is None:
+            live = [_encode_clean(ino, number, content) for ino, (number, content) in self._clean.items()]
+            self._cache = LayerLog.create(self._directory / "cache", [_BOOT_ID.read_bytes().strip(), *live])
+        return self._cache
+
+    def _open_cache(self) -> LayerLog | None:
+        """Read the cache index; None if it is of another boot, or cannot be read."""
         path = self._directory / "cache"
         boot = _BOOT_ID.read_bytes().strip()
         frames: list[bytes] = []
@@ -230,8 +268,8 @@ class LayerFiles:
                     self.next_number = max(self.next_number, number + 1)
             if len(frames) <= 2 * len(self._clean) + _CACHE_SLACK:
                 return LayerLog(path)
-        live = [_encode_clean(ino, number, content) for ino, (number, content) in self._clean.items()]
-        return LayerLog.create(path, [boot, *live])
+            return self._cache_log()
+        return None
 
 
 def _encode_clean(ino: int, number: int, content: Content) -> bytes:

@@ -28,11 +28,6 @@ __all__ = ["HistoryLayer", "encode_path", "iteration_of"]
 class HistoryLayer(EntryLayer):
     """A layer whose history can be read."""
 
-    @property
-    def reader(self) -> BlobReader:
-        """Where trees, attributes and histories are read."""
-        return self._reader
-
     def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`."""
         raw = encode_path(path)

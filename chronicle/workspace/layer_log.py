@@ -164,6 +164,8 @@ def read_frames(data: bytes) -> tuple[list[bytes], int]:
         length, check = _HEAD.unpack_from(data, at)
         start = at + _HEAD.size
         payload = data[start : start + length]
+        if length == 0:  # no frame is empty: a size that came to the disk before the bytes
+            break
         if length > MAX_PAYLOAD_BYTES or len(payload) != length or zlib.crc32(payload) != check:
             break
         payloads.append(payload)

@@ -187,6 +187,7 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         raise Corrupt(f"{directory} cannot be read back: {error}") from error
     if sealed is not None:
         layer.resume(position(payloads[:first]), adopt=sealed == base)
+    files.settle()
     if len(payloads) > 1:
         files.remove_orphans(used)
     return layer

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.versions import DataFile
 
 __all__ = [
+    "COPY",
     "CREATE",
     "DATA",
     "DEVICE",
@@ -30,6 +31,7 @@ __all__ = [
     "RENAME",
     "RESTORE",
     "SEALED",
+    "SYNCED",
     "TIMES",
     "TURN",
     "VERSION",
@@ -41,7 +43,8 @@ __all__ = [
     "unpack_ref",
 ]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""2 has `DEVICE` and `SYNCED` besides what 1 has."""
 HEADER: Final = 0
 CREATE: Final = 1
 MAKE: Final = 2
@@ -58,6 +61,10 @@ TURN: Final = 11
 SEALED: Final = 12
 FLOORS: Final = 13
 DEVICE: Final = 14
+SYNCED: Final = 15
+
+COPY: Final = 1
+"""In a `DATA` record without an undo file: the data file begins as a copy of what the blob store has."""
 
 pack = msgpack.Packer(use_bin_type=True).pack
 """Encode a record. One packer serves the process, which has one thread that logs."""
@@ -133,7 +140,7 @@ def pack_data(ts_ns: int, path: bytes | None, data: DataFile, undo: int, size: i
         path: of the file; None if it has no name any more, and only versions of it are of interest.
         data: where its bytes are from now on.
         undo: the number of the undo file of the version that ``data`` holds now; 0 if none does.
-        size: that version's size.
+        size: that version's size; without one, `COPY` if ``data`` begins as a copy of what the blob store has.
     """
     packed: bytes = pack((DATA, ts_ns, path, data.number, undo, size))
     return packed

@@ -65,6 +65,8 @@ class _Replayer:
         self._files = files
         self._data: dict[int, DataFile] = {}
         self._used: set[int] = set()
+        self._copies: dict[int, FileNode] = {}
+        """By number, data files that began as a copy of stored content, and are not known to be on disk."""
 
     def do(self, fields: Sequence[Any]) -> None:
         """Do one record again."""
@@ -99,6 +101,8 @@ class _Replayer:
                 self._replay_data(path, number, undo, size)
             case (records.VERSION, ts, path, op, size, mtime):
                 state.do_version(self._file(path), op, size, mtime, ts)
+            case (records.SYNCED, number):
+                self._copies.pop(number, None)
             case (records.TURN, turn):
                 state.do_turn(turn)
             case (records.FLOORS, floors, gaps):
@@ -109,15 +113,36 @@ class _Replayer:
 
     def finish(self) -> set[int]:
         """Take the sizes and times of files that were being written from their data files."""
-        for node in self._state.modified.values():
+        state, files = self._state, self._files
+        if files.power_lost:
+            self._mend()
+        for number in self._copies:
+            self._data[number].copied = True
+        for node in state.modified.values():
             if node.data is None:
                 continue
-            status = self._files.stat_data(node.data)
+            status = files.stat_data(node.data)
             if status.st_size != node.length or node.unversioned:
-                self._state.resize(node, status.st_size)
+                node.data.unpin(None)  # what it holds is not a version of another size
+                state.resize(node, status.st_size)
                 node.mtime_ns = max(node.mtime_ns, status.st_mtime_ns)
                 node.unversioned = True
         return self._used
+
+    def _mend(self) -> None:
+        """See to what a loss of power left: names of data files may be missing, and bytes that were not synced.
+
+        A file's own writes that were not synced may be lost; POSIX says no more. But what was committed is not lost by
+        a change that was not synced: where the change is in a copy that may not be on disk, the stored content counts.
+        """
+        state = self._state
+        modified = [node.data for node in state.modified.values() if node.data is not None]
+        for data in (*state.retired, *modified):
+            self._files.remake_data(data)
+        for number, node in self._copies.items():
+            if node.data is self._data[number]:
+                state.do_revert(node)
+        self._copies.clear()
 
     def _replay_data(self, path: bytes | None, number: int, undo: int, size: int) -> None:
         data = self._data_file(number)
@@ -127,7 +152,10 @@ class _Replayer:
         if kept is not None and self._files.undo_is_kept(undo):
             kept.recover()
         if path is not None:
-            self._state.do_data(self._file(path), data, kept)
+            node = self._file(path)
+            if not undo and size == records.COPY:
+                self._copies[number] = node
+            self._state.do_data(node, data, kept)
         elif kept is not None:
             data.unpin(kept)
 

@@ -20,6 +20,8 @@ from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.blobs.store import BlobReader
     from chronicle.workspace.content import Content
     from chronicle.workspace.layer_files import LayerFiles
@@ -100,6 +102,16 @@ class LayerState:
         else:
             self._unnamed_bytes += size - node.length
         node.length = size
+
+    @property
+    def reader(self) -> BlobReader:
+        """Where trees, attributes and histories are read."""
+        return self._reader
+
+    @property
+    def retired(self) -> Sequence[DataFile]:
+        """Data files that only versions refer to."""
+        return self._retired
 
     # -- versions -------------------------------------------------------------------------------------------------
 
@@ -347,6 +359,19 @@ class LayerState:
         node.unversioned = True
         self.modified[node.ino] = node
         self.names.mark_node(node)
+
+    def do_revert(self, node: FileNode) -> None:
+        """Let a file be again what the blob store has; versions of what it was keep its data file."""
+        data, content = node.data, node.content
+        assert data is not None
+        assert content is not None
+        self._retired.append(data)
+        node.data = None
+        node.dirty = False
+        node.guarded = True
+        node.unversioned = bool(data.versions)
+        del self.modified[node.ino]
+        self.resize(node, content.size)
 
     def do_version(self, node: FileNode, op: str, size: int, mtime_ns: int, ts_ns: int) -> None:
         """Make the version that a close makes."""

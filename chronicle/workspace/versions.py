@@ -151,7 +151,7 @@ class Undo:
 class DataFile:
     """The file on disk that holds a file's bytes, and what its versions had that are not in it any more."""
 
-    __slots__ = ("levels", "number", "pinned", "undo", "undos", "versions")
+    __slots__ = ("copied", "levels", "number", "pinned", "undo", "undos", "versions")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -166,6 +166,8 @@ class DataFile:
         """Those that kept something, `undo` included, oldest first."""
         self.levels = 0
         """How many there ever were."""
+        self.copied = False
+        """Whether it began as a copy of what the blob store has, and the log says so but not yet that it is on disk."""
 
     def pin(self, size: int) -> Held:
         """Return what it holds now, as a version of so many bytes."""
