@@ -19,12 +19,8 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.clock import ManualClock
-from chronicle.journal.sqlite import SqliteJournalStore
-from podium.testing import AgentHarness
 from tests.benchmarks.__main__ import Row
-from tests.benchmarks.bench_turn import TEXT, Talker, turns_s
+from tests.benchmarks.turn_load import TEXT, Talker, harness, turns_s
 
 OLD = 900
 TIMED = 100
@@ -66,13 +62,9 @@ def _langgraph_s(directory: Path) -> list[float]:
 
 
 async def _podium_s(directory: Path) -> list[float]:
-    store = SqliteJournalStore(directory / "journal.db")
-    blobs = FsspecBlobStore(f"file://{directory / 'blobs'}")
-    async with AgentHarness(Talker, store=store, blobs=blobs, clock=ManualClock(), directory=directory) as agent:
+    async with harness(Talker, directory) as agent:
         await turns_s(agent, OLD)
-        timed = [await turns_s(agent, TIMED // RUNS) for _ in range(RUNS)]
-    store.close()
-    return timed
+        return [await turns_s(agent, TIMED // RUNS) for _ in range(RUNS)]
 
 
 def run() -> list[Row]:

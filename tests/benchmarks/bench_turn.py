@@ -2,126 +2,158 @@
 
 A turn makes 1.2 KB new: a message of 600 bytes, a reply of 600 bytes, and a counter in the state. Admission is not
 timed. The floor is one plain ``INSERT`` of the same bytes a turn, WAL and ``synchronous=FULL``, in the same run, a
-batch of turns and a batch of inserts in turn.
+batch of turns and a batch of inserts in turn. Medians of the runs' medians.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import tempfile
 import time
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.clock import ManualClock
+import psycopg
+
+from chronicle.journal.committer import GroupCommitter
+from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.sqlite import SqliteJournalStore
-from podium.activation import Step
-from podium.agent import AgentContext, BaseAgent
-from podium.agent.models.delta_state import DeltaState
-from podium.testing import AgentHarness
-from tests.benchmarks.__main__ import Row
+from tests import syncs
+from tests.benchmarks.turn_load import TEXT, Rememberer, Talker, awake, floor, harness, inserts_s, turns_s
+from tests.contract.postgres_server import find_binaries, running_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.benchmarks.__main__ import Row
 
 TURNS = 1_000
 BATCH = 100
+FEW = 10
 RUNS = 5
-TEXT = "x" * 600
-
-
-class Talker(BaseAgent):
-    """Counts and answers."""
-
-    class State(DeltaState):
-        count: int = 0
-
-    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        ctx.state.count += 1
-        await ctx.send_message(TEXT)
-
-
-class Rememberer(BaseAgent):
-    """Counts, answers, and keeps all that was said in its state too."""
-
-    class State(DeltaState):
-        history: list[str] = []
-
-    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        ctx.state.history.append(message["text"] + TEXT)
-        await ctx.send_message(TEXT)
-
-
-async def turns_s(agent: AgentHarness, count: int) -> float:
-    """Admit messages, then return the seconds that handling them takes."""
-    for _ in range(count):
-        agent.admit(TEXT)
-    began_s = time.perf_counter()
-    while await agent.activation.handle_next() is not Step.NOTHING:
-        pass
-    return time.perf_counter() - began_s
-
-
-def _inserts_s(database: sqlite3.Connection, count: int) -> float:
-    body = b"x" * (2 * len(TEXT))
-    began_s = time.perf_counter()
-    for _ in range(count):
-        database.execute("INSERT INTO floor (body) VALUES (?)", (body,))
-        database.commit()
-    return time.perf_counter() - began_s
-
-
-def _floor(directory: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(directory / "floor.db")
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=FULL")
-    database.execute("CREATE TABLE floor (id INTEGER PRIMARY KEY, body BLOB)")
-    return database
-
-
-async def _rate(directory: Path) -> tuple[float, float]:
-    """Return a turn's rate over the floor's, and that of turns 901-1,000 over that of 1-100."""
-    database = _floor(directory)
-    ratios, batches_s = [], []
-    store = SqliteJournalStore(directory / "journal.db")
-    blobs = FsspecBlobStore(f"file://{directory / 'blobs'}")
-    async with AgentHarness(Talker, store=store, blobs=blobs, clock=ManualClock(), directory=directory) as agent:
-        for _ in range(TURNS // BATCH):
-            batches_s.append(await turns_s(agent, BATCH))
-            ratios.append(_inserts_s(database, BATCH) / batches_s[-1])
-    database.close()
-    return median(ratios), batches_s[0] / batches_s[-1]
-
-
-async def _stored(directory: Path) -> float:
-    """Return the bytes stored for 1,000 turns that each say 1.2 KB and remember it, over those 2.4 KB a turn."""
-    store = SqliteJournalStore(directory / "journal.db")
-    blobs = FsspecBlobStore(f"file://{directory / 'blobs'}")
-    async with AgentHarness(Rememberer, store=store, blobs=blobs, clock=ManualClock(), directory=directory) as agent:
-        for _ in range(TURNS // BATCH):
-            await turns_s(agent, BATCH)
-    store.close()
-    total = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-    return total / (TURNS * 4 * len(TEXT))
+AGENTS = 100
+COUNTED = 20
 
 
 def run() -> list[Row]:
     """Measure and return the rows."""
-    rates, tails, stored = [], [], []
-    for number in range(RUNS):
-        with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as directory:
-            rate, tail = asyncio.run(_rate(Path(directory)))
-        rates.append(rate)
-        tails.append(tail)
-        if number == 0:
-            with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as directory:
-                stored.append(asyncio.run(_stored(Path(directory))))
+    rates = [asyncio.run(_rate()) for _ in range(RUNS)]
+    aged = [asyncio.run(_aged()) for _ in range(RUNS)]
+    stored = asyncio.run(_stored())
+    groups = [asyncio.run(_group()) for _ in range(RUNS)]
     return [
-        _row("durable turn, whole", median(rates), ">= 0.5", "a plain INSERT of the same bytes, in turns a second"),
-        _row("turns 901-1,000", median(tails), ">= 0.9", "turns 1-100, in turns a second"),
-        _row("bytes stored, 1,000 turns said and remembered", median(stored), "<= 2", "2.4 KB a turn"),
+        _row(
+            "durable turn, whole",
+            median(ratio for ratio, _ in rates),
+            ">= 0.5",
+            f"a plain INSERT of the same bytes, {median(rate for _, rate in rates):.0f}/s",
+        ),
+        _row("turns 901-1,000", median(aged), ">= 0.9", "turns 1-100, in turns a second"),
+        _row("bytes stored, 1,000 turns said and remembered", stored, "<= 2", "2.4 KB a turn"),
+        *_syncs(),
+        _row(
+            f"{AGENTS} agents of one process at once, whole turns",
+            median(ratio for ratio, _ in groups),
+            ">= 1.5",
+            f"1 agent, {median(rate for _, rate in groups):.0f} turns/s",
+        ),
+        *_on_postgres(),
     ]
 
 
-def _row(name: str, value: float, target: str, floor: str) -> Row:
-    return {"name": name, "value": round(value, 3), "unit": "x", "target": target, "floor": floor}
+@contextmanager
+def _home() -> Iterator[Path]:
+    """A directory on the disk that the checkout is on: a file system in memory has no syncs."""
+    with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as directory:
+        yield Path(directory)
+
+
+async def _rate() -> tuple[float, float]:
+    """Return a turn's rate over the floor's, and the floor's."""
+    ratios, floors_s = [], []
+    with _home() as directory, floor(directory) as database:
+        async with harness(Talker, directory) as agent:
+            for _ in range(TURNS // BATCH):
+                turn_s = await turns_s(agent, BATCH)
+                floors_s.append(inserts_s(database, BATCH))
+                ratios.append(floors_s[-1] / turn_s)
+    return median(ratios), BATCH / median(floors_s)
+
+
+async def _aged() -> float:
+    """Return the rate of an agent's turns 901 to 1,000 over another's turns 1 to 100, a few of each in turn."""
+    with _home() as of_old, _home() as of_young:
+        async with harness(Rememberer, of_old) as old, harness(Rememberer, of_young) as young:
+            await turns_s(old, TURNS - BATCH)
+            old_s, young_s = [], []
+            for _ in range(BATCH // FEW):
+                old_s.append(await turns_s(old, FEW))
+                young_s.append(await turns_s(young, FEW))
+    return median(young_s) / median(old_s)
+
+
+async def _stored() -> float:
+    """Return the bytes stored for 1,000 turns that each say 1.2 KB and remember it, over those 2.4 KB a turn."""
+    with _home() as directory:
+        async with harness(Rememberer, directory) as agent:
+            for _ in range(TURNS // BATCH):
+                await turns_s(agent, BATCH)
+        total = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    return total / (TURNS * 4 * len(TEXT))
+
+
+def _syncs() -> list[Row]:
+    """Count the kernel's syncs for one turn that changes no files."""
+    if not syncs.CAN_COUNT:
+        return []
+    with _home() as directory:
+        counted = int(syncs.said_by(directory, "-m", "tests.benchmarks.turn_load", directory, str(COUNTED)))
+    name = "syncs to disk for a turn without file changes"
+    return [{"name": name, "value": counted / COUNTED, "unit": "", "target": "<= 1", "floor": f"{COUNTED} turns"}]
+
+
+async def _group() -> tuple[float, float]:
+    """Return the rate of many agents at once over that of one, and that of one."""
+    rates = []
+    for agents, turns in ((1, 400), (AGENTS, 10)):
+        with _home() as directory, closing(SqliteJournalStore(directory / "journal.db")) as store:
+            committer = GroupCommitter(store)
+            async with awake(store, committer, directory, agents) as all_of_them:
+                all_of_them.admit(turns)
+                rates.append(agents * turns / await all_of_them.handle_s())
+            committer.close()
+    return rates[1] / rates[0], rates[0]
+
+
+def _on_postgres() -> list[Row]:
+    """Measure a whole turn against one plain INSERT on a PostgreSQL server, where one is installed."""
+    binaries = find_binaries()
+    if binaries is None:
+        return []
+    with running_server(binaries) as conninfo, psycopg.connect(conninfo, autocommit=True) as db:
+        db.execute("SET synchronous_commit TO on")
+        db.execute("CREATE TABLE floor (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bytes BYTEA)")
+        ratios, rates = zip(*asyncio.run(_postgres_rates(conninfo, db)), strict=True)
+    return [_row("durable turn, whole, on PostgreSQL", median(ratios), "", f"INSERT of 1.2 KB, {median(rates):.0f}/s")]
+
+
+async def _postgres_rates(conninfo: str, db: psycopg.Connection[tuple[object, ...]]) -> list[tuple[float, float]]:
+    """Return a turn's rate over the floor's, and the floor's, of several batches."""
+    rates = []
+    body = b"x" * (2 * len(TEXT))
+    with _home() as directory:
+        async with harness(Talker, directory, PostgresJournalStore(conninfo)) as agent:
+            for _ in range(2 * RUNS):
+                turn_s = await turns_s(agent, BATCH) / BATCH
+                began_s = time.perf_counter()
+                for _ in range(BATCH):
+                    db.execute("INSERT INTO floor (bytes) VALUES (%s)", (body,))
+                insert_s = (time.perf_counter() - began_s) / BATCH
+                rates.append((insert_s / turn_s, 1 / insert_s))
+    return rates
+
+
+def _row(name: str, value: float, target: str, against: str) -> Row:
+    return {"name": name, "value": round(value, 3), "unit": "x", "target": target, "floor": against}

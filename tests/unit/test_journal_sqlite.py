@@ -27,6 +27,7 @@ from chronicle.journal.sqlite import SqliteJournalStore, schema
 from chronicle.journal.sqlite.database import SqliteConnection, SqliteDatabase
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import Writer
+from tests import syncs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -309,50 +310,29 @@ def test_two_stores_of_one_process_on_one_file(store: SqliteJournalStore, path: 
 # -- cost --------------------------------------------------------------------------------------------------------------
 
 
-COUNTING_SYNCS = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <unistd.h>
-static int calls;
-int syncs(void) { return calls; }
-int fsync(int fd) { calls++; return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd); }
-int fdatasync(int fd) { calls++; return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd); }
-"""
-
 COMMITTING = """
-import ctypes, sys
+import sys
 from chronicle.journal.records import Outcome, Settlement
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.journal_contract import Writer
-syncs = ctypes.CDLL(None).syncs
+from tests.syncs import so_far
 store = SqliteJournalStore(sys.argv[1])
 writer = Writer.on(store)
 messages = [writer.admit() for _ in range(21)]
 def write(message):
     writer.write(writer.draft(), writer.draft(), settled=(Settlement(message, Outcome.CONSUMED),))
 write(messages[0])
-before = syncs()
+before = so_far()
 for message in messages[1:]:
     write(message)
-print(syncs() - before)
+print(so_far() - before)
 store.close()
 """
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="counts system calls with a small library that gcc builds")
+@pytest.mark.skipif(not syncs.CAN_COUNT, reason="counts system calls with a small library that gcc builds")
 def test_a_commit_syncs_once(path: Path) -> None:
-    source, library = path.with_name("syncs.c"), path.with_name("syncs.so")
-    source.write_text(COUNTING_SYNCS)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True, timeout=60)
-    said = subprocess.run(
-        [sys.executable, "-c", COMMITTING, path],
-        env={**os.environ, "LD_PRELOAD": str(library)},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert said.stdout == "20\n"
+    assert syncs.said_by(path.parent, "-c", COMMITTING, path) == "20\n"
 
 
 FAILING_SYNCS = """
