@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chronicle.canonical import encode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.verify import verify_session
 from chronicle.workspace.verify import TreeChecker
 from podium.address import Address
 from podium.errors import InvalidAddress
-from podium.events import STATE_EVENTS
-from podium.record import Replay, read_agent, tree_of
+from podium.events import STATE_EVENTS, WHOLE_STATES
+from podium.record import Replay, read_agent, trees_of, unfolded
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobStore
@@ -75,19 +76,26 @@ class Verifier:
         return SessionCheck(session.name, report.events, blobs, problem)
 
     def _check_branch(self, session: Session, branch_id: BranchId) -> None:
+        replay = unfolded(self._store, branch_id, lambda: self._replayed(branch_id))
+        if branch_id == session.main_branch_id and replay.state is not None:
+            self._check_snapshots(session, replay)
+
+    def _replayed(self, branch_id: BranchId) -> Replay:
+        """Check what a branch's events reach, and that each whole state is what the events before it give."""
         replay = Replay()
         for event in self._store.events(branch_id):
             self._check_blobs(event)
             if event.type in STATE_EVENTS and not event.erased:
+                before = replay.state
                 replay.apply(event, self._blobs)
-        if branch_id == session.main_branch_id and replay.state is not None:
-            self._check_snapshots(session, replay)
+                if event.type in WHOLE_STATES and before is not None and encode(before) != encode(replay.state):
+                    raise Corrupt(f"seq {event.seq} ({event.event_id}): {event.type} has another state than the events")
+        return replay
 
     def _check_blobs(self, event: Event) -> None:
         where = f"seq {event.seq} ({event.event_id}), {event.type} of turn {event.turn}"
         try:
-            ref = self._tree_of(event)
-            if ref is not None:
+            for ref in self._trees_of(event):
                 self._trees.check(ref)
         except (Corrupt, NotFound) as error:
             raise Corrupt(f"{where}: {error}") from error
@@ -101,9 +109,9 @@ class Verifier:
         if found.state != replay.state:
             raise Corrupt(f"the snapshot before seq {found.version_seq} gives another state than the events")
 
-    def _tree_of(self, event: Event) -> TreeRef | None:
-        """Return the tree that an event names, if it names one; reads a payload out of line, whatever it holds."""
+    def _trees_of(self, event: Event) -> list[TreeRef]:
+        """Return the trees that an event names; reads a payload out of line, whatever it holds."""
         if event.erased:
-            return None
+            return []
         payload = payload_of(event, self._blobs)
-        return tree_of(payload) if "." in event.type and isinstance(payload, dict) else None
+        return trees_of(payload) if "." in event.type and isinstance(payload, dict) else []

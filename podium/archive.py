@@ -29,7 +29,7 @@ from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Event, Head
 from chronicle.workspace.verify import TreeChecker
 from podium.comparison import lineage
-from podium.record import read_agent, tree_of
+from podium.record import read_agent, trees_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -245,8 +245,7 @@ def _check_blobs(event: Event, reader: BlobReader, checker: TreeChecker) -> None
     if event.erased:
         return
     payload = decode(payload_bytes(event, reader))
-    tree = tree_of(payload) if "." in event.type and isinstance(payload, dict) else None
-    if tree is not None:
+    for tree in trees_of(payload) if "." in event.type and isinstance(payload, dict) else ():
         checker.check(tree)
 
 

@@ -21,9 +21,9 @@ from chronicle.journal.payloads import payload_of, seal_durably
 from chronicle.journal.records import Commit, Draft
 from chronicle.workspace.oplog import read_root
 from chronicle.workspace.rewind import rewound
-from podium.errors import AgentAwake, AgentExists
-from podium.events import AGENT_FORKED, AGENT_REWOUND, TURN_CANCELLED, TURN_FAILED
-from podium.record import find_session, read_agent, tree_of, turn_end_seq
+from podium.errors import AgentAwake, AgentExists, UnknownMoment
+from podium.events import AGENT_DETACHED, AGENT_FORKED, AGENT_REWOUND, AGENT_SNAPSHOT, TURN_CANCELLED, TURN_FAILED
+from podium.record import find_session, read_agent, trees_of, turn_end_seq
 from podium.state import diff
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ __all__ = [
     "awake",
     "fork_agent",
     "fork_at",
+    "forks_of",
+    "given_up",
     "owner_of",
     "plan_rewind",
     "rewind_agent",
@@ -54,6 +56,7 @@ __all__ = [
 _HOLDER: Final = "podium-cli"
 """Who holds the lease of an agent that is written while it sleeps: no process, so it is not taken for a living one."""
 _LEASE_MS: Final = 30_000
+_WITH_GIVEN_UP: Final = (TURN_FAILED, TURN_CANCELLED, AGENT_SNAPSHOT, AGENT_DETACHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +244,40 @@ def rewind_agent(
         return plan, made
 
 
+def given_up(store: JournalStore, blobs: BlobReader, record: AgentRecord) -> list[TreeRef]:
+    """Return the trees of tries that were rolled back since an agent's tree became what it is, or just before.
+
+    Of those whose events were dropped, the event that history begins with now has them.
+
+    Args:
+        record: the agent at its head.
+    """
+    head, now = record.head, record.tree
+    if now is None:
+        return []
+    turn = min(read_root(blobs, now.oplog_id).turn, head.turn)
+    try:
+        since = turn_end_seq(store, record.address, head, turn - 1) if turn else 0
+    except UnknownMoment:  # it is not kept any more, so all that is kept comes after it
+        since = 0
+    trees: list[TreeRef] = []
+    for event in store.events(head.branch_id, after_seq=since, to_seq=head.seq, types=_WITH_GIVEN_UP):
+        if not event.erased:
+            trees.extend(trees_of(cast("dict[str, Json]", payload_of(event, blobs))))
+    return list(dict.fromkeys(tree for tree in trees if tree != now))
+
+
+def forks_of(store: JournalStore, session: Session) -> list[Session]:
+    """Return the sessions whose branches continue a branch of this one."""
+    own = {branch.branch_id for branch in store.branches(session.session_id)}
+    return [
+        other
+        for other in store.sessions()
+        if other.session_id != session.session_id
+        and any(branch.parent_branch_id in own and not branch.folded_seq for branch in store.branches(other.session_id))
+    ]
+
+
 def owner_of(store: JournalStore, branch_id: BranchId, seq: int) -> Branch:
     """Return the branch that has an event among its own: this one, or the ancestor that it is read from."""
     branch = store.branch(branch_id)
@@ -294,23 +331,9 @@ def _rewound_tree(store: JournalStore, blobs: BlobStore, plan: Rewind, now_ms: i
     if now is None or plan.only == "state":
         return now
     buffer = BlobBuffer(blobs)
-    given_up = _given_up(store, blobs, plan.now, now)
-    tree = rewound(buffer, now, plan.tree, plan.now.head.turn + 1, now_ms, given_up)
+    tree = rewound(buffer, now, plan.tree, plan.now.head.turn + 1, now_ms, given_up(store, blobs, plan.now))
     buffer.flush()
     return tree
-
-
-def _given_up(store: JournalStore, blobs: BlobReader, record: AgentRecord, now: TreeRef) -> list[TreeRef]:
-    """Return the trees of tries that were rolled back since an agent's tree became what it is, or just before."""
-    head = record.head
-    turn = min(read_root(blobs, now.oplog_id).turn, head.turn)
-    since = turn_end_seq(store, record.address, head, turn - 1) if turn else 0
-    trees = []
-    for event in store.events(head.branch_id, after_seq=since, to_seq=head.seq, types=(TURN_FAILED, TURN_CANCELLED)):
-        tree = None if event.erased else tree_of(cast("dict[str, Json]", payload_of(event, blobs)))
-        if tree is not None and tree != now:
-            trees.append(tree)
-    return trees
 
 
 def awake(name: str, what: str) -> AgentAwake:

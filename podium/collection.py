@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chronicle.canonical import decode
 from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.moment_reach import MomentReach
-from podium.record import tree_of
+from podium.record import trees_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,6 +52,5 @@ def _add(reach: MomentReach, event: Event, blobs: BlobReader) -> None:
     if "." not in event.type:
         return  # what a public type carries is its writer's: it names no tree of ours
     payload = decode(payload_bytes(event, blobs))
-    tree = tree_of(payload) if isinstance(payload, dict) else None
-    if tree is not None:
+    for tree in trees_of(payload) if isinstance(payload, dict) else ():
         reach.add(tree)

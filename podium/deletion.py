@@ -12,9 +12,10 @@ from chronicle.errors import BranchInUse, LeaseHeld
 from chronicle.journal.payloads import seal_durably
 from chronicle.journal.records import Commit, Draft
 from podium.address import Address
-from podium.branching import awake, sleeping_lease
+from podium.branching import awake, forks_of, given_up, sleeping_lease
 from podium.errors import AgentInUse
 from podium.events import AGENT_DETACHED
+from podium.folding import whole_state
 from podium.importing import HOLDER_PREFIX
 from podium.record import find_session, read_agent
 
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.blobs.store import BlobStore
-    from chronicle.canonical import JsonObject
     from chronicle.ids import IdSource
     from chronicle.journal.records import Session, Tombstone
     from chronicle.journal.store import JournalStore
 
-__all__ = ["Deleted", "delete_agent", "detach_agent", "forks_of"]
+__all__ = ["Deleted", "delete_agent", "detach_agent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,31 +96,11 @@ def detach_agent(store: JournalStore, blobs: BlobStore, session: Session, ids: I
     """
     with sleeping_lease(store, session, now_ms) as lease:
         record = read_agent(store, blobs, Address.parse(session.name))
-        tree = record.tree
-        payload: JsonObject = {
-            "agent": session.name,
-            "entity_type": record.entity_type,
-            "version": record.schema_version,
-            "state": record.state,
-            "tree_id": tree.tree_id if tree else None,
-            "oplog_id": tree.oplog_id if tree else None,
-            "epoch": lease.epoch,
-        }
+        payload = whole_state(record, given_up(store, blobs, record), lease.epoch)
         draft = Draft(ids.event(now_ms), AGENT_DETACHED, payload, record.head.turn + 1, now_ms)
         events = seal_durably(blobs, record.head, [draft])
         head = store.commit(Commit(session.session_id, record.head, events, lease.epoch))
         store.fold(head.branch_id, head.seq, now_ms)
-
-
-def forks_of(store: JournalStore, session: Session) -> list[Session]:
-    """Return the sessions whose branches continue a branch of this one."""
-    own = {branch.branch_id for branch in store.branches(session.session_id)}
-    return [
-        other
-        for other in store.sessions()
-        if other.session_id != session.session_id
-        and any(branch.parent_branch_id in own and not branch.folded_seq for branch in store.branches(other.session_id))
-    ]
 
 
 def _detach_tree(

@@ -16,6 +16,7 @@ __all__ = [
     "AGENT_DETACHED",
     "AGENT_FORKED",
     "AGENT_REWOUND",
+    "AGENT_SNAPSHOT",
     "ASSISTANT_MESSAGE",
     "EVENT_TYPES",
     "STATE_EVENTS",
@@ -23,16 +24,19 @@ __all__ = [
     "TURN_COMMITTED",
     "TURN_FAILED",
     "USER_MESSAGE",
+    "WHOLE_STATES",
     "AgentCreated",
     "AgentDetached",
     "AgentForked",
     "AgentRewound",
+    "AgentSnapshot",
     "AssistantMessage",
     "Cause",
     "ErrorInfo",
     "ForkPoint",
     "Part",
     "StateDelta",
+    "TreeKeys",
     "TurnCancelled",
     "TurnCommitted",
     "TurnFailed",
@@ -45,12 +49,17 @@ AGENT_CREATED: Final = "agent.created"
 AGENT_DETACHED: Final = "agent.detached"
 AGENT_FORKED: Final = "agent.forked"
 AGENT_REWOUND: Final = "agent.rewound"
+AGENT_SNAPSHOT: Final = "agent.snapshot"
 TURN_COMMITTED: Final = "turn.committed"
 TURN_FAILED: Final = "turn.failed"
 TURN_CANCELLED: Final = "turn.cancelled"
 
-STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED, AGENT_REWOUND, AGENT_DETACHED)
-"""The events that change an agent's state or tree: what replay needs. Each ends a turn, and each turn has one."""
+STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED, AGENT_REWOUND, AGENT_DETACHED, AGENT_SNAPSHOT)
+"""The events that say what an agent's state and tree are: what replay needs. Each turn ends with one of them; one or
+more ``agent.snapshot`` of the same turn may follow it, which change nothing."""
+
+WHOLE_STATES: Final = (AGENT_CREATED, AGENT_DETACHED, AGENT_SNAPSHOT)
+"""Those that hold the whole state: history can begin with each."""
 
 EVENT_TYPES: Final = frozenset(
     {
@@ -64,6 +73,7 @@ EVENT_TYPES: Final = frozenset(
         AGENT_DETACHED,
         AGENT_FORKED,
         AGENT_REWOUND,
+        AGENT_SNAPSHOT,
         TURN_COMMITTED,
         TURN_FAILED,
         TURN_CANCELLED,
@@ -159,8 +169,15 @@ class AgentRewound(TypedDict):
     epoch: int
 
 
-class AgentDetached(TypedDict):
-    """``agent.detached``: a turn that changes nothing and holds all, so that the events before it can be dropped."""
+class TreeKeys(TypedDict):
+    """A tree, and the log that goes with it."""
+
+    tree_id: str
+    oplog_id: str
+
+
+class AgentSnapshot(TypedDict):
+    """``agent.snapshot``: all that an agent is at the end of a turn, so that the events before it can be dropped."""
 
     agent: str
     entity_type: str
@@ -169,7 +186,14 @@ class AgentDetached(TypedDict):
     """The whole state."""
     tree_id: str | None
     oplog_id: str | None
+    given_up: list[TreeKeys]
+    """Trees of tries that were rolled back since the tree became what it is: the numbers of versions in them are not
+    given out again."""
     epoch: int
+
+
+class AgentDetached(AgentSnapshot):
+    """``agent.detached``: the same, of a fork that is to stand on its own, as a turn that changes nothing."""
 
 
 class ErrorInfo(TypedDict):

@@ -8,18 +8,18 @@ keep as a snapshot.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from chronicle.canonical import decode, encode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.port import TreeRef
 from podium.errors import PodiumError, UnknownAgent, UnknownMoment
-from podium.events import AGENT_CREATED, AGENT_DETACHED, STATE_EVENTS
+from podium.events import STATE_EVENTS, WHOLE_STATES
 from podium.state import PatchError, apply_patch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from chronicle.blobs.store import BlobReader
     from chronicle.canonical import Json, JsonObject
@@ -36,8 +36,12 @@ __all__ = [
     "read_agent",
     "snapshot_body",
     "tree_of",
+    "trees_of",
     "turn_end_seq",
+    "unfolded",
 ]
+
+T = TypeVar("T")
 
 _SNAPSHOT_FORMAT: Final = 1
 
@@ -85,21 +89,23 @@ class Replay:
             blobs: where large payloads are.
 
         Raises:
-            Corrupt: the event's payload is gone or does not fit the state before it.
+            Corrupt: the event's payload is gone, or it does not follow what was applied before.
             Unavailable: the blob store could not be reached.
         """
+        if event.type not in WHOLE_STATES and self.state is not None and event.turn != self.turn + 1:
+            raise Corrupt(f"turn {event.turn} (seq {event.seq}) follows turn {self.turn}; what was between is missing")
         try:
             data = payload_bytes(event, blobs)
         except NotFound as error:
             raise Corrupt(str(error)) from error
         payload = cast("dict[str, Json]", decode(data))
-        if event.type in (AGENT_CREATED, AGENT_DETACHED):
+        if event.type in WHOLE_STATES:
             self.state = cast("JsonObject", payload["state"])
             self.entity_type = cast("str", payload["entity_type"])
             self.schema_version = cast("int", payload["version"])
         else:
             if self.state is None:
-                raise Corrupt(f"turn {event.turn} (seq {event.seq}) has no state before it: agent.created is missing")
+                raise Corrupt(f"turn {event.turn} (seq {event.seq}) has no state before it: the beginning is missing")
             delta = cast("dict[str, Json]", payload["state"])
             try:
                 self.state = cast("JsonObject", apply_patch(self.state, cast("list[JsonObject]", delta["patch"])))
@@ -163,15 +169,21 @@ def read_agent(store: JournalStore, blobs: BlobReader, address: Address, turn: i
         Unavailable: a store could not be reached.
     """
     session = find_session(store, address)
+    return unfolded(store, session.main_branch_id, lambda: _read(store, blobs, address, session, turn))
+
+
+def _read(store: JournalStore, blobs: BlobReader, address: Address, session: Session, turn: int | None) -> AgentRecord:
     head = store.head(session.main_branch_id)
     _check_turn(address, head, turn)
-    replay = _start(store, session.main_branch_id, turn)
+    replay = _start(store, head.branch_id, turn)
     for event in store.events(head.branch_id, after_seq=replay.seq, to_seq=head.seq, types=STATE_EVENTS):
         if turn is not None and event.turn > turn:
             break
         replay.apply(event, blobs)
-    if replay.state is None:
+    if replay.state is None or (turn is not None and replay.turn != turn):
         raise _missing(store, address, head, turn)
+    if turn is None and replay.turn != head.turn:
+        raise Corrupt(f"{address} is at turn {head.turn}, and the event that ended it is missing")
     return AgentRecord(
         address=address,
         session=session,
@@ -185,6 +197,23 @@ def read_agent(store: JournalStore, blobs: BlobReader, address: Address, turn: i
         replayed_turns=replay.turns,
         replayed_bytes=replay.bytes,
     )
+
+
+def unfolded(store: JournalStore, branch_id: BranchId, read: Callable[[], T]) -> T:
+    """Return what is read of a branch's events, read again if history was dropped meanwhile.
+
+    Events are read in batches. Dropping what comes next leaves a gap, which may be seen or not.
+    """
+    while True:
+        folded_seq = store.branch(branch_id).folded_seq
+        try:
+            found = read()
+        except (Corrupt, UnknownMoment):
+            if store.branch(branch_id).folded_seq == folded_seq:
+                raise
+        else:
+            if store.branch(branch_id).folded_seq == folded_seq:
+                return found
 
 
 def find_session(store: JournalStore, address: Address) -> Session:
@@ -262,6 +291,13 @@ def _start(store: JournalStore, branch_id: BranchId, turn: int | None) -> Replay
             return replay
         snapshot = store.snapshot(branch_id, at_seq=snapshot.seq - 1) if snapshot.seq > 1 else None
     return Replay()
+
+
+def trees_of(payload: Mapping[str, Json]) -> list[TreeRef]:
+    """Return all trees that an event's payload names: `tree_of`, and those that were given up."""
+    tree = tree_of(payload)
+    given_up = (tree_of(keys) for keys in cast("list[dict[str, Json]]", payload.get("given_up") or []))
+    return [found for found in (tree, *given_up) if found is not None]
 
 
 def tree_of(payload: Mapping[str, Json]) -> TreeRef | None:

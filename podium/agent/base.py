@@ -14,6 +14,7 @@ from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
     from podium.agent.context import AgentContext
+    from podium.retention import Retention
 
 __all__ = ["BaseAgent", "agent_type_of", "workspace_quota_of"]
 
@@ -54,6 +55,10 @@ class BaseAgent:
     """How many files, directories and symlinks it may have; likewise."""
     workspace_quota_file_bytes: ClassVar[int | None] = None
     """How many bytes one file may have; writing more fails with EFBIG ("File too large")."""
+
+    retention: ClassVar[Retention | None] = None
+    """How much of its history is kept; all of it without one. With ``Retention(turns=1000)`` or ``Retention(days=30)``
+    what is older is dropped when the agent goes to sleep, unless forks read it. The versions of its files are kept."""
 
     State: ClassVar[type[DeltaState]] = DeltaState
     """What it remembers; a nested class of the same name replaces it."""

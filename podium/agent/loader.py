@@ -20,6 +20,7 @@ from podium.address import Address
 from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import AgentClassNotFound, AgentFileBroken, AgentFileNotFound, InvalidAddress, NotAnAgent
+from podium.retention import Retention
 from podium.state import StateError, to_json
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
         value = getattr(cls, setting)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise NotAnAgent(f"{where}: {setting} is {value!r}; give a positive number")
+    if cls.retention is not None and not isinstance(cls.retention, Retention):
+        raise NotAnAgent(f"{where}: retention is {cls.retention!r}; give a Retention, such as Retention(turns=1000)")
     try:
         Address(agent_type_of(cls), "key")
     except InvalidAddress as error:

@@ -1,0 +1,286 @@
+"""Folding history: an event that holds all that an agent is, and the events before it dropped.
+
+Two writes that need not come together: a *mark* (``agent.snapshot``) is appended under the agent's lease, and is an
+event like any other; what comes before a mark is dropped later, or at once. A crash between them leaves a mark, which
+the next call finds. What a living fork reads is not dropped. The versions of files are not dropped either: they are in
+the workspace's log, which goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import BranchInUse, BranchVersionConflict, StaleEpoch
+from chronicle.journal.chain import seal
+from chronicle.journal.records import Commit, Draft, Snapshot
+from podium.branching import awake, forks_of, given_up, sleeping_lease
+from podium.errors import AgentInUse
+from podium.events import AGENT_SNAPSHOT, WHOLE_STATES
+from podium.record import find_session, read_agent, snapshot_body
+from podium.retention import MOST_BETWEEN, QUARTER, Mark, Plan, plan
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping, Sequence
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.canonical import JsonObject
+    from chronicle.ids import BlobId, EventId, IdSource
+    from chronicle.journal.records import Branch, Event, Head, Lease, Session
+    from chronicle.journal.store import JournalStore
+    from chronicle.workspace.port import TreeRef
+    from podium.address import Address
+    from podium.record import AgentRecord
+    from podium.retention import Retention
+
+__all__ = ["Dropped", "Folded", "fold_agent", "mark_commit", "plan_retention", "whole_state"]
+
+_WINDOW: Final = 1000
+"""Events read at a time, going back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A part of an agent's history."""
+
+    events: int = 0
+    """Its own; those that it inherited stay with whom they are of."""
+    turns: int = 0
+    """Moments that cannot be looked at without it, inherited ones as well."""
+    size_bytes: int = 0
+    """Of the payloads that are in the journal; those out of line go with the next collection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What folding an agent's history did."""
+
+    head: Head
+    """Of its branch, after it."""
+    marked: bool
+    """Whether a mark was made at the head."""
+    dropped: Dropped
+    first_turn: int
+    """The oldest turn that is kept."""
+    later: Dropped
+    """What can be dropped once the newest mark is old enough."""
+    later_mark: Mark | None
+    """That mark; ``None`` if there is nothing to drop before it."""
+
+
+def whole_state(record: AgentRecord, given_up_trees: Sequence[TreeRef], epoch: int) -> JsonObject:
+    """Return the payload of an event that history can begin with: `podium.events.AgentSnapshot`."""
+    tree = record.tree
+    return {
+        "agent": str(record.address),
+        "entity_type": record.entity_type,
+        "version": record.schema_version,
+        "state": record.state,
+        "tree_id": tree.tree_id if tree else None,
+        "oplog_id": tree.oplog_id if tree else None,
+        "given_up": [{"tree_id": ref.tree_id, "oplog_id": ref.oplog_id} for ref in given_up_trees],
+        "epoch": epoch,
+    }
+
+
+def mark_commit(
+    record: AgentRecord,
+    head: Head,
+    given_up_trees: Sequence[TreeRef],
+    epoch: int,
+    event_id: EventId,
+    now_ms: int,
+    large: MutableMapping[BlobId, bytes],
+) -> Commit:
+    """Return the commit that makes a mark, with a snapshot, so that opening need not go on from an older one.
+
+    Args:
+        record: the agent as it is now.
+        head: the branch's. Since the record was read, no turn was committed.
+        given_up_trees: see `podium.branching.given_up`.
+        large: takes the payload if it goes out of line; to be made durable before the commit is done.
+    """
+    payload = whole_state(record, given_up_trees, epoch)
+    events = seal(head, [Draft(event_id, AGENT_SNAPSHOT, payload, head.turn, now_ms)], large)
+    body = snapshot_body(record.turn, record.entity_type, record.schema_version, record.state, record.tree)
+    snapshot = Snapshot(head.branch_id, events[-1].seq, body)
+    return Commit(record.session.session_id, head, events, epoch, snapshot=snapshot)
+
+
+def plan_retention(store: JournalStore, branch: Branch, retention: Retention, now_ms: int) -> Plan:
+    """Say what an agent's retention asks for now.
+
+    The work is bounded by the retention and by `podium.retention.MOST_BETWEEN`, not by the length of the history.
+
+    Args:
+        branch: the agent's, with its head.
+    """
+    begin = _begin(store, branch)
+    if begin is None:
+        return Plan(None, mark=False)
+    marks = _marks(store, branch, begin, retention, now_ms)
+    return plan(retention, branch.head.seq, branch.head.turn, now_ms, begin, marks)
+
+
+def fold_agent(
+    store: JournalStore,
+    blobs: BlobStore,
+    address: Address,
+    retention: Retention | None,
+    ids: IdSource,
+    now_ms: int,
+    *,
+    dry_run: bool = False,
+) -> Folded:
+    """Drop the history of an agent that sleeps, up to what is to be kept.
+
+    Args:
+        retention: what is kept; ``None`` for nothing but what the agent is now.
+        dry_run: write nothing, and say what would be done.
+
+    Raises:
+        UnknownAgent: there is none, or it never started.
+        AgentInUse: forks read what would be dropped; nothing was changed.
+        AgentAwake: it is in memory, or was woken meanwhile; nothing was dropped.
+    """
+    read_agent(store, blobs, address)  # an agent that never started is refused before an epoch is spent on it
+    session = find_session(store, address)
+    if dry_run:
+        return _fold(store, blobs, address, retention, None, ids, now_ms)
+    with sleeping_lease(store, session, now_ms) as lease:
+        return _fold(store, blobs, address, retention, lease, ids, now_ms)
+
+
+def _fold(
+    store: JournalStore,
+    blobs: BlobStore,
+    address: Address,
+    retention: Retention | None,
+    lease: Lease | None,
+    ids: IdSource,
+    now_ms: int,
+) -> Folded:
+    """Fold under a lease; without one, only say what would be done."""
+    record = read_agent(store, blobs, address)
+    session, head = record.session, record.head
+    branch = store.branch(head.branch_id)
+    begin = _begin(store, branch) or Mark(head.seq + 1, head.turn, now_ms)
+    oldest = next(store.events(head.branch_id, types=WHOLE_STATES)).turn
+    if retention is None:
+        # There is a mark at the head already if an earlier call died before it dropped anything.
+        todo = Plan(None, mark=not _marks_in(store, head, max(head.seq, begin.seq) - 1, head.seq))
+    else:
+        todo = plan_retention(store, branch, retention, now_ms)
+    if todo.fold_to is not None or retention is None:
+        _refuse_if_read(store, session)
+    if todo.mark:
+        newest = Mark(head.seq + 1, head.turn, now_ms)
+        if lease is not None:
+            head = _commit_mark(store, blobs, record, lease, ids, now_ms)
+    else:
+        newest = _newest_mark(store, head, begin)
+    fold_to = newest if retention is None else todo.fold_to
+    first = replace(begin, turn=oldest)
+    dropped = Dropped()
+    if fold_to is not None and fold_to.seq - 1 > branch.folded_seq:  # also of a fork that has nothing before it
+        dropped = _count(store, head, first, fold_to)
+        first = fold_to
+        if lease is not None:
+            try:
+                store.fold(head.branch_id, fold_to.seq, now_ms)
+            except BranchInUse as error:
+                _refuse_if_read(store, session)
+                raise AgentInUse(
+                    f"{session.name} was forked at this moment; look at the fork and try again", ()
+                ) from error
+    later = _count(store, head, first, newest)
+    return Folded(head, todo.mark, dropped, first.turn, later, newest if later.events else None)
+
+
+def _commit_mark(
+    store: JournalStore, blobs: BlobStore, record: AgentRecord, lease: Lease, ids: IdSource, now_ms: int
+) -> Head:
+    large: dict[BlobId, bytes] = {}
+    trees = given_up(store, blobs, record)
+    commit = mark_commit(record, record.head, trees, lease.epoch, ids.event(now_ms), now_ms, large)
+    if large:
+        blobs.put(large)
+    try:
+        return store.commit(commit)
+    except (StaleEpoch, BranchVersionConflict) as error:
+        raise awake(record.session.name, "was woken at this moment") from error
+
+
+def _refuse_if_read(store: JournalStore, session: Session) -> None:
+    forks = tuple(fork.name for fork in forks_of(store, session))
+    if forks:
+        raise AgentInUse(
+            f"the history of {session.name} is read by its forks {', '.join(forks)}, so nothing of it was dropped; "
+            "fold or delete them first: a fork that is folded stands on its own",
+            forks,
+        )
+
+
+def _begin(store: JournalStore, branch: Branch) -> Mark | None:
+    """Return the first event that a branch has of its own."""
+    base = max(branch.parent_seq, branch.folded_seq)
+    first = next(store.events(branch.head.branch_id, base, base + 1), None)
+    return _mark(first) if first is not None else None
+
+
+def _marks(store: JournalStore, branch: Branch, begin: Mark, retention: Retention, now_ms: int) -> list[Mark]:
+    """Return the newest marks of a branch, and the newest of those that are as old as is asked for."""
+    head = branch.head
+    recent = max(_first_kept(store, head, begin, retention, now_ms, QUARTER), head.seq - MOST_BETWEEN)
+    found = _marks_in(store, head, recent - 1, head.seq)
+    end = _first_kept(store, head, begin, retention, now_ms, 1) - 1
+    lowest = max(begin.seq, end - MOST_BETWEEN)
+    while end > lowest:
+        start = max(lowest, end - _WINDOW)
+        older = _marks_in(store, head, start, end)
+        if older:
+            return [*older, *found]
+        end = start
+    return found
+
+
+def _first_kept(store: JournalStore, head: Head, begin: Mark, retention: Retention, now_ms: int, part: int) -> int:
+    """Return the seq of the first event that a retention does not let go; reads few events, by halving."""
+    low, high = begin.seq, head.seq + 1
+    while low < high:
+        middle = (low + high) // 2
+        event = next(store.events(head.branch_id, middle - 1, middle), None)
+        if event is None or retention.lets_go(_mark(event), head.turn, now_ms, part):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _newest_mark(store: JournalStore, head: Head, begin: Mark) -> Mark:
+    """Return the newest mark of a branch; where the branch begins if it has none."""
+    end = head.seq
+    while end > begin.seq:
+        start = max(begin.seq, end - _WINDOW)
+        found = _marks_in(store, head, start, end)
+        if found:
+            return found[-1]
+        end = start
+    return begin
+
+
+def _marks_in(store: JournalStore, head: Head, after_seq: int, to_seq: int) -> list[Mark]:
+    return [_mark(event) for event in store.events(head.branch_id, after_seq, to_seq, WHOLE_STATES)]
+
+
+def _mark(event: Event) -> Mark:
+    return Mark(event.seq, event.turn, event.ts)
+
+
+def _count(store: JournalStore, head: Head, first: Mark, to: Mark) -> Dropped:
+    """Say what there is from one event to before another."""
+    events = size_bytes = 0
+    for event in store.events(head.branch_id, first.seq - 1, to.seq - 1):
+        events += 1
+        size_bytes += len(event.payload or b"")
+    return Dropped(events, to.turn - first.turn, size_bytes)
