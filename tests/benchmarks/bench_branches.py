@@ -1,4 +1,4 @@
-"""Forks: late in a long history against early in it, and of many files against few."""
+"""Forks and openings: late in a long history against early in it, and forks of many files against few."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
-from chronicle.journal.records import Commit, Draft
+from chronicle.journal.records import Commit, Draft, Snapshot
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.content import store_bytes
 from chronicle.workspace.oplog import add_root, first_root
@@ -21,14 +21,17 @@ from chronicle.workspace.tree import EMPTY, Entry, Kind, update_tree
 from podium.address import Address
 from podium.branching import fork_agent
 from podium.events import AGENT_CREATED, TURN_COMMITTED, USER_MESSAGE
-from tests.benchmarks.__main__ import Row
+from podium.record import read_agent, snapshot_body
+from podium.snapshots import MOST_TURNS
 
 if TYPE_CHECKING:
-    from chronicle.canonical import Json
+    from chronicle.canonical import Json, JsonObject
+    from tests.benchmarks.__main__ import Row
 
 TURNS = 100_000
-BATCH = 10_000
-FORKS = 25
+FEW_TURNS = 100
+REPEATS = 100
+STATE: JsonObject = {"count": 0, "text": "x" * 1_000}
 NOW_MS = 1_700_000_000_000
 
 
@@ -41,20 +44,30 @@ def _tree(files: int) -> TreeRef:
 
 
 def _make(store: SqliteJournalStore, address: Address, turns: int, tree: TreeRef, ids: IdSource) -> None:
-    """Write an agent of so many turns, two events each."""
+    """Write an agent of so many turns, two events each, and a snapshot as often as an activation keeps one."""
     session = store.ensure_session(str(address), ids.session(NOW_MS), ids.branch(NOW_MS), NOW_MS)
     keys: dict[str, Json] = {"tree_id": str(tree.tree_id), "oplog_id": str(tree.oplog_id)}
-    created: Json = {"agent": str(address), "entity_type": "b", "version": 1, "state": {"count": 0}, **keys}
+    created: Json = {"agent": str(address), "entity_type": "b", "version": 1, "state": STATE, **keys}
     drafts = [Draft(ids.event(NOW_MS), AGENT_CREATED, created, 0, NOW_MS)]
     for turn in range(1, turns + 1):
         patch: Json = [{"op": "replace", "path": "/count", "value": turn}]
         committed: Json = {"cause": "message", "state": {"entity_type": "b", "version": 1, "patch": patch}, **keys}
-        drafts.append(Draft(ids.event(NOW_MS), USER_MESSAGE, {"message": {"text": "x"}}, turn, NOW_MS))
-        drafts.append(Draft(ids.event(NOW_MS), TURN_COMMITTED, committed, turn, NOW_MS))
-        if len(drafts) >= BATCH or turn == turns:
+        now_ms = NOW_MS + turn
+        drafts.append(Draft(ids.event(now_ms), USER_MESSAGE, {"message": {"text": "x"}}, turn, now_ms))
+        drafts.append(Draft(ids.event(now_ms), TURN_COMMITTED, committed, turn, now_ms))
+        if turn % MOST_TURNS == 0 or turn == turns:
             head = store.head(session.main_branch_id)
             store.commit(Commit(session.session_id, head, seal(head, drafts), epoch=None))
             drafts = []
+        if turn % MOST_TURNS == 0:
+            body = snapshot_body(turn, "b", 1, {**STATE, "count": turn}, tree)
+            store.put_snapshot(Snapshot(session.main_branch_id, 2 * turn + 1, body))
+
+
+def _open_s(store: SqliteJournalStore, blobs: MemoryBlobStore, address: Address) -> float:
+    began_s = time.perf_counter()
+    read_agent(store, blobs, address)
+    return time.perf_counter() - began_s
 
 
 def _fork_s(store: SqliteJournalStore, source: Address, turn: int, ids: IdSource) -> float:
@@ -69,20 +82,28 @@ def run() -> list[Row]:
     ids = IdSource()
     with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as directory:
         store = SqliteJournalStore(Path(directory) / "journal.db")
-        old, young, crowded = (Address("b", key) for key in ("old", "young", "crowded"))
+        old, young, new, crowded = (Address("b", key) for key in ("old", "young", "new", "crowded"))
         _make(store, old, TURNS, _tree(10), ids)
-        _make(store, young, 10, _tree(10), ids)
+        _make(store, young, FEW_TURNS, _tree(10), ids)
+        _make(store, new, 10, _tree(10), ids)
         _make(store, crowded, 10, _tree(10_000), ids)
-        late, early, many = [], [], []
-        for _ in range(FORKS):
+        blobs = MemoryBlobStore()
+        late, early, many, opened, opened_young = [], [], [], [], []
+        for _ in range(REPEATS):
             late.append(_fork_s(store, old, TURNS, ids))
-            early.append(_fork_s(store, young, 10, ids))
+            early.append(_fork_s(store, new, 10, ids))
             many.append(_fork_s(store, crowded, 10, ids))
+            opened.append(_open_s(store, blobs, old))
+            opened_young.append(_open_s(store, blobs, young))
         store.close()
-    early_s = median(early)
-    floor = f"{early_s * 1000:.2f} ms at turn 10 with 10 files"
-    rows = {"fork at turn 100,000": late, "fork with 10,000 files": many}
+    fork = f"{median(early) * 1000:.2f} ms at turn 10 with 10 files"
+    opening = f"{median(opened_young) * 1000:.2f} ms at turn {FEW_TURNS}"
     return [
-        Row(name=name, value=median(taken_s) / early_s, unit="x", target="<= 1.5", floor=floor)
-        for name, taken_s in rows.items()
+        _row("fork at turn 100,000", median(late) / median(early), "<= 1.5", fork),
+        _row("fork with 10,000 files", median(many) / median(early), "<= 1.5", fork),
+        _row("open at turn 100,000, state of equal size", median(opened) / median(opened_young), "<= 2", opening),
     ]
+
+
+def _row(name: str, value: float, target: str, against: str) -> Row:
+    return {"name": name, "value": round(value, 3), "unit": "x", "target": target, "floor": against}

@@ -196,8 +196,12 @@ class SqlJournalStore:
         types: Sequence[str] | None = None,
     ) -> Iterator[Event]:
         """Yield events ``after_seq + 1 … to_seq`` in order, crossing into parents; to the head without ``to_seq``."""
-        with self._db.reading_one_moment() as db:
-            lineage = branches.lineage(db, branch_id, to_seq)
+        with self._db.reading() as db:
+            key, branch = branches.find_branch(db, branch_id)
+        lineage = [(key, branch, branch.head.seq if to_seq is None else min(to_seq, branch.head.seq))]
+        if branch.parent_branch_id is not None and not branch.folded_seq:
+            with self._db.reading_one_moment() as db:
+                lineage = branches.lineage(db, branch_id, to_seq)
         return iter(()) if types is not None and not types else self._events(lineage, after_seq, types)
 
     def _events(
