@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from chronicle.errors import InvalidInput
 from podium.agent.inspect import inspect_agent
 from podium.agent.loader import load_agent_class, parse_spec
 from podium.errors import AgentClassNotFound, AgentFileBroken, AgentFileNotFound, AgentLoadError, NotAnAgent
@@ -37,6 +38,7 @@ class Good(BaseAgent):
         (HEAD + "class Agent(Good):\n    State = dict\n", NotAnAgent, r"State is not a DeltaState"),
         (HEAD + "class Agent(Good):\n    idle_timeout_s = 0\n", NotAnAgent, r"idle_timeout_s is 0; give a positive"),
         (HEAD + "class Agent(Good):\n    agent_type = 'a b'\n", NotAnAgent, r"agent type 'a b'"),
+        (HEAD + "class Agent(Good):\n    retention = 30\n", NotAnAgent, r"retention is 30; give a Retention, such as"),
         (HEAD + "class Agent(Good):\n    def __init__(self, x): ...\n", NotAnAgent, r"made without arguments"),
         (
             HEAD + "class Agent(Good):\n    class State(DeltaState):\n        x: int\n",
@@ -151,15 +153,15 @@ def test_a_hook_may_be_written_in_any_way_that_can_be_called(tmp_path: Path, hoo
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "kind", "says"),
     [
-        ("agent.py", "write FILE.py:Class"),
-        ("agent.py:not-a-name", "write FILE.py:Class"),
-        ("no_such.py:Agent", "no file no_such.py"),
+        ("agent.py", InvalidInput, "write FILE.py:Class"),
+        ("agent.py:not-a-name", InvalidInput, "write FILE.py:Class"),
+        ("no_such.py:Agent", AgentFileNotFound, "no file no_such.py"),
     ],
 )
-def test_a_spec_that_names_nothing(spec: str, says: str) -> None:
-    with pytest.raises(AgentFileNotFound, match=says):
+def test_a_spec_that_names_nothing(spec: str, kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind, match=says):
         parse_spec(spec)
 
 
