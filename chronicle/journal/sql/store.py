@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlJournalStore"]
 
+_FIRST_BATCH: Final = 16
+"""Who wants one event need not read many."""
 _BATCH: Final = 256
 """Events read at a time, so that no reader holds back the write-ahead log while its caller works on them."""
 
@@ -208,19 +210,20 @@ class SqlJournalStore:
         self, lineage: list[tuple[int, Branch, int]], after_seq: int, types: Sequence[str] | None
     ) -> Iterator[Event]:
         wanted = "" if types is None else f"AND type IN ({', '.join('?' * len(types))})"
-        query = f"{branches.EVENT_QUERY} WHERE id > ? AND id <= ? {wanted} ORDER BY id LIMIT {_BATCH}"
+        query = f"{branches.EVENT_QUERY} WHERE id > ? AND id <= ? {wanted} ORDER BY id LIMIT ?"
+        limit = _FIRST_BATCH
         for key, branch, last_seq in reversed(lineage):
             at = max(after_seq, branches.base_seq(branch))
             while at < last_seq:
                 with self._db.reading() as db:
-                    rows = db.execute(query, (row_id(key, at), row_id(key, last_seq), *(types or ()))).fetchall()
+                    rows = db.execute(query, (row_id(key, at), row_id(key, last_seq), *(types or ()), limit)).fetchall()
                     if rows and rows[0][0] is None:
                         rows[0] = (hash_bytes(branches.base_hash(db, key)), *rows[0][1:])
                 for before, *columns in rows:
                     yield event_from(branch.branch_id, tuple(columns), hash_text(before or b""))
-                if len(rows) < _BATCH:
+                if len(rows) < limit:
                     break
-                at = rows[-1][2]
+                at, limit = rows[-1][2], _BATCH
 
     def find_event(self, event_id: EventId) -> Event | None:
         """Return an event by its id, ``None`` if it was never committed."""
