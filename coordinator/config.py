@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     """CPUs that Ray sets aside for a host. Agents mostly wait; with 0.1 a node takes ten for each of its CPUs."""
     lease_ttl_s: float = Field(default=15.0, gt=0)
     """How long a host that is cut off keeps its agents to itself; renewed every third of it."""
+    silence_s: float = Field(default=60.0, gt=0)
+    """How long a process may give no sign of life before it counts as dead. Code of the user's that does not let go of
+    the interpreter silences its process; a busy machine must never be taken for a dead one."""
     start_timeout_s: float = Field(default=120.0, gt=0)
     """Longest wait for Ray: 4 to 17 s were measured on two busy cores."""
     wake_timeout_s: float = Field(default=60.0, gt=0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "BEAT_S",
+    "BEATS",
     "COORDINATOR_NAME",
     "NAMESPACE",
     "cause_of",
@@ -30,11 +30,8 @@ NAMESPACE: Final = "podium"
 """Ray's namespace for all named actors of Podium."""
 COORDINATOR_NAME: Final = "coordinator"
 
-BEAT_S: Final = 10.0
-"""How often whoever waits for an actor looks whether it still lives."""
-_SILENT_S: Final = 60.0
-"""How long an actor may give no sign of life: code of the user's that does not let go of the interpreter silences all
-of its process. It must never be mistaken for dead because the machine is busy."""
+BEATS: Final = 6
+"""How often in the time that a process may be silent whoever waits for it looks whether it still lives."""
 
 _OBJECT_STORE_BYTES: Final = 100 * 1024 * 1024
 """Ray's least is 75 MiB; Podium sends nothing large through it."""
@@ -85,18 +82,21 @@ def cause_of(error: Exception) -> Exception:
     return error
 
 
-async def check_answers(actor: Any) -> None:
+async def check_answers(actor: Any, silence_s: float) -> None:
     """Ask an actor of ours for a sign of life, outside of what else it does.
+
+    Args:
+        silence_s: how long it may take.
 
     Raises:
         HostDied: it gave none for a long time: it hangs.
         ray.exceptions.RayError: it is dead.
     """
     try:
-        async with asyncio.timeout(_SILENT_S):
+        async with asyncio.timeout(silence_s):
             await actor.ping.remote()
     except TimeoutError:
-        raise HostDied(f"a process of the service has not answered for {_SILENT_S:g} s: it hangs") from None
+        raise HostDied(f"a process of the service has not answered for {silence_s:g} s: it hangs") from None
 
 
 def find_actor(name: str) -> Any | None:

@@ -26,7 +26,7 @@ from coordinator.leases import HOST_PREFIX, LEASE_POLL_S, HostLeases
 from coordinator.logs import log_to
 from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, StartHost
 from coordinator.plan import plan
-from coordinator.ray.cluster import BEAT_S, cause_of, check_answers, find_actor, lives
+from coordinator.ray.cluster import BEATS, cause_of, check_answers, find_actor, lives
 from coordinator.ticking import answer_of
 from podium.address import Address
 from podium.courier import deliver_outbox
@@ -68,6 +68,7 @@ class CoordinatorConfig:
     warm_hosts: int
     most_starting: int
     lease_ttl_s: float
+    silence_s: float
     wake_timeout_s: float
     stop_timeout_s: float
 
@@ -407,7 +408,10 @@ class CoordinatorActor:
         handle = find_actor(host_id)
         if handle is not None:
             try:
-                ending = await answer_of(handle.wait_ended.remote(), BEAT_S, lambda: check_answers(handle))
+                silence_s = self._config.silence_s
+                ending = await answer_of(
+                    handle.wait_ended.remote(), silence_s / BEATS, lambda: check_answers(handle, silence_s)
+                )
                 _log.info("agent_ended", host_id=host_id, ending=str(ending))
             except Exception as error:  # noqa: BLE001  a host may die of anything
                 _log.warning("host_lost", host_id=host_id, error=str(cause_of(error)))

@@ -17,7 +17,7 @@ from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.ray.cluster import (
-    BEAT_S,
+    BEATS,
     COORDINATOR_NAME,
     NAMESPACE,
     cause_of,
@@ -48,7 +48,7 @@ __all__ = ["Fleet"]
 _EMBEDDED_NODE: Final = "local"
 _NODE_MANAGER: Final = f"node-manager-{_EMBEDDED_NODE}"
 _PLACE_EVERY_S: Final = 2.0
-"""How often a message that waits is told how many are before it; `BEAT_S` is a multiple of it."""
+"""How often a message that waits is told how many are before it."""
 _LOST: Final = {"type": "HostLost", "message": "its process ended before the turn was committed"}
 """What ended a try that no host could say anything about; the journal has the same."""
 
@@ -112,6 +112,7 @@ class Fleet:
                 warm_hosts=settings.warm_hosts,
                 most_starting=settings.most_starting,
                 lease_ttl_s=settings.lease_ttl_s,
+                silence_s=settings.silence_s,
                 wake_timeout_s=settings.wake_timeout_s,
                 stop_timeout_s=settings.stop_timeout_s,
             )
@@ -234,21 +235,21 @@ class Fleet:
                 if running is not None:
                     stopped.add(running)
                     await self._coordinator.take_back.remote(address, running)
-        before, begun, quiet = message.before, False, 0
+        before, begun, heard_s = message.before, False, self._clock.monotonic_s()
         batches = host.deliver.options(num_returns="streaming").remote(message.message_id)
         async with aclosing(ticking(batches, _PLACE_EVERY_S)) as ticks:
             async for batch in ticks:
                 if batch is not None:
-                    quiet = 0
+                    heard_s = self._clock.monotonic_s()
                     for frame in await batch:
                         begun = begun or frame["type"] == "turn_start"
                         yield frame
                     continue
-                quiet += 1
                 if not begun and before != (before := await message.count_before()):
                     yield {"type": "queued", "message_id": message.message_id, "before": before}
-                if quiet * _PLACE_EVERY_S % BEAT_S == 0:
-                    await check_answers(host)
+                if self._clock.monotonic_s() > heard_s + self._settings.silence_s / BEATS:
+                    await check_answers(host, self._settings.silence_s)
+                    heard_s = self._clock.monotonic_s()
                     if frames := await message.settled():
                         print(f"{route.host_id} has not said how {message.message_id} ended")  # noqa: T201  the log
                         for frame in frames:
@@ -262,7 +263,8 @@ class Fleet:
     async def _ask(self, answer: Any) -> Any:
         """Await what the coordinator was asked for, for as long as it gives signs of life."""
         try:
-            return await answer_of(answer, BEAT_S, lambda: check_answers(self._coordinator))
+            silence_s = self._settings.silence_s
+            return await answer_of(answer, silence_s / BEATS, lambda: check_answers(self._coordinator, silence_s))
         except ray.exceptions.RayTaskError as error:
             raise cause_of(error) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -113,6 +114,30 @@ def test_kill_of_the_host_in_the_middle_of_a_turn(podium: Podium) -> None:
     assert iterations == sorted(set(iterations))
     chat.close()
     assert podium("verify", "patient/k").returncode == 0
+
+
+def test_a_host_that_hangs_counts_as_dead_and_is_harmless_when_it_comes_back(podium: Podium, tmp_path: Path) -> None:
+    podium.environment |= {"PODIUM_SILENCE_S": "6", "PODIUM_LEASE_TTL_S": "3"}
+    gate = tmp_path / "gate"
+    chat = podium.chat(PATIENT, "h")
+    chat.send(f"wait for {gate}")
+    pid = int(chat.until("message_update")[-1]["delta"])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        frames = chat.until("message_update")
+        assert [frame["error"]["type"] for frame in frames if frame["type"] == "turn_retry"] == ["HostLost"]
+        assert int(frames[-1]["delta"]) != pid
+        gate.touch()  # both could go on
+        assert chat.until("turn_end", "error")[-1]["turn"] == 1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert chat.say("after")[-1]["turn"] == 2
+    assert podium.json("state", "patient/h")["state"]["said"] == [f"wait for {gate}", "after"]
+    assert podium("cat", "patient/h", "out.txt").stdout == "2 after\n"
+    assert chat.close() == 0
+    assert podium("verify").returncode == 0
 
 
 def test_kill_of_everything_at_once(podium: Podium, tmp_path: Path) -> None:

@@ -194,6 +194,24 @@ async def test_a_service_that_is_told_to_end_lets_its_clients_go(podium: Podium,
     assert "turn.failed" not in [event["type"] for event in podium.lines("log", "troubled/a")]
 
 
+async def test_a_service_that_hangs_is_not_waited_for(
+    podium: Podium, client: ServiceClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(client, "a", "hi")
+    monkeypatch.setattr("coordinator.service.client._BEAT_S", 0.5)
+    monkeypatch.setattr("coordinator.service.client._SILENT_S", 1.0)
+    (service,) = running(podium, "coordinator.service.daemon")
+    os.kill(service, signal.SIGSTOP)
+    try:
+        with pytest.raises(ServiceError, match="it hangs; accepted messages are kept"):
+            await send(client, "a", "hi")
+    finally:
+        os.kill(service, signal.SIGCONT)
+    while (await send(client, "a", "hi"))[-1]["type"] != "turn_end":
+        pass
+    assert podium.json("state", "troubled/a")["state"] == {"count": 3}
+
+
 def test_without_dev_fuse_it_says_so_once_and_runs(podium: Podium, tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if os.geteuid() != 0 or unshare is None:
