@@ -38,6 +38,7 @@ __all__ = [
     "MAX_SEQ",
     "catalogue_genesis",
     "catalogue_hash",
+    "check_base",
     "check_events",
     "empty_head",
     "event_digest",
@@ -72,6 +73,20 @@ def genesis_hash(branch_id: BranchId) -> str:
 def empty_head(branch_id: BranchId) -> Head:
     """Return the head of a branch that has neither events nor a parent."""
     return Head(branch_id, 0, None, genesis_hash(branch_id), 0)
+
+
+def check_base(head: Head) -> None:
+    """Check that a head can be what a branch begins after.
+
+    Raises:
+        InvalidInput: it cannot.
+    """
+    digest = head.hash.removeprefix(HASH_PREFIX)
+    is_hash = head.hash.startswith(HASH_PREFIX) and len(digest) == 64 and set(digest) <= set("0123456789abcdef")
+    if not 0 < head.seq < MAX_SEQ or not 0 <= head.turn <= _MAX_INT or not is_hash:
+        raise InvalidInput(
+            f"event {head.seq} of turn {head.turn} with the hash {head.hash!r} is nothing to begin after"
+        )
 
 
 def payload_digest(payload: bytes) -> str:

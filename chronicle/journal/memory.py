@@ -24,7 +24,7 @@ from chronicle.errors import (
     StaleEpoch,
     Unavailable,
 )
-from chronicle.journal.chain import catalogue_genesis, empty_head, head_after, seal_entry
+from chronicle.journal.chain import catalogue_genesis, check_base, empty_head, head_after, seal_entry
 from chronicle.journal.records import (
     Branch,
     BranchChange,
@@ -153,6 +153,20 @@ class MemoryJournalStore:
             if name in self._names:
                 raise Conflict(f"there is a session named {name!r} already")
             return self._make_session(name, session_id, branch_id, parent_branch_id, head, now_ms)
+
+    def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
+        """Make a session whose main branch begins after an event that was folded elsewhere."""
+        check_base(base)
+        with self._open():
+            if name in self._names:
+                raise Conflict(f"there is a session named {name!r} already")
+            made = self._make_session(name, session_id, branch_id, None, empty_head(branch_id), now_ms)
+            self._catalogue(self._sessions[session_id], BranchChange.FOLDED, branch_id, None, base, now_ms)
+            branch = self._branches[branch_id]
+            branch.base_hash = base.hash
+            head = replace(base, branch_id=branch_id, event_id=None)
+            branch.record = replace(branch.record, head=head, folded_seq=base.seq)
+            return made
 
     def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
         """Delete a branch, its events and snapshots."""

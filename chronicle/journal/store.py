@@ -156,6 +156,20 @@ class JournalStore(Protocol):
         """
         ...
 
+    def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
+        """Make a session whose main branch begins after an event that this store never had: it was folded elsewhere.
+
+        The branch is as if it had been folded here, up to and with that event, and has no events yet.
+
+        Args:
+            base: ``seq``, ``hash`` and ``turn`` are that event's.
+
+        Raises:
+            InvalidInput: ``base`` is no event's place.
+            Conflict: there is a session of that name, or one of the ids is taken.
+        """
+        ...
+
     def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
         """Delete a branch, its events and snapshots; the session's catalogue keeps that it was there.
 

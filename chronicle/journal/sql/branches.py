@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVENT_QUERY",
+    "adopt_session",
     "base_hash",
     "base_seq",
     "delete_branch",
@@ -113,6 +114,20 @@ def insert_branch(
         ),
     )
     _enter(db, session.session_id, BranchChange.CREATED, branch_id, parent, head.seq, head.hash, now_ms)
+
+
+def adopt_session(db: Connection, session: Session, base: Head) -> bool:
+    """Make a session whose main branch begins after an event that was folded elsewhere; returns and raises as above."""
+    branch_id = session.main_branch_id
+    made = insert_session(db, session, None, empty_head(branch_id))
+    if made:
+        _enter(db, session.session_id, BranchChange.FOLDED, branch_id, None, base.seq, base.hash, session.created_ms)
+        digest = hash_bytes(base.hash)
+        db.execute(
+            "UPDATE branch SET folded_seq = ?, base_hash = ?, seq = ?, turn = ?, hash = ? WHERE branch_id = ?",
+            (base.seq, digest, base.seq, base.turn, digest, branch_id),
+        )
+    return made
 
 
 def find_branch(db: Connection, branch_id: BranchId, lock: str = "") -> tuple[int, Branch]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import ChronicleError, Conflict, LeaseHeld, NotFound, StaleEpoch
-from chronicle.journal.chain import empty_head
+from chronicle.journal.chain import check_base, empty_head
 from chronicle.journal.records import Lease, Session
 from chronicle.journal.sql import branches, commits, inbox, snapshots
 from chronicle.journal.sql.audit import SqlAudit, read_catalogue
@@ -148,6 +148,15 @@ class SqlJournalStore:
             if not branches.insert_session(db, session, parent_branch_id, head):
                 raise Conflict(f"there is a session named {name!r} already")
             return session
+
+    def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
+        """Make a session whose main branch begins after an event that was folded elsewhere."""
+        check_base(base)
+        session = Session(session_id, name, branch_id, now_ms)
+        with self._db.writing() as db:
+            if not branches.adopt_session(db, session, base):
+                raise Conflict(f"there is a session named {name!r} already")
+        return session
 
     def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
         """Delete a branch, its events and snapshots; the session's catalogue keeps that it was there."""
