@@ -1,0 +1,39 @@
+"""The contract of a journal store, as tests: subclass `JournalStoreContract` with a fixture ``store`` and run pytest.
+
+    class TestMyStore(JournalStoreContract):
+        @pytest.fixture
+        def store(self) -> Iterator[JournalStore]:
+            store = MyStore(...)
+            yield store
+            store.close()
+
+Each test gets an empty store. Give a second way to the same data by overriding `other_handle`, if the store has one:
+what one handle wrote, the other must see.
+"""
+
+from __future__ import annotations
+
+from chronicle.testing.journal_contract.commits import CommitContract
+from chronicle.testing.journal_contract.dropping import DroppingContract
+from chronicle.testing.journal_contract.events import EventContract
+from chronicle.testing.journal_contract.forks import ForkContract
+from chronicle.testing.journal_contract.inbox import InboxContract
+from chronicle.testing.journal_contract.leases import LeaseContract
+from chronicle.testing.journal_contract.sessions import SessionContract
+from chronicle.testing.journal_contract.snapshots import SnapshotContract
+from chronicle.testing.journal_contract.writer import Writer
+
+__all__ = ["JournalStoreContract", "Writer"]
+
+
+class JournalStoreContract(
+    SessionContract,
+    EventContract,
+    CommitContract,
+    InboxContract,
+    LeaseContract,
+    ForkContract,
+    DroppingContract,
+    SnapshotContract,
+):
+    """What every journal store promises."""

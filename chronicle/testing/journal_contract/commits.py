@@ -1,0 +1,105 @@
+"""Commits, and the outbox that they fill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.errors import BranchVersionConflict, InvalidInput, NotFound, StaleEpoch
+from chronicle.ids import MessageId
+from chronicle.journal.records import Head, MessageStatus, OutboxMessage, Outcome, Settlement, Snapshot
+from chronicle.journal.verify import verify_session
+from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
+
+if TYPE_CHECKING:
+    from chronicle.journal.store import JournalStore
+
+
+__all__ = ["CommitContract"]
+
+
+class CommitContract(Contract):
+    """A commit does all that it says, or nothing."""
+
+    def test_a_commit_does_all_of_it(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        message_id = writer.admit()
+        outgoing = OutboxMessage(IDS.message(NOW_MS), "other/one", b'{"a":1}', NOW_MS, "hello/alice")
+        snapshot = Snapshot(writer.head.branch_id, 1, b"state")
+        writer.write(settled=(Settlement(message_id, Outcome.CONSUMED),), outbox=(outgoing,), snapshot=snapshot)
+        other = self.other_handle(store)
+        assert other.message(message_id).status is MessageStatus.CONSUMED
+        assert list(other.outbox()) == [outgoing]
+        assert other.snapshot(writer.head.branch_id) == snapshot
+        assert other.head(writer.head.branch_id) == writer.head
+
+    def test_a_refused_commit_does_nothing_of_it(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        kept = writer.admit()
+        outgoing = OutboxMessage(IDS.message(NOW_MS), "other/one", b"{}", NOW_MS)
+        for settled in (
+            (Settlement(kept, Outcome.CONSUMED), Settlement(MessageId("msg_no"), Outcome.CONSUMED)),
+            (Settlement(kept, Outcome.CONSUMED), Settlement(kept, Outcome.CONSUMED)),
+            (Settlement(Writer.on(store, "other/one").admit(), Outcome.CONSUMED),),
+        ):
+            commit = writer.commit_of(
+                settled=settled, outbox=(outgoing,), snapshot=Snapshot(writer.head.branch_id, 1, b"state")
+            )
+            with pytest.raises(NotFound):
+                store.commit(commit)
+            assert store.find_event(commit.events[0].event_id) is None
+        assert store.head(writer.head.branch_id) == writer.head
+        assert store.message(kept).status is MessageStatus.PENDING
+        assert not store.outbox()
+        assert store.snapshot(writer.head.branch_id) is None
+        writer.write()
+
+    def test_a_message_is_settled_once(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        for outcome in (Outcome.CONSUMED, Outcome.CANCELLED):
+            message_id = writer.admit(b"secret")
+            writer.write(settled=(Settlement(message_id, outcome),))
+            assert store.message(message_id).body is None
+            for again in Outcome:
+                with pytest.raises(NotFound):
+                    writer.write(settled=(Settlement(message_id, again),))
+
+    def test_many_commits_succeed_and_fail_each_by_itself(self, store: JournalStore) -> None:
+        writers = [Writer.on(store, f"agent/{number}") for number in range(5)]
+        writers[1].turns(1)
+        commits = [writer.commit_of(writer.draft(), writer.draft()) for writer in writers]
+        writers[1].write()
+        commits[2] = replace(commits[2], settled=(Settlement(MessageId("msg_no"), Outcome.CONSUMED),))
+        commits[3] = replace(commits[3], epoch=7)
+        outcomes = store.commit_many(commits)
+        assert [type(outcome) for outcome in outcomes] == [Head, BranchVersionConflict, NotFound, StaleEpoch, Head]
+        assert [store.head(writer.head.branch_id).seq for writer in writers] == [2, 3, 0, 0, 2]
+        for writer in writers:
+            assert verify_session(store, writer.session).ok
+        assert store.commit_many([]) == []
+
+    def test_many_commits_to_one_branch_in_order(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        first = writer.commit_of()
+        head = Head(writer.head.branch_id, 1, first.events[0].event_id, first.events[0].hash, 1)
+        second = replace(writer, head=head).commit_of()
+        outcomes = store.commit_many([first, first, second])
+        assert [type(outcome) for outcome in outcomes] == [Head, BranchVersionConflict, Head]
+        assert store.head(head.branch_id) == outcomes[2]
+
+    def test_the_outbox_keeps_its_order(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        sent = [OutboxMessage(IDS.message(NOW_MS), f"to/{number}", b"%d" % number, NOW_MS) for number in range(5)]
+        writer.write(outbox=(sent[3], sent[1]))
+        writer.write(outbox=(sent[4],))
+        assert list(store.outbox()) == [sent[3], sent[1], sent[4]]
+        assert list(store.outbox(limit=1)) == [sent[3]]
+        store.outbox_delivered(sent[4].message_id)
+        store.outbox_delivered(sent[4].message_id)
+        writer.write(outbox=(sent[0],))
+        assert list(self.other_handle(store).outbox()) == [sent[3], sent[1], sent[0]]
+        with pytest.raises(InvalidInput):
+            writer.write(outbox=(sent[0],))
+        assert store.head(writer.head.branch_id) == writer.head

@@ -1,0 +1,161 @@
+"""The inbox."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.errors import IdempotencyConflict, InboxFull, InvalidInput, NotFound
+from chronicle.ids import MessageId
+from chronicle.journal.records import MessageStatus, NewMessage, Outcome, Settlement
+from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
+
+if TYPE_CHECKING:
+    from chronicle.journal.store import JournalStore
+
+
+__all__ = ["InboxContract"]
+
+
+class InboxContract(Contract):
+    """Messages have places, are admitted once, and are counted."""
+
+    def test_messages_have_places_in_order(self, store: JournalStore) -> None:
+        writer, other = Writer.on(store), Writer.on(store, "other/one")
+        admitted = [writer.admit(b'{"n":%d}' % number, sender="me") for number in range(5)]
+        other.admit()
+        waiting = self.other_handle(store).pending(writer.session.session_id)
+        assert [message.message_id for message in waiting] == admitted
+        assert [message.position for message in waiting] == [1, 2, 3, 4, 5]
+        assert [message.body for message in waiting] == [b'{"n":%d}' % number for number in range(5)]
+        first = waiting[0]
+        assert (first.session_id, first.sender, first.admitted_ms) == (writer.session.session_id, "me", NOW_MS)
+        assert (first.attempts, first.status, first.idempotency_key) == (0, MessageStatus.PENDING, None)
+        assert [m.position for m in store.pending(writer.session.session_id, limit=2)] == [1, 2]
+        assert store.message(admitted[3]) == waiting[3]
+
+    def test_positions_are_not_used_again(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        for position in range(1, 4):
+            message_id = writer.admit()
+            assert store.message(message_id).position == position
+            writer.write(settled=(Settlement(message_id, Outcome.CONSUMED),))
+        assert not store.pending(writer.session.session_id)
+
+    def test_concurrent_messages_get_places_of_their_own(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: writer.admit(), range(24)))
+        assert [m.position for m in store.pending(writer.session.session_id)] == list(range(1, 25))
+
+    def test_a_repeat_gets_the_first_receipt(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        session_id = writer.session.session_id
+        message = NewMessage(IDS.message(NOW_MS), b"body", NOW_MS, "key")
+        receipt = store.admit(session_id, message)
+        assert not receipt.repeated
+        assert (receipt.session_id, receipt.message_id, receipt.position) == (session_id, message.message_id, 1)
+        repeat = replace(message, message_id=IDS.message(NOW_MS), admitted_ms=NOW_MS + 1)
+        assert store.admit(session_id, repeat) == replace(receipt, repeated=True)
+        with pytest.raises(IdempotencyConflict) as caught:
+            store.admit(session_id, replace(repeat, body=b"other"))
+        assert caught.value.key == "key"
+        writer.write(settled=(Settlement(message.message_id, Outcome.CONSUMED),))
+        assert self.other_handle(store).admit(session_id, repeat) == replace(receipt, repeated=True)
+        with pytest.raises(IdempotencyConflict):
+            store.admit(session_id, replace(repeat, body=b"other"))
+        other = Writer.on(store, "other/one")
+        assert not store.admit(other.session.session_id, repeat).repeated
+
+    def test_a_concurrent_repeat_is_admitted_once(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        with ThreadPoolExecutor(8) as pool:
+            assert len(set(pool.map(lambda _: writer.admit(key="key"), range(16)))) == 1
+        assert len(store.pending(writer.session.session_id)) == 1
+
+    def test_a_message_id_is_used_once(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        message = NewMessage(IDS.message(NOW_MS), b"{}", NOW_MS)
+        store.admit(writer.session.session_id, message)
+        with pytest.raises(InvalidInput):
+            store.admit(writer.session.session_id, message)
+        with pytest.raises(InvalidInput):
+            store.admit(Writer.on(store, "other/one").session.session_id, message)
+        assert len(store.pending(writer.session.session_id)) == 1
+        writer.admit()
+        assert [m.position for m in store.pending(writer.session.session_id)] == [1, 2]
+
+    def test_a_full_inbox(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        session_id = writer.session.session_id
+        first, second = (writer.admit(key=f"key {number}") for number in range(2))
+        late = NewMessage(IDS.message(NOW_MS), b"{}", NOW_MS, "late")
+        with pytest.raises(InboxFull) as caught:
+            store.admit(session_id, late, limit=2)
+        assert caught.value.limit == 2
+        repeat = NewMessage(IDS.message(NOW_MS), b"{}", NOW_MS, "key 0")
+        assert store.admit(session_id, repeat, limit=2).message_id == first
+        writer.write(settled=(Settlement(second, Outcome.PARKED),))
+        assert store.admit(session_id, late, limit=2).position == 3
+        with pytest.raises(InboxFull):
+            store.admit(session_id, NewMessage(IDS.message(NOW_MS), b"{}", NOW_MS), limit=2)
+
+    def test_how_many_wait_before_a_message(self, store: JournalStore) -> None:
+        writer, other = Writer.on(store), Writer.on(store, "other/one")
+        first, second, third, fourth = (writer.admit(b"%d" % number) for number in range(4))
+        other.admit()
+        assert [store.waiting_before(m) for m in (first, second, third, fourth)] == [0, 1, 2, 3]
+        writer.write(settled=(Settlement(second, Outcome.PARKED),))
+        assert [store.waiting_before(m) for m in (first, second, third, fourth)] == [0, 1, 1, 2]
+        writer.write(settled=(Settlement(first, Outcome.CONSUMED),))
+        assert [store.waiting_before(m) for m in (first, second, third, fourth)] == [0, 0, 0, 1]
+        store.retry_message(writer.session.session_id, second)
+        assert store.waiting_before(fourth) == 2
+        with pytest.raises(NotFound):
+            store.waiting_before(MessageId("msg_no"))
+
+    def test_tries_are_counted_in_place(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        first, second = writer.admit(b"1"), writer.admit(b"2")
+        for attempts in (1, 2):
+            writer.write(settled=(Settlement(first, Outcome.FAILED),))
+            assert store.message(first).attempts == attempts
+        assert [m.message_id for m in store.pending(writer.session.session_id)] == [first, second]
+        writer.write(settled=(Settlement(first, Outcome.PARKED),))
+        assert [m.message_id for m in store.pending(writer.session.session_id)] == [second]
+        (parked,) = store.messages(writer.session.session_id, MessageStatus.PARKED)
+        assert (parked.message_id, parked.attempts, parked.body) == (first, 3, b"1")
+
+    def test_a_parked_message_can_be_retried_or_cancelled(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        session_id = writer.session.session_id
+        first, second, third = (writer.admit(b"%d" % number) for number in range(3))
+        for message_id in (first, second):
+            writer.write(settled=(Settlement(message_id, Outcome.PARKED),))
+            with pytest.raises(NotFound):
+                writer.write(settled=(Settlement(message_id, Outcome.CONSUMED),))
+        writer.write(settled=(Settlement(third, Outcome.CONSUMED),))
+        writer.admit()
+        retried = store.retry_message(session_id, first)
+        assert (retried.status, retried.attempts, retried.body) == (MessageStatus.PENDING, 0, b"0")
+        assert [m.position for m in store.pending(session_id)] == [1, 4]
+        writer.write(settled=(Settlement(second, Outcome.CANCELLED),))
+        assert [m.message_id for m in store.messages(session_id, MessageStatus.CANCELLED)] == [second]
+        for message_id in (first, second, MessageId("msg_no")):
+            with pytest.raises(NotFound):
+                store.retry_message(session_id, message_id)
+        with pytest.raises(NotFound):
+            store.retry_message(Writer.on(store, "other/one").session.session_id, first)
+
+    def test_sessions_that_have_work(self, store: JournalStore) -> None:
+        writers = [Writer.on(store, f"agent/{number}") for number in range(4)]
+        done, waiting, parked = writers[1].admit(), writers[2].admit(), writers[3].admit()
+        writers[1].write(settled=(Settlement(done, Outcome.CONSUMED),))
+        writers[2].write(settled=(Settlement(waiting, Outcome.FAILED),))
+        writers[3].write(settled=(Settlement(parked, Outcome.PARKED),))
+        assert list(store.sessions_with_pending()) == [writers[2].session.session_id]
+        store.retry_message(writers[3].session.session_id, parked)
+        assert set(store.sessions_with_pending()) == {writers[2].session.session_id, writers[3].session.session_id}

@@ -1,0 +1,108 @@
+"""Leases and epochs."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.errors import LeaseHeld, StaleEpoch
+from chronicle.journal.records import MessageStatus, Outcome, Settlement
+from chronicle.testing.journal_contract.writer import NOW_MS, TTL_MS, Contract, Writer
+
+if TYPE_CHECKING:
+    from chronicle.journal.store import JournalStore
+
+
+__all__ = ["LeaseContract"]
+
+
+class LeaseContract(Contract):
+    """An epoch is given once, and only the one in force writes."""
+
+    def test_an_epoch_is_given_once(self, store: JournalStore) -> None:
+        session_id = Writer.on(store).session.session_id
+        assert store.lease(session_id) is None
+        first = store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS)
+        assert (first.session_id, first.holder, first.epoch, first.expires_ms) == (
+            session_id,
+            "host a",
+            1,
+            NOW_MS + TTL_MS,
+        )
+        assert self.other_handle(store).lease(session_id) == first
+        with pytest.raises(LeaseHeld) as caught:
+            store.acquire_lease(session_id, "host b", NOW_MS + TTL_MS - 1, TTL_MS)
+        assert (caught.value.holder, caught.value.epoch, caught.value.expires_ms) == ("host a", 1, NOW_MS + TTL_MS)
+        assert store.acquire_lease(session_id, "host b", NOW_MS + TTL_MS, TTL_MS).epoch == 2
+        assert store.acquire_lease(session_id, "host b", NOW_MS + TTL_MS, TTL_MS).epoch == 3
+        assert store.acquire_lease(session_id, "host c", NOW_MS + TTL_MS, TTL_MS, takeover=True).epoch == 4
+        store.release_lease(session_id, 4)
+        assert store.lease(session_id) is None
+        assert store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS).epoch == 5
+
+    def test_renewing_and_releasing_need_the_epoch(self, store: JournalStore) -> None:
+        session_id = Writer.on(store).session.session_id
+        store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS)
+        renewed = store.renew_lease(session_id, 1, NOW_MS + 5, TTL_MS)
+        assert renewed == store.lease(session_id)
+        assert renewed.expires_ms == NOW_MS + 5 + TTL_MS
+        current = store.acquire_lease(session_id, "host b", NOW_MS, TTL_MS, takeover=True)
+        with pytest.raises(StaleEpoch) as caught:
+            store.renew_lease(session_id, 1, NOW_MS, TTL_MS)
+        assert (caught.value.epoch, caught.value.current) == (1, 2)
+        store.release_lease(session_id, 1)
+        assert store.lease(session_id) == current
+        store.release_lease(session_id, 2)
+        with pytest.raises(StaleEpoch):
+            store.renew_lease(session_id, 2, NOW_MS, TTL_MS)
+
+    def test_one_of_many_gets_the_lease(self, store: JournalStore) -> None:
+        session_id = Writer.on(store).session.session_id
+
+        def take(number: int) -> bool:
+            try:
+                store.acquire_lease(session_id, f"host {number}", NOW_MS, TTL_MS)
+            except LeaseHeld:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(take, range(8))) == 1
+
+    def test_only_the_epoch_in_force_writes(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        session_id = writer.session.session_id
+        writer.write()
+        with pytest.raises(StaleEpoch):
+            replace(writer, epoch=1).write()
+        old = store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS)
+        with pytest.raises(StaleEpoch):
+            writer.write()
+        writer.epoch = old.epoch
+        writer.write()
+        other = self.other_handle(store)
+        new = other.acquire_lease(session_id, "host b", NOW_MS, TTL_MS, takeover=True)
+        message_id = writer.admit()
+        commit = writer.commit_of(settled=(Settlement(message_id, Outcome.CONSUMED),))
+        with pytest.raises(StaleEpoch) as caught:
+            store.commit(commit)
+        assert (caught.value.epoch, caught.value.current) == (old.epoch, new.epoch)
+        assert [type(outcome) for outcome in store.commit_many([commit])] == [StaleEpoch]
+        assert store.find_event(commit.events[0].event_id) is None
+        assert store.message(message_id).status is MessageStatus.PENDING
+        newer = replace(writer, epoch=new.epoch, store=other)
+        newer.write()
+        with pytest.raises(StaleEpoch):  # it must stop, whatever else is wrong with its commit
+            writer.write()
+        other.release_lease(session_id, new.epoch)
+        with pytest.raises(StaleEpoch):
+            newer.write()
+        assert store.head(writer.head.branch_id) == newer.head
+
+    def test_a_lease_that_ran_out_still_writes_until_it_is_taken(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        writer.epoch = store.acquire_lease(writer.session.session_id, "host a", 0, 1).epoch
+        writer.write()

@@ -1,0 +1,132 @@
+"""Sessions and branches, verification, and the store's end."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.errors import BranchVersionConflict, ChronicleError, Conflict, NotFound, StaleEpoch, Unavailable
+from chronicle.ids import BranchId, EventId, MessageId, SessionId
+from chronicle.journal.chain import empty_head
+from chronicle.journal.records import MessageStatus, NewMessage, Snapshot
+from chronicle.journal.verify import Anchor, verify_session
+from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
+
+if TYPE_CHECKING:
+    from chronicle.journal.store import JournalStore
+
+
+__all__ = ["SessionContract"]
+
+
+class SessionContract(Contract):
+    """Sessions are made once, verify as they were written, and are not to be had of a closed store."""
+
+    def test_a_session_is_made_once(self, store: JournalStore) -> None:
+        first = store.ensure_session("hello/alice", SessionId("ses_1"), BranchId("br_1"), 5)
+        again = store.ensure_session("hello/alice", SessionId("ses_2"), BranchId("br_2"), 6)
+        assert again == first == store.session("hello/alice")
+        assert (first.session_id, first.main_branch_id, first.created_ms) == ("ses_1", "br_1", 5)
+        assert [branch.branch_id for branch in store.branches(first.session_id)] == ["br_1"]
+        with pytest.raises(NotFound):
+            store.branch(BranchId("br_2"))
+
+    def test_concurrent_callers_get_the_same_session(self, store: JournalStore) -> None:
+        with ThreadPoolExecutor(8) as pool:
+            made = list(
+                pool.map(
+                    lambda _: store.ensure_session("a/b", IDS.session(NOW_MS), IDS.branch(NOW_MS), NOW_MS), range(16)
+                )
+            )
+        assert len({session.session_id for session in made}) == 1
+
+    def test_ids_are_not_given_twice(self, store: JournalStore) -> None:
+        store.ensure_session("a/1", SessionId("ses_1"), BranchId("br_1"), 5)
+        with pytest.raises(Conflict):
+            store.ensure_session("a/2", SessionId("ses_1"), BranchId("br_2"), 5)
+        with pytest.raises(Conflict):
+            store.ensure_session("a/2", SessionId("ses_2"), BranchId("br_1"), 5)
+        assert [session.name for session in store.sessions()] == ["a/1"]
+
+    def test_sessions_by_prefix_in_order_of_name(self, store: JournalStore) -> None:
+        for name in ("b/2", "a/1", "b/10", "é/1", "b_/1", "\U0001f600/1", "b%/1"):
+            Writer.on(store, name)
+        assert [session.name for session in store.sessions("b/")] == ["b/10", "b/2"]
+        assert [session.name for session in store.sessions("b%")] == ["b%/1"]
+        assert [session.name for session in store.sessions()] == sorted(session.name for session in store.sessions())
+        assert len(store.sessions()) == 7
+        assert [session.name for session in store.sessions("\U0001f600")] == ["\U0001f600/1"]
+        assert not store.sessions("z")
+
+    def test_what_is_not_there(self, store: JournalStore) -> None:
+        for ask in (
+            lambda: store.session("no/one"),
+            lambda: store.branch(BranchId("br_no")),
+            lambda: store.head(BranchId("br_no")),
+            lambda: store.events(BranchId("br_no")),
+            lambda: store.snapshot(BranchId("br_no")),
+            lambda: store.message(MessageId("msg_no")),
+            lambda: store.catalogue(SessionId("ses_no")),
+            lambda: store.admit(SessionId("ses_no"), NewMessage(MessageId("msg_1"), b"{}", 1)),
+            lambda: store.acquire_lease(SessionId("ses_no"), "h", 0, 1),
+            lambda: store.fork_branch(BranchId("br_no"), 0, BranchId("br_1"), 1),
+            lambda: store.delete_branch(BranchId("br_no"), 1),
+            lambda: store.delete_session(SessionId("ses_no"), 1),
+            lambda: store.fold(BranchId("br_no"), 1, 1),
+            lambda: store.put_snapshot(Snapshot(BranchId("br_no"), 0, b"")),
+        ):
+            with pytest.raises(NotFound):
+                ask()
+        with pytest.raises(NotFound), store.audit(SessionId("ses_no")):
+            pass
+        assert store.find_event(EventId("evt_no")) is None
+        assert store.lease(SessionId("ses_no")) is None
+        assert not store.branches(SessionId("ses_no"))
+        assert not store.pending(SessionId("ses_no"))
+        assert not store.messages(SessionId("ses_no"), MessageStatus.PARKED)
+        store.release_lease(SessionId("ses_no"), 1)
+        store.outbox_delivered(MessageId("msg_no"))
+
+    def test_a_session_as_it_was_written_verifies(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        writer.turns(3)
+        fork = writer.fork(2)
+        anchor = Anchor.of(fork.head)
+        fork.turns(2)
+        report = verify_session(self.other_handle(store), writer.session, [anchor, Anchor.of(writer.head)])
+        assert (report.ok, report.events, report.branches, report.damage) == (True, 10, 2, None)
+
+    def test_a_head_kept_elsewhere_is_looked_for(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        writer.turns(1)
+        fork = writer.fork(1)
+        good = Anchor.of(writer.head)
+        for anchor in (
+            replace(good, hash="v1:" + "0" * 64),
+            replace(good, seq=9),
+            replace(good, branch_id=BranchId("br_no")),
+            replace(good, seq=0),
+        ):
+            report = verify_session(store, writer.session, [good, anchor])
+            assert not report.ok
+            assert report.damage is not None
+            assert report.damage.branch_id == anchor.branch_id
+        first = next(store.events(fork.head.branch_id))
+        assert verify_session(store, writer.session, [Anchor(fork.head.branch_id, 1, first.hash)]).ok
+        assert verify_session(store, writer.session, [Anchor.of(empty_head(writer.head.branch_id))]).ok
+
+    def test_after_closing_nothing_works(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        store.close()
+        store.close()
+        for use in (writer.write, writer.admit, lambda: store.session("hello/alice"), store.outbox):
+            with pytest.raises(Unavailable):
+                use()
+
+    def test_errors_are_the_tree_of_chronicle(self) -> None:
+        assert issubclass(BranchVersionConflict, Conflict)
+        assert issubclass(StaleEpoch, ChronicleError)
+        assert not issubclass(StaleEpoch, Conflict)
