@@ -7,8 +7,9 @@ The file is a ZIP archive, so that any tool can look into it::
     blobs/<id>              each blob by its id
 
 Events are kept as they were sealed, so the chain verifies in the file as in the journal, and an agent has the same
-head wherever it is. Nothing of an archive is taken over before all of it was checked: the chain of events, every blob
-against its id, and that no blob is missing.
+head wherever it is. Where older history was folded, the file begins with the event that it was folded into, and names
+the hash before it; its format is 2 then, and 1 otherwise. Nothing of an archive is taken over before all of it was
+checked: the chain of events, every blob against its id, and that no blob is missing.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from chronicle.blobs.ident import blob_id
 from chronicle.canonical import decode
-from chronicle.errors import Corrupt, InvalidInput, NotFound, UnsupportedFormat
+from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.ids import BlobId, BranchId, EventId
 from chronicle.journal.chain import check_events, empty_head
 from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Event, Head
 from chronicle.workspace.verify import TreeChecker
 from podium.comparison import lineage
-from podium.record import read_agent, trees_of
+from podium.events import WHOLE_STATES
+from podium.record import read_agent, trees_of, unfolded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Archive", "ArchivedBranch", "Manifest", "export_agent"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_WHOLE_FORMAT: Final = 1
+"""Of archives that begin with an agent's first event; podium could read it before there were others."""
 _MANIFEST: Final = "archive.json"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The date of every member: equal agents make equal files."""
@@ -53,7 +57,8 @@ class ArchivedBranch:
 
     branch_id: BranchId
     after_seq: int
-    """The seq of the event before its first one, which belongs to the branch before; 0 for the oldest."""
+    """The seq of the event before its first one, which belongs to the branch before; of the oldest, to what was
+    folded, or 0."""
     to_seq: int
     """Of the last event that the agent has of it."""
 
@@ -68,6 +73,8 @@ class Manifest:
     """Oldest first; the last one is the agent's own."""
     events: int
     blobs: int
+    base: Head | None = None
+    """The head before the first event, if what came before it was folded."""
 
 
 def export_agent(store: JournalStore, blobs: BlobReader, address: Address, path: Path) -> Manifest:
@@ -77,15 +84,18 @@ def export_agent(store: JournalStore, blobs: BlobReader, address: Address, path:
 
     Raises:
         UnknownAgent: there is none, or it never started.
-        InvalidInput: its history was folded, so its beginning is not there.
         Corrupt: what is stored is damaged; ``podium verify`` says more.
         OSError: the file cannot be written.
     """
-    head = read_agent(store, blobs, address).head
+    branch_id = read_agent(store, blobs, address).head.branch_id
     partial = path.with_name(f".{path.name}.{os.getpid()}")
+
+    def write() -> Manifest:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            return _write(archive, store, blobs, address, store.head(branch_id))
+
     try:
-        with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
-            manifest = _write(archive, store, blobs, address, head)
+        manifest = unfolded(store, branch_id, write)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
@@ -98,11 +108,10 @@ def _write(archive: zipfile.ZipFile, store: JournalStore, blobs: BlobReader, add
     reader = _Noting(blobs)
     checker = TreeChecker(reader)
     branches: list[ArchivedBranch] = []
-    checked: Head | None = None
-    for number, (branch_id, to_seq) in enumerate(lineage(store, head.branch_id, head.seq)):
-        if store.branch(branch_id).folded_seq:
-            raise InvalidInput(f"{address} cannot be exported: the beginning of its history was folded away")
-        checked = checked or empty_head(branch_id)
+    line = lineage(store, head.branch_id, head.seq)
+    base = _base(store, line[0][0])
+    checked = first = base or empty_head(line[0][0])
+    for number, (branch_id, to_seq) in enumerate(line):
         branch = ArchivedBranch(branch_id, checked.seq, to_seq)
         branches.append(branch)
         with archive.open(_info(f"events/{number}.jsonl"), "w") as file:
@@ -112,10 +121,22 @@ def _write(archive: zipfile.ZipFile, store: JournalStore, blobs: BlobReader, add
                 file.write(_encode(event) + b"\n")
     for identifier in sorted(reader.seen):
         archive.writestr(_info(f"blobs/{identifier}"), blobs.get(identifier))
-    assert checked is not None
-    manifest = Manifest(str(address), checked, tuple(branches), checked.seq, len(reader.seen))
-    archive.writestr(_info(_MANIFEST), json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1))
+    manifest = Manifest(str(address), checked, tuple(branches), checked.seq - first.seq, len(reader.seen), base)
+    fields = asdict(manifest)
+    if base is None:
+        del fields["base"]
+    version = FORMAT if base else _WHOLE_FORMAT
+    archive.writestr(_info(_MANIFEST), json.dumps({"format": version, **fields}, indent=1))
     return manifest
+
+
+def _base(store: JournalStore, branch_id: BranchId) -> Head | None:
+    """Return the head before a branch's first event if it was folded: its hash is what that event follows."""
+    folded_seq = store.branch(branch_id).folded_seq
+    if not folded_seq:
+        return None
+    event = next(store.events(branch_id, folded_seq, folded_seq + 1))
+    return Head(branch_id, folded_seq, None, event.prev_hash, event.turn)
 
 
 class Archive:
@@ -156,7 +177,7 @@ class Archive:
         """
         checker = TreeChecker(self)
         branches = self.manifest.branches
-        head = empty_head(branches[0].branch_id if branches else BranchId(""))
+        head = self.manifest.base or empty_head(branches[0].branch_id if branches else BranchId(""))
         for number, branch in enumerate(branches):
             if branch.after_seq != head.seq:
                 raise self._damaged(_MANIFEST, f"branch {branch.branch_id} does not begin where the one before ends")
@@ -167,6 +188,8 @@ class Archive:
                     _check_blobs(event, self, checker)
                 except (Corrupt, NotFound) as error:
                     raise self._damaged(where, str(error)) from error
+                if number + line == 1 and self.manifest.base is not None and event.type not in WHOLE_STATES:
+                    raise self._damaged(where, f"history cannot begin with {event.type}")
                 if event.branch_id != branch.branch_id:
                     raise self._damaged(where, f"an event of branch {event.branch_id}, not of {branch.branch_id}")
             if head.seq != branch.to_seq:
@@ -219,6 +242,7 @@ class Archive:
                 branches=tuple(ArchivedBranch(**branch) for branch in fields["branches"]),
                 events=fields["events"],
                 blobs=fields["blobs"],
+                base=Head(**fields["base"]) if "base" in fields else None,
             )
         except (ValueError, TypeError, KeyError) as error:
             raise self._damaged(_MANIFEST, f"it cannot be read: {error}") from error

@@ -88,7 +88,7 @@ def lineage(store: JournalStore, branch_id: BranchId, seq: int) -> list[tuple[Br
     following: BranchId | None = branch_id
     while following is not None:
         branch = store.branch(following)
-        following = branch.parent_branch_id if branch.parent_seq else None
+        following = branch.parent_branch_id if branch.parent_seq and not branch.folded_seq else None
         if seq > branch.parent_seq:
             lineage.append((branch.branch_id, seq))
             seq = branch.parent_seq

@@ -111,7 +111,7 @@ def _make(
 ) -> Branch:
     """Make a branch and the session that it is the main branch of, and return it with its events."""
     wanted = archive.manifest.branches[number]
-    session = _session(store, wanted, parent, name, ids, now_ms)
+    session = _session(store, archive, wanted, parent, name, ids, now_ms)
     if session.main_branch_id != wanted.branch_id:
         raise Conflict(f"a session named {name!r} came up meanwhile; try again")
     events = tuple(archive.events(number))
@@ -120,14 +120,21 @@ def _make(
 
 
 def _session(
-    store: JournalStore, wanted: ArchivedBranch, parent: Branch | None, name: str, ids: IdSource, now_ms: int
+    store: JournalStore,
+    archive: Archive,
+    wanted: ArchivedBranch,
+    parent: Branch | None,
+    name: str,
+    ids: IdSource,
+    now_ms: int,
 ) -> Session:
-    if parent is None:
-        return store.ensure_session(name, ids.session(now_ms), wanted.branch_id, now_ms)
+    session_id, base = ids.session(now_ms), archive.manifest.base
     try:
-        return store.fork_session(
-            parent.branch_id, wanted.after_seq, name, ids.session(now_ms), wanted.branch_id, now_ms
-        )
+        if parent is not None:
+            return store.fork_session(parent.branch_id, wanted.after_seq, name, session_id, wanted.branch_id, now_ms)
+        if base is not None:
+            return store.adopt_session(name, session_id, wanted.branch_id, base, now_ms)
+        return store.ensure_session(name, session_id, wanted.branch_id, now_ms)
     except Conflict:
         return store.session(name)
 

@@ -20,13 +20,16 @@ from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.archive import Archive, export_agent
 from podium.branching import fork_agent, rewind_agent
-from podium.errors import AgentExists, UnknownAgent
+from podium.deletion import delete_agent
+from podium.errors import AgentExists, UnknownAgent, UnknownMoment
+from podium.events import AGENT_SNAPSHOT
+from podium.folding import fold_agent
 from podium.importing import Imported, import_agent
 from podium.record import list_agents, read_agent
 from podium.testing import AgentHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from chronicle.blobs.store import BlobStore
@@ -144,6 +147,126 @@ async def test_a_fork_meets_its_parent_again(parent: AgentHarness, other: Journa
     assert verified(other, blobs)
 
 
+@pytest.fixture
+async def folded(parent: AgentHarness, tmp_path: Path) -> AgentHarness:
+    """The agent with its history folded at turn 3, a turn after that, and its archive."""
+    fold_agent(parent.store, parent.blobs, parent.address, None, IdSource(), parent.clock.now_ms())
+    await parent.send("more")
+    await parent.sleep()
+    export_agent(parent.store, parent.blobs, parent.address, tmp_path / "folded.podium")
+    return parent
+
+
+async def test_an_agent_that_was_folded_goes_on_elsewhere(
+    folded: AgentHarness, other: JournalStore, tmp_path: Path
+) -> None:
+    with Archive(tmp_path / "folded.podium") as archive:
+        manifest = archive.manifest
+        assert manifest.base is not None
+        assert next(archive.events(0)).type == AGENT_SNAPSHOT
+        assert [branch.after_seq for branch in manifest.branches] == [manifest.base.seq]
+        assert manifest.events == manifest.head.seq - manifest.base.seq
+    blobs = MemoryBlobStore()
+    imported = take(other, blobs, tmp_path / "folded.podium", "notes/a")
+    assert imported.head == read_agent(folded.store, folded.blobs, folded.address).head
+    assert verified(other, blobs)
+    session = other.session("notes/a")
+    assert [entry.change for entry in other.catalogue(session.session_id)] == ["created", "folded"]
+    for turn in (3, 4):
+        assert (
+            read_agent(other, blobs, folded.address, turn).state
+            == read_agent(folded.store, folded.blobs, folded.address, turn).state
+        )
+    with pytest.raises(UnknownMoment, match="not kept any more"):
+        read_agent(other, blobs, folded.address, 2)
+    async with AgentHarness(Notes, "a", store=other, blobs=blobs) as agent:
+        await agent.send("five")
+        assert agent.state == {"said": ["one", "more", "five"]}
+        assert (agent.workspace / "notes.txt").read_text() == "one\nmore\nfive"
+        versions = agent.activation.workspace.history("notes.txt")
+        assert [version.iteration for version in versions] == [1, 2, 4, 5, 6]
+        await agent.sleep()
+        export_agent(other, blobs, agent.address, tmp_path / "again.podium")
+        with Archive(tmp_path / "again.podium") as archive:
+            archive.check()
+            assert archive.manifest.base is not None
+            assert archive.manifest.base.hash == manifest.base.hash
+    assert verified(other, blobs)
+    take(folded.store, folded.blobs, tmp_path / "folded.podium", "notes/copy")
+    assert verified(folded.store, folded.blobs)
+    with pytest.raises(Conflict, match="with other events, or not all of them"):
+        take(other, blobs, tmp_path / "a.podium", "notes/b")
+
+
+async def test_a_fork_of_a_folded_agent_brings_what_it_inherits(
+    folded: AgentHarness, other: JournalStore, tmp_path: Path
+) -> None:
+    fork_agent(folded.store, folded.address, 4, Address("notes", "b"), IdSource(), NOW_MS)
+    async with AgentHarness(Notes, "b", store=folded.store, blobs=folded.blobs) as child:
+        await child.send("child")
+        await child.sleep()
+        export_agent(child.store, child.blobs, child.address, tmp_path / "b.podium")
+        state = child.state
+    blobs = MemoryBlobStore()
+    take(other, blobs, tmp_path / "b.podium", "notes/b")
+    assert read_agent(other, blobs, Address("notes", "b")).state == state
+    assert verified(other, blobs)
+    assert len(other.sessions()) == 2
+
+
+async def test_a_fork_that_stands_on_its_own_needs_nothing_of_its_parent(
+    parent: AgentHarness, other: JournalStore, tmp_path: Path
+) -> None:
+    fork_agent(parent.store, parent.address, 2, Address("notes", "b"), IdSource(), NOW_MS)
+    delete_agent(parent.store, parent.blobs, parent.address, IdSource(), parent.clock.now_ms(), detach=True)
+    export_agent(parent.store, parent.blobs, Address("notes", "b"), tmp_path / "b.podium")
+    blobs = MemoryBlobStore()
+    take(other, blobs, tmp_path / "b.podium", "notes/b")
+    assert read_agent(other, blobs, Address("notes", "b")).state == {"said": ["one", "two"]}
+    assert verified(other, blobs)
+
+
+async def test_a_changed_beginning_of_a_folded_archive_is_damage(folded: AgentHarness, tmp_path: Path) -> None:
+    source, target = tmp_path / "folded.podium", tmp_path / "changed"
+
+    def refused(change: Callable[[dict[str, Any]], object]) -> str:
+        def edit(name: str, data: bytes) -> bytes:
+            if name != "archive.json":
+                return data
+            manifest = json.loads(data)
+            change(manifest)
+            return json.dumps(manifest).encode()
+
+        rewritten(source, target, edit)
+        store = MemoryJournalStore()
+        with pytest.raises(Corrupt) as caught:
+            take(store, MemoryBlobStore(), target, "notes/a")
+        assert list(store.sessions()) == []
+        return str(caught.value).removeprefix(f"{target}: ")
+
+    assert "does not follow the event before it" in refused(
+        lambda manifest: manifest["base"].update(hash="v1:" + "0" * 64)
+    )
+    assert "does not begin where the one before ends" in refused(lambda manifest: manifest["base"].update(seq=1))
+    assert "does not begin where the one before ends" in refused(lambda manifest: manifest.pop("base"))
+    with zipfile.ZipFile(source) as archive:
+        first, second, *more = archive.read("events/0.jsonl").splitlines()
+    assert first
+    begin = json.loads(second)
+
+    def later(name: str, data: bytes) -> bytes:
+        if name == "archive.json":
+            manifest = json.loads(data)
+            manifest["base"].update(seq=begin["seq"] - 1, hash=begin["prev_hash"])
+            manifest["branches"][0]["after_seq"] = begin["seq"] - 1
+            return json.dumps(manifest).encode()
+        return b"\n".join([second, *more]) if name == "events/0.jsonl" else data
+
+    rewritten(source, target, later)
+    with pytest.raises(Corrupt, match="events/0.jsonl line 1: history cannot begin with user_message"):
+        take(MemoryJournalStore(), MemoryBlobStore(), target, "notes/a")
+
+
 async def test_equal_agents_make_equal_files(parent: AgentHarness, tmp_path: Path) -> None:
     export_agent(parent.store, parent.blobs, parent.address, tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "a.podium").read_bytes()
@@ -230,6 +353,11 @@ class Dying(MemoryJournalStore):
         self._count()
         return super().ensure_session(*args)
 
+    def adopt_session(self, *args: Any) -> Any:
+        """Make a session that was folded, or die."""
+        self._count()
+        return super().adopt_session(*args)
+
     def fork_session(self, *args: Any) -> Any:
         """Fork a session, or die."""
         self._count()
@@ -241,10 +369,13 @@ class Dying(MemoryJournalStore):
         return super().commit(commit)
 
 
+@pytest.mark.parametrize("fold_first", [False, True])
 async def test_an_import_that_died_anywhere_is_completed_by_the_same_import(
-    parent: AgentHarness, tmp_path: Path
+    parent: AgentHarness, tmp_path: Path, fold_first: bool
 ) -> None:
-    fork_agent(parent.store, parent.address, 2, Address("notes", "b"), IdSource(), NOW_MS)
+    if fold_first:
+        fold_agent(parent.store, parent.blobs, parent.address, None, IdSource(), parent.clock.now_ms())
+    fork_agent(parent.store, parent.address, 3, Address("notes", "b"), IdSource(), NOW_MS)
     export_agent(parent.store, parent.blobs, Address("notes", "b"), tmp_path / "b.podium")
     for writes in range(4):
         store, blobs = Dying(), MemoryBlobStore()
