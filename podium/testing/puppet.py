@@ -19,7 +19,7 @@ from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from chronicle.canonical import JsonObject
@@ -63,6 +63,7 @@ class Puppet(BaseAgent):
         items: list[dict[str, int]] = []  # noqa: RUF012
         inits: int = 0
         idles: int = 0
+        steered: list[int] = []  # noqa: RUF012
 
     async def on_init(self, ctx: AgentContext[Any]) -> None:
         if _has_hooks(ctx.key):
@@ -74,6 +75,13 @@ class Puppet(BaseAgent):
         ctx.state.log.append(message["number"])
         for name, *arguments in message["do"]:
             await self._do(ctx, tries, name, arguments)
+
+    async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.steered.append(message["number"])
+        await asyncio.sleep(0.05)
+        await ctx.send_message(f"steered by {message['number']}")
+        if any(step[0] == "raise" for step in message["do"]):
+            raise ValueError("it would not be steered")
 
     async def on_idle_timeout(self, ctx: AgentContext[Any]) -> bool:
         if _has_hooks(ctx.key):
@@ -156,11 +164,14 @@ def script(generator: random.Random, number: int) -> JsonObject:
     return cast("JsonObject", {"number": number, "do": steps})
 
 
+_FIRST: Final[dict[str, Any]] = {"log": [], "table": {}, "items": [], "inits": 0, "idles": 0, "steered": []}
+
+
 @dataclass(slots=True)
 class Expected:
     """A puppet as it must be after some turns."""
 
-    state: dict[str, Any] = field(default_factory=lambda: {"log": [], "table": {}, "items": [], "inits": 0, "idles": 0})
+    state: dict[str, Any] = field(default_factory=lambda: dict(_FIRST))
     files: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     """The replies of the last turn."""
@@ -168,10 +179,15 @@ class Expected:
     """What the last turn sent to other agents: address and message."""
 
 
-def expect(before: Expected, cause: str, message: JsonObject | None) -> Expected:
-    """Return what a turn makes of a puppet; ``before`` is not changed."""
+def expect(before: Expected, cause: str, message: JsonObject | None, steered: Sequence[JsonObject] = ()) -> Expected:
+    """Return what a turn makes of a puppet; ``before`` is not changed.
+
+    Args:
+        steered: messages that the turn was handed while it ran.
+    """
     log, table, items = list(before.state["log"]), dict(before.state["table"]), list(before.state["items"])
-    state = {**before.state, "log": log, "table": table, "items": items}
+    heard = [*before.state["steered"], *(handed["number"] for handed in steered)]
+    state = {**before.state, "log": log, "table": table, "items": items, "steered": heard}
     after = Expected(state, dict(before.files))
     match cause:
         case "init":

@@ -36,6 +36,7 @@ from chronicle.journal.verify import verify_session
 from podium.activation import Activation, Step
 from podium.address import Address
 from podium.branching import fork_agent, rewind_agent
+from podium.busy import BusyPolicy
 from podium.courier import deliver_outbox
 from podium.environment import Environment
 from podium.errors import AgentAsleep, AgentAwake, AgentExists, Evicted
@@ -241,7 +242,7 @@ class Simulator:
             await self._inspect(agent)
 
     async def _client(self, number: int) -> None:
-        """Send one message, and follow it, or take it back, or leave."""
+        """Send one message, and follow it, or take it back, or have it handled first, or leave."""
         draw = self._generator
         await asyncio.sleep(draw.random() * _CLIENTS_S)
         agent = draw.choice(self._agents)
@@ -262,7 +263,14 @@ class Simulator:
                     await agent.host.activation.cancel(receipt.message_id)
                 self._poke(agent)
             await self._follow(agent, receipt)
-        elif what < 0.8 and key is not None:
+        elif what < 0.8:
+            await asyncio.sleep(draw.random() * 0.5)
+            policy = draw.choice((BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER))
+            if agent.host is not None and agent.host.activation is not None:
+                self._note("client", "asks to", policy, "for", receipt.message_id[-6:])
+                await agent.host.activation.preempt(receipt.message_id, policy)
+            await self._follow(agent, receipt)
+        elif what < 0.9 and key is not None:
             await asyncio.sleep(draw.random() * 3)
             again = await self._admit(agent, body, key)
             if again is not None and again.message_id != receipt.message_id:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, MessageId, SessionId
-    from chronicle.journal.records import Commit, Event, Head, Lease, NewMessage, Receipt, Session
+    from chronicle.journal.records import Commit, Event, Head, Lease, NewMessage, Receipt, Session, Settlement
     from chronicle.journal.store import JournalStore
     from podium.stream import Frame
 
@@ -54,6 +54,8 @@ class _Message:
     """What its turn answered."""
     turn: int = 0
     """The turn that consumed it."""
+    steered: bool = False
+    """It was handed to the running turn."""
     put_back: bool = False
     """It was parked and came back to its place, which another one behind it may have been handled at meanwhile."""
 
@@ -244,8 +246,16 @@ class Watch:
                 self._failure(line, commit, last, payload)
             case "turn.cancelled":
                 self._must(last.turn == line.turn, line, f"{TURN_CANCELLED} counted as a turn")
-                self._settle(line, commit, (Outcome.CANCELLED,))
+                cancelled = self._settle(line, commit, (Outcome.CANCELLED,))
                 self._kept(line, payload)
+                said = [event.type for event in commit.events[:-1]]
+                wanted = (
+                    [USER_MESSAGE, *[ASSISTANT_MESSAGE] * (len(said) - 1)] if payload["policy"] == "interrupt" else []
+                )
+                self._same(line, f"transcript of a message that was cancelled ({payload['policy']})", said, wanted)
+                if payload["by"] is not None:
+                    by = line.messages[payload["by"]]
+                    self._must(by.position > cancelled.position, line, f"{payload['by']} took the place of a later one")
             case _:
                 self.fail(f"{line.session.name}: a commit ends in {last.type}")
         line.seq = head.seq
@@ -258,26 +268,27 @@ class Watch:
         self._must(last.turn == line.turn + 1, line, f"turn {last.turn} was committed after turn {line.turn}")
         self._must(payload["epoch"] == commit.epoch, line, f"{TURN_COMMITTED} names epoch {payload['epoch']}")
         by_message = payload["cause"] == "message"
-        self._must(len(payload["consumed"]) == by_message, line, f"{payload['cause']} consumed {payload['consumed']}")
+        self._must(bool(payload["consumed"]) == by_message, line, f"{payload['cause']} consumed {payload['consumed']}")
         self._must(
             [settlement.message_id for settlement in commit.settled] == payload["consumed"],
             line,
             f"turn {last.turn} settles other messages than it names",
         )
-        message = self._settle(line, commit, (Outcome.CONSUMED,)) if by_message else None
-        if message is not None:
+        message, steered = None, []
+        if by_message:
+            first_one, *others = commit.settled
+            message = self._settle_one(line, commit, first_one, (Outcome.CONSUMED,))
+            steered = [self._settle_one(line, commit, other, (Outcome.CONSUMED,), handed=True) for other in others]
             first = commit.events[0]
             said = cast("dict[str, Any]", decode(first.payload or b"null"))
             self._must(first.type == USER_MESSAGE, line, f"turn {last.turn} begins with {first.type}")
             self._same(line, "message", said["message"], message.body)
-        expected = expect(line.expected, payload["cause"], message.body if message else None)
+        expected = expect(
+            line.expected, payload["cause"], message.body if message else None, [handed.body for handed in steered]
+        )
         line.state = cast("JsonObject", apply_patch(line.state, payload["state"]["patch"]))
         self._same(line, f"state of turn {last.turn}", line.state, expected.state)
-        replies = [
-            cast("dict[str, Any]", decode(event.payload or b"null"))["text"]
-            for event in commit.events
-            if event.type == ASSISTANT_MESSAGE
-        ]
+        replies = _replies(commit, payload["consumed"][0] if by_message else None)
         self._same(line, f"replies of turn {last.turn}", replies, expected.said)
         self._same(line, f"messages sent by turn {last.turn}", list(sent.values()), expected.told)
         self.sent.update(sent)
@@ -288,6 +299,10 @@ class Watch:
         line.turn = last.turn
         if message is not None:
             message.said, message.turn = tuple(replies), last.turn
+        for handed, message_id in zip(steered, payload["consumed"][1:], strict=True):
+            handed.said, handed.turn, handed.steered = tuple(_replies(commit, message_id)), last.turn, True
+            wanted = (f"steered by {handed.body['number']}",)
+            self._same(line, f"replies to {message_id}, which steered turn {last.turn}", handed.said, wanted)
 
     def _rewind(self, line: Line, last: Event, payload: dict[str, Any]) -> None:
         self._must(last.turn == line.turn + 1, line, f"going back after turn {line.turn} made turn {last.turn}")
@@ -322,7 +337,12 @@ class Watch:
     def _settle(self, line: Line, commit: Commit, outcomes: tuple[Outcome, ...]) -> _Message:
         """Settle the one message of a commit in the model."""
         self._must(len(commit.settled) == 1, line, f"{commit.events[-1].type} settles {len(commit.settled)} messages")
-        (settlement,) = commit.settled
+        return self._settle_one(line, commit, commit.settled[0], outcomes)
+
+    def _settle_one(
+        self, line: Line, commit: Commit, settlement: Settlement, outcomes: tuple[Outcome, ...], *, handed: bool = False
+    ) -> _Message:
+        """Settle a message in the model; one that was ``handed`` to a running turn need not be the next."""
         message = line.messages[settlement.message_id]
         dropped = settlement.outcome is Outcome.CANCELLED  # wherever it waits, and even if it was set aside
         self._must(
@@ -331,7 +351,7 @@ class Watch:
             f"{settlement.message_id} was {message.status} and is {settlement.outcome} again",
         )
         self._must(settlement.outcome in outcomes, line, f"{commit.events[-1].type} says {settlement.outcome}")
-        if not dropped:
+        if not dropped and not handed:
             first = next(one for one in line.waiting if one == settlement.message_id or not line.messages[one].put_back)
             self._must(
                 first == settlement.message_id,
@@ -405,7 +425,7 @@ class Watch:
             log = [
                 message.body["number"]
                 for message in sorted(line.messages.values(), key=lambda message: message.turn)
-                if message.status is MessageStatus.CONSUMED
+                if message.status is MessageStatus.CONSUMED and not message.steered
             ]
             if line.went_back:
                 continue
@@ -425,3 +445,12 @@ class Watch:
     def _same(self, line: Line, what: str, found: Any, wanted: Any) -> None:
         if found != wanted:
             self.fail(f"{line.session.name}: {what} is {found!r}, but must be {wanted!r}")
+
+
+def _replies(commit: Commit, message_id: str | None) -> list[str]:
+    """Return the texts of a commit's replies to a message."""
+    return [
+        cast("dict[str, Any]", decode(event.payload or b"null"))["text"]
+        for event in commit.events
+        if event.type == ASSISTANT_MESSAGE and event.correlation_id == message_id
+    ]
