@@ -1,0 +1,23 @@
+"""A journal in memory: for tests and simulations. It promises all that the port does but durability.
+
+Every method holds one lock, and a commit checks everything before it changes anything.
+"""
+
+from __future__ import annotations
+
+from chronicle.journal.memory.events import Events
+from chronicle.journal.memory.inboxes import Inboxes
+from chronicle.journal.memory.leases import Leases
+from chronicle.journal.memory.sessions import Sessions
+from chronicle.journal.memory.snapshots import Snapshots
+
+__all__ = ["MemoryJournalStore"]
+
+
+class MemoryJournalStore(Sessions, Events, Inboxes, Leases, Snapshots):
+    """A :class:`~chronicle.journal.store.JournalStore` that lasts as long as the object."""
+
+    def close(self) -> None:
+        """Forget everything; using the store afterwards raises ``Unavailable``."""
+        with self._lock:
+            self._closed = True

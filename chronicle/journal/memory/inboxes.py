@@ -1,0 +1,108 @@
+"""Inboxes and the outbox in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from chronicle.errors import IdempotencyConflict, InboxFull, InvalidInput, NotFound
+from chronicle.journal.memory.tables import Tables
+from chronicle.journal.records import InboxMessage, MessageStatus, Receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.ids import MessageId, SessionId
+    from chronicle.journal.records import NewMessage, OutboxMessage
+
+__all__ = ["Inboxes"]
+
+
+class Inboxes(Tables):
+    """Messages on their way in and out."""
+
+    def admit(self, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
+        """Give a message its place."""
+        digest = sha256(message.body).digest()
+        with self._open():
+            session = self._session(session_id)
+            key = message.idempotency_key
+            if key is not None and key in session.keys:
+                position, first_digest = session.keys[key]
+                if digest != first_digest:
+                    raise IdempotencyConflict(key)
+                return Receipt(session_id, session.inbox[position].message_id, position, repeated=True)
+            if message.message_id in self._messages:
+                raise InvalidInput(f"message id {message.message_id} was used before")
+            if sum(other.status is MessageStatus.PENDING for other in session.inbox.values()) >= limit:
+                raise InboxFull(limit)
+            session.last_position += 1
+            position = session.last_position
+            session.inbox[position] = InboxMessage(
+                session_id,
+                position,
+                message.message_id,
+                key,
+                message.sender,
+                message.body,
+                message.admitted_ms,
+                0,
+                MessageStatus.PENDING,
+            )
+            self._messages[message.message_id] = (session_id, position)
+            if key is not None:
+                session.keys[key] = (position, digest)
+            return Receipt(session_id, message.message_id, position, repeated=False)
+
+    def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
+        """Return the pending messages, in order of position."""
+        return self.messages(session_id, MessageStatus.PENDING)[:limit]
+
+    def message(self, message_id: MessageId) -> InboxMessage:
+        """Return one message, whatever its status."""
+        with self._open():
+            if message_id not in self._messages:
+                raise NotFound(f"no message {message_id}")
+            session_id, position = self._messages[message_id]
+            return self._sessions[session_id].inbox[position]
+
+    def messages(self, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
+        """Return a session's messages of one status, in order of position."""
+        with self._open():
+            if session_id not in self._sessions:
+                return []
+            inbox = self._sessions[session_id].inbox
+            return [inbox[position] for position in sorted(inbox) if inbox[position].status is status]
+
+    def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
+        """Put a parked message back into its place."""
+        with self._open():
+            found = self._messages.get(message_id)
+            if found is None or found[0] != session_id or self.message(message_id).status is not MessageStatus.PARKED:
+                raise NotFound(f"no parked message {message_id} in session {session_id}")
+            message = replace(self.message(message_id), status=MessageStatus.PENDING, attempts=0)
+            self._sessions[session_id].inbox[message.position] = message
+            return message
+
+    def waiting_before(self, message_id: MessageId) -> int:
+        """Return how many pending messages come before one."""
+        with self._open():
+            message = self.message(message_id)
+            pending = self.messages(message.session_id, MessageStatus.PENDING)
+            return sum(other.position < message.position for other in pending)
+
+    def sessions_with_pending(self) -> Sequence[SessionId]:
+        """Return the sessions that have pending messages."""
+        with self._open():
+            return [session_id for session_id in self._sessions if self.messages(session_id, MessageStatus.PENDING)]
+
+    def outbox(self, limit: int = 100) -> Sequence[OutboxMessage]:
+        """Return messages that were committed and not yet delivered, oldest first."""
+        with self._open():
+            return list(self._outbox.values())[:limit]
+
+    def outbox_delivered(self, message_id: MessageId) -> None:
+        """Drop a delivered message from the outbox."""
+        with self._open():
+            self._outbox.pop(message_id, None)

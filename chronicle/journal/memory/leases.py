@@ -1,0 +1,54 @@
+"""Leases in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from chronicle.errors import LeaseHeld, StaleEpoch
+from chronicle.journal.memory.tables import Tables
+from chronicle.journal.records import Lease
+
+if TYPE_CHECKING:
+    from chronicle.ids import SessionId
+
+__all__ = ["Leases"]
+
+
+class Leases(Tables):
+    """Who may write, under which epoch."""
+
+    def acquire_lease(
+        self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
+    ) -> Lease:
+        """Take the lease under a new epoch, one higher than the last."""
+        with self._open():
+            session = self._session(session_id)
+            held = session.lease
+            if held is not None and held.holder != holder and held.expires_ms > now_ms and not takeover:
+                raise LeaseHeld(held.holder, held.epoch, held.expires_ms)
+            session.epoch += 1
+            session.lease = Lease(session_id, holder, session.epoch, now_ms + ttl_ms)
+            return session.lease
+
+    def renew_lease(self, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
+        """Push the lease's end to ``now_ms + ttl_ms``."""
+        with self._open():
+            session = self._session(session_id)
+            if session.lease is None or session.lease.epoch != epoch:
+                raise StaleEpoch(epoch, session.epoch)
+            session.lease = replace(session.lease, expires_ms=now_ms + ttl_ms)
+            return session.lease
+
+    def release_lease(self, session_id: SessionId, epoch: int) -> None:
+        """Give the lease back; harmless when it is not held under that epoch any more."""
+        with self._open():
+            session = self._sessions.get(session_id)
+            if session is not None and session.lease is not None and session.lease.epoch == epoch:
+                session.lease = None
+
+    def lease(self, session_id: SessionId) -> Lease | None:
+        """Return the lease as it was last taken; ``None`` when released or never taken."""
+        with self._open():
+            session = self._sessions.get(session_id)
+            return session.lease if session is not None else None

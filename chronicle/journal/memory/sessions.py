@@ -1,0 +1,174 @@
+"""Sessions and branches in memory."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from chronicle.errors import Conflict, InvalidInput, LeaseHeld, NotFound
+from chronicle.journal.chain import check_base, empty_head
+from chronicle.journal.memory.audit import MemoryAudit
+from chronicle.journal.memory.tables import Tables
+from chronicle.journal.records import Branch, BranchChange, CatalogueEntry, Head, Session, Tombstone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chronicle.ids import BranchId, SessionId
+
+__all__ = ["Sessions"]
+
+
+class Sessions(Tables):
+    """Making, forking, folding and deleting."""
+
+    def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
+        """Return the session of that name; make it when there is none."""
+        with self._open():
+            if name in self._names:
+                return self._sessions[self._names[name]].record
+            return self._make_session(name, session_id, branch_id, None, empty_head(branch_id), now_ms)
+
+    def session(self, name: str) -> Session:
+        """Return the session of that name."""
+        with self._open():
+            if name not in self._names:
+                raise NotFound(f"no session named {name!r}")
+            return self._sessions[self._names[name]].record
+
+    def sessions(self, prefix: str = "") -> Sequence[Session]:
+        """Return the sessions whose name starts with ``prefix``, by name."""
+        with self._open():
+            return [self._sessions[self._names[name]].record for name in sorted(self._names) if name.startswith(prefix)]
+
+    def branch(self, branch_id: BranchId) -> Branch:
+        """Return a branch with its head as it is now."""
+        with self._open():
+            return self._branch(branch_id).record
+
+    def branches(self, session_id: SessionId) -> Sequence[Branch]:
+        """Return a session's branches, oldest first."""
+        with self._open():
+            return [branch.record for branch in self._branches.values() if branch.record.session_id == session_id]
+
+    def head(self, branch_id: BranchId) -> Head:
+        """Return a branch's head."""
+        return self.branch(branch_id).head
+
+    def fork_branch(self, parent_branch_id: BranchId, parent_seq: int, branch_id: BranchId, now_ms: int) -> Branch:
+        """Make a branch in the same session that continues another one after ``parent_seq``."""
+        with self._open():
+            parent = self._branch(parent_branch_id).record
+            head = self._fork_head(parent, parent_seq, branch_id)
+            self._make_branch(self._sessions[parent.session_id], branch_id, parent_branch_id, head, now_ms)
+            return self._branches[branch_id].record
+
+    def fork_session(
+        self,
+        parent_branch_id: BranchId,
+        parent_seq: int,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        now_ms: int,
+    ) -> Session:
+        """Make a session whose main branch continues a branch of another session after ``parent_seq``."""
+        with self._open():
+            head = self._fork_head(self._branch(parent_branch_id).record, parent_seq, branch_id)
+            if name in self._names:
+                raise Conflict(f"there is a session named {name!r} already")
+            return self._make_session(name, session_id, branch_id, parent_branch_id, head, now_ms)
+
+    def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
+        """Make a session whose main branch begins after an event that was folded elsewhere."""
+        check_base(base)
+        with self._open():
+            if name in self._names:
+                raise Conflict(f"there is a session named {name!r} already")
+            made = self._make_session(name, session_id, branch_id, None, empty_head(branch_id), now_ms)
+            self._catalogue(self._sessions[session_id], BranchChange.FOLDED, branch_id, None, base, now_ms)
+            branch = self._branches[branch_id]
+            branch.base_hash = base.hash
+            head = replace(base, branch_id=branch_id, event_id=None)
+            branch.record = replace(branch.record, head=head, folded_seq=base.seq)
+            return made
+
+    def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
+        """Delete a branch, its events and snapshots."""
+        with self._open():
+            branch = self._branch(branch_id)
+            session = self._sessions[branch.record.session_id]
+            if session.record.main_branch_id == branch_id:
+                raise InvalidInput(f"branch {branch_id} is the main branch of session {session.record.name!r}")
+            self._refuse_if_read(branch_id)
+            head = branch.record.head
+            self._catalogue(session, BranchChange.DELETED, branch_id, branch.record.parent_branch_id, head, now_ms)
+            for event in branch.events:
+                del self._events[event.event_id]
+            del self._branches[branch_id]
+
+    def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
+        """Drop what came before an event of the branch's own."""
+        with self._open():
+            branch = self._branch(branch_id)
+            if not branch.base_seq < before_seq <= branch.record.head.seq:
+                raise InvalidInput(f"event {before_seq} is not one of branch {branch_id}'s own")
+            first = branch.events[before_seq - branch.base_seq - 1]
+            folded_seq = before_seq - 1
+            if folded_seq > branch.record.folded_seq:
+                self._refuse_if_read(branch_id)
+                head = replace(branch.record.head, seq=folded_seq, hash=first.prev_hash)
+                session = self._sessions[branch.record.session_id]
+                self._catalogue(session, BranchChange.FOLDED, branch_id, branch.record.parent_branch_id, head, now_ms)
+                dropped = folded_seq - branch.base_seq
+                for event in branch.events[:dropped]:
+                    del self._events[event.event_id]
+                branch.events = branch.events[dropped:]
+                branch.snapshots = {seq: body for seq, body in branch.snapshots.items() if seq >= before_seq}
+                branch.base_hash = first.prev_hash
+                branch.record = replace(branch.record, folded_seq=folded_seq)
+            return branch.record
+
+    def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
+        """Delete a session and all that belongs to it."""
+        with self._open():
+            session = self._session(session_id)
+            lease = session.lease
+            if lease is not None and lease.expires_ms > now_ms:
+                raise LeaseHeld(lease.holder, lease.epoch, lease.expires_ms)
+            mine = [branch for branch in self._branches.values() if branch.record.session_id == session_id]
+            for branch in mine:
+                self._refuse_if_read(branch.record.branch_id, but=session_id)
+            for branch in mine:
+                for event in branch.events:
+                    del self._events[event.event_id]
+                del self._branches[branch.record.branch_id]
+            for message in session.inbox.values():
+                del self._messages[message.message_id]
+            del self._sessions[session_id]
+            del self._names[session.record.name]
+            events = sum(len(branch.events) for branch in mine)
+            tombstone = Tombstone(session_id, session.record.name, now_ms, events, session.catalogue[-1].hash)
+            self._tombstones.append(tombstone)
+            return tombstone
+
+    def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
+        """Return what is left of deleted sessions, in order of deletion."""
+        with self._open():
+            return [tombstone for tombstone in self._tombstones if tombstone.name.startswith(prefix)]
+
+    def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
+        """Return the chained list of a session's branches made and deleted."""
+        with self._open():
+            return list(self._session(session_id).catalogue)
+
+    @contextmanager
+    def audit(self, session_id: SessionId) -> Iterator[MemoryAudit]:
+        """Open what is stored of a session, as of one moment."""
+        with self._open():
+            session = self._session(session_id)
+            audit = MemoryAudit(session.record, list(session.catalogue))
+            for branch_id, branch in self._branches.items():
+                audit.all_branches[branch_id] = (branch.record, branch.base_hash, list(branch.events))
+        yield audit
