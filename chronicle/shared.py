@@ -32,6 +32,8 @@ __all__ = ["FORMAT", "SharedRecord"]
 FORMAT: Final = 2
 """Of a store whose commits are objects; 1 is a directory with a journal of its own."""
 _EVENT_FORMAT: Final = 1
+_FORK_FORMAT: Final = 2
+"""Of the session of a fork: it has a parent besides."""
 _FOLDER: Final = "workspaces"
 _FIELDS: Final = tuple(field.name for field in fields(Event) if field.name != "erased")
 _TOGETHER: Final = 256
@@ -108,6 +110,25 @@ class SharedRecord:
             return self._session(made.name)
         return made
 
+    def create_fork(self, made: Session, workspace: str, branch_id: BranchId, seq: int) -> None:
+        """Make the session of a workspace that goes on from another one's event.
+
+        Args:
+            workspace: the one whose branch has the event among its own.
+
+        Raises:
+            Conflict: there is a workspace of that name.
+            Unavailable: the store could not be reached.
+        """
+        described = {
+            "format": _FORK_FORMAT,
+            "session_id": made.session_id,
+            "branch_id": made.main_branch_id,
+            "created_ms": made.created_ms,
+            "parent": {"workspace": workspace, "branch_id": branch_id, "seq": seq},
+        }
+        self._objects.create(f"{_FOLDER}/{made.name}/session", _dump(described))
+
     def pull(self, journal: JournalStore, only: str | None = None) -> None:
         """Bring a node's journal up to date.
 
@@ -127,9 +148,22 @@ class SharedRecord:
                 found[name] = size
         for workspace, there in commits.items():
             if not _has(journal, workspace):
-                shared = self._session(workspace)
-                journal.ensure_session(workspace, shared.session_id, shared.main_branch_id, shared.created_ms)
+                self._take_session(journal, workspace)
             self._pull(journal, journal.session(workspace), there)
+
+    def _take_session(self, journal: JournalStore, workspace: str) -> None:
+        """Give a node's journal the session of a workspace, and first the commits that it goes on from."""
+        made = self._session(workspace)
+        parent = self._described(f"{_FOLDER}/{workspace}/session").get("parent")
+        if parent is None:
+            journal.ensure_session(workspace, made.session_id, made.main_branch_id, made.created_ms)
+            return
+        try:
+            of, branch_id, seq = parent["workspace"], BranchId(parent["branch_id"]), int(parent["seq"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Corrupt(f"{self._shown}/{_FOLDER}/{workspace}/session cannot be read: {error}") from error
+        self.pull(journal, of)
+        journal.fork_session(branch_id, seq, workspace, made.session_id, made.main_branch_id, made.created_ms)
 
     def _pull(self, journal: JournalStore, session: Session, there: dict[str, int]) -> None:
         """Take in the commits, given with their sizes, that come after a session's head."""
@@ -196,9 +230,9 @@ class SharedRecord:
             version = int(found["format"])
         except (ValueError, KeyError, TypeError) as error:
             raise Corrupt(f"{self._shown}/{name} cannot be read: {error}") from error
-        if version > _EVENT_FORMAT:
+        if version > _FORK_FORMAT:
             raise UnsupportedFormat(
-                f"{self._shown}/{name} has format {version}, this is {_EVENT_FORMAT}: upgrade podium"
+                f"{self._shown}/{name} has format {version}, this is {_FORK_FORMAT}: upgrade podium"
             )
         return found
 

@@ -193,6 +193,16 @@ class FsspecBlobStore:
         for raw in found:
             yield ident.from_raw(raw)
 
+    def blob_sizes(self) -> dict[BlobId, int]:
+        """Return the bytes of every blob, before compression.
+
+        Raises:
+            Unavailable: the store could not be reached.
+        """
+        with self._lock:
+            self._translated(self._catalog.scan)
+            return {ident.from_raw(entry.raw_id): entry.size for _, entry in self._catalog.entries()}
+
     def close(self) -> None:
         """Let go of what is cached; files are open only while they are read or written."""
         with self._lock:

@@ -198,12 +198,12 @@ class FuseWorkspace:
         data: bytes = self._call("read", path=path, iteration=iteration, offset=offset, size=size)
         return data
 
-    def restore(self, then: TreeRef | None, path: str = "") -> None:
+    def restore(self, then: TreeRef | None, path: bytes = b"") -> None:
         """Make a path, or everything, what it was in a commit; see `chronicle.workspace.restore.restore`.
 
         Whoever has files open reads what they hold now.
         """
-        self._call("restore", _SEAL_DEADLINE_S, then=control.ref_to_wire(then), path=path)
+        self._call("restore", _SEAL_DEADLINE_S, then=control.ref_to_wire(then), path=os.fsdecode(path))
 
     def detach(self) -> None:
         """Let go without unmounting. Nothing to do after `close`."""

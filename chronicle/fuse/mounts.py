@@ -27,6 +27,7 @@ __all__ = [
     "Transport",
     "abort",
     "available",
+    "check_mountpoint",
     "fuse_mounts_under",
     "is_mounted",
     "make_mountpoint",
@@ -115,13 +116,41 @@ def make_mountpoint(mountpoint: Path) -> None:
     """
     try:
         mountpoint.mkdir(parents=True, exist_ok=True)
-        crowded = next(os.scandir(mountpoint), None) is not None
+        with os.scandir(mountpoint) as entries:
+            crowded = next(entries, None) is not None
     except OSError as error:
         raise InvalidInput(
             f"{mountpoint} cannot be a mountpoint: {error.strerror}; name a directory of your own"
         ) from error
     if crowded:
         raise InvalidInput(f"{mountpoint} is not empty, and a mount would hide what is in it; name an empty directory")
+
+
+def check_mountpoint(mountpoint: Path) -> None:
+    """Check that something can be mounted at a path, and make nothing.
+
+    Raises:
+        InvalidInput: it is no empty directory and none can be made there; something is mounted there.
+    """
+    if is_mounted(mountpoint):
+        raise InvalidInput(
+            f"something is mounted at {mountpoint} already; unmount it first: chronicle unmount {mountpoint}"
+        )
+    try:
+        there = mountpoint.absolute()
+        while not there.exists() and not there.is_symlink():
+            there = there.parent
+        if not there.is_dir():
+            raise InvalidInput(
+                f"{there} is not a directory, and so {mountpoint} cannot be a mountpoint; name another one"
+            )
+        if there != mountpoint.absolute():
+            if not os.access(there, os.W_OK | os.X_OK):
+                raise InvalidInput(f"{mountpoint} cannot be made: you may not write to {there}; name another directory")
+            return
+    except OSError as error:
+        raise InvalidInput(f"{mountpoint} cannot be a mountpoint: {error.strerror}; name another directory") from error
+    make_mountpoint(mountpoint)
 
 
 def unmount(mountpoint: Path) -> None:

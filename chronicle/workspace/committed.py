@@ -13,6 +13,7 @@ from chronicle.workspace import content
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_history import encode_path, iteration_of
 from chronicle.workspace.oplog import read_root
+from chronicle.workspace.tree import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ class CommittedWorkspace:
 
     def __init__(self, reader: BlobReader, ref: TreeRef | None, *, complete: bool) -> None:
         self.complete = complete
+        self.tree_id = ref.tree_id if ref is not None else EMPTY
         self._reader = reader
         if ref is None:
             self._view = HistoryView(reader, None, 0, {}, {}, ())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import os
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
 
-__all__ = ["TEXT_BYTES", "Change", "What", "changes", "render"]
+__all__ = ["TEXT_BYTES", "Change", "What", "change_object", "changes", "render"]
 
 TEXT_BYTES: Final = 1024 * 1024
 """Files above this size are said to differ and not compared line by line: that takes time with the square of lines."""
@@ -110,6 +111,26 @@ def render(reader: BlobReader, found: Iterable[Change]) -> Iterator[bytes]:
         )
         for line in lines:
             yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+
+
+def change_object(change: Change) -> dict[str, str | int | bool | None]:
+    """Return a change as it is put into JSON.
+
+    ``change`` is ``added``, ``removed``, ``changed`` or ``renamed``; sizes and hashes are those before and after, null
+    for what has no content. Only what was renamed has ``old_path``.
+    """
+    shown: dict[str, str | int | bool | None] = {"change": change.what.value, "path": _shown_path(change.path)}
+    if change.old_path is not None:
+        shown["old_path"] = _shown_path(change.old_path)
+    for side, entry in (("old", change.old), ("new", change.new)):
+        content = entry.content if entry is not None else None
+        shown[f"{side}_size"] = content.size if content is not None else None
+        shown[f"{side}_hash"] = content.id if content is not None else None
+    return shown
+
+
+def _shown_path(path: bytes) -> str:
+    return os.fsdecode(path) or "."
 
 
 def _matched(gone: dict[bytes, Entry], came: dict[bytes, Entry]) -> list[Change]:

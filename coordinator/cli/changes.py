@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coordinator.cli.terminal import json_text, one_line, write_line
 
@@ -13,26 +13,10 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.workspace.treediff import Change
 
-__all__ = ["file_object", "write_files", "write_state"]
+__all__ = ["write_files", "write_state"]
 
 _LETTERS = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
 """As git has them."""
-
-
-def file_object(change: Change) -> dict[str, Any]:
-    """Return a file's change as it is put into JSON.
-
-    ``change`` is ``added``, ``removed``, ``changed`` or ``renamed``; sizes and hashes are those before and after, null
-    for what has no content. Only a renamed file has ``old_path``.
-    """
-    shown: dict[str, Any] = {"change": change.what.value, "path": _name(change.path)}
-    if change.old_path is not None:
-        shown["old_path"] = _name(change.old_path)
-    for side, entry in (("old", change.old), ("new", change.new)):
-        content = entry.content if entry is not None else None
-        shown[f"{side}_size"] = content.size if content is not None else None
-        shown[f"{side}_hash"] = content.id if content is not None else None
-    return shown
 
 
 def write_state(patch: Sequence[JsonObject]) -> None:

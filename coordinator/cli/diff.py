@@ -60,8 +60,7 @@ def _moment(store: JournalStore, text: str) -> tuple[Address, int | None]:
 
 
 def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
-    from chronicle.workspace.treediff import render  # noqa: PLC0415
-    from coordinator.cli.changes import file_object  # noqa: PLC0415
+    from chronicle.workspace.treediff import change_object, render  # noqa: PLC0415
     from coordinator.cli.log import event_object  # noqa: PLC0415
 
     moments = {
@@ -73,7 +72,7 @@ def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
         **moments,
         "common_version": found.common_seq,
         "state": found.patch,
-        "files": [file_object(change) for change in found.files],
+        "files": [change_object(change) for change in found.files],
         "diff": text.decode("utf-8", "backslashreplace"),
         "transcript": {
             "removed": [event_object(event, blobs) for event in found.removed],

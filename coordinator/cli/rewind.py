@@ -97,7 +97,7 @@ def _files(blobs: BlobReader, plan: Rewind) -> list[Change]:
 
 
 def _write_json(plan: Rewind, files: list[Change], made: int | None) -> None:
-    from coordinator.cli.changes import file_object  # noqa: PLC0415
+    from chronicle.workspace.treediff import change_object  # noqa: PLC0415
 
     write_json(
         {
@@ -107,7 +107,7 @@ def _write_json(plan: Rewind, files: list[Change], made: int | None) -> None:
             "only": plan.only,
             "turn": made,
             "state": plan.patch,
-            "files": [file_object(change) for change in files],
+            "files": [change_object(change) for change in files],
         }
     )
 

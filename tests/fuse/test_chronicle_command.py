@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.cli import ExitCode, main
+from chronicle.cli import ExitCode
 from chronicle.fuse import mounts, zygote
 from chronicle.repository import Repository
+from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import wait_for_end
 from tests.unit.read_only import listing, without_write_access
 
@@ -23,40 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Command:
-    """Runs the command in this process, on one store."""
-
-    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.store = directory / "store"
-        self.mountpoint = directory / "mnt"
-        self._capture = capture
-
-    def __call__(self, *arguments: str | Path, code: int = 0) -> str:
-        self._capture.readouterr()
-        assert main([str(argument) for argument in arguments]) == code
-        captured = self._capture.readouterr()
-        return captured.out if code == 0 else captured.err
-
-    def on_store(self, *arguments: str | Path, code: int = 0) -> str:
-        return self(*arguments, "--store", self.store, code=code)
-
-    def json(self, *arguments: str | Path) -> Any:
-        return json.loads(self.on_store(*arguments, "--json"))
-
-    def mount(self) -> Path:
-        self("mount", self.store, self.mountpoint)
-        return self.mountpoint
-
-
 @pytest.fixture
 def chronicle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
-    command = Command(tmp_path, capsys)
-    yield command
-    pid = zygote.is_running(command.store / "run" / "zygote.sock")
-    zygote.shut_down(command.store / "run" / "zygote.sock")
-    if pid is not None:
-        wait_for_end(pid)
-    mounts.unmount_all_under(tmp_path)
+    yield from running_command(tmp_path, capsys)
 
 
 def test_a_workspace_from_the_first_file_to_the_second_commit(chronicle: Command) -> None:
@@ -110,6 +79,7 @@ def test_workspaces_of_one_store_are_apart_and_share_what_is_equal(chronicle: Co
         chronicle.on_store("commit", "-m", "first", "-w", name)
     assert not (tmp_path / "left" / "right").exists()
     counted = chronicle.json("stats", "-w", "left")
+    assert counted["history_bytes"] == 100_000 <= counted["unique_bytes"] < 110_000
     assert (counted["commits"], counted["files"], counted["logical_bytes"]) == (1, 2, 100_000)
     assert counted["stored_bytes"] < 200_000
     chronicle("unmount", tmp_path / "left")
@@ -209,7 +179,9 @@ def test_bad_input_is_told_in_a_line(chronicle: Command, tmp_path: Path) -> None
     (root / "a").touch()
     assert "iteration 9" in chronicle.on_store("cat", "a@9", code=ExitCode.NOT_FOUND)
     assert "not a path" in chronicle.on_store("history", "/a", code=ExitCode.USAGE)
-    assert "not in a mounted workspace" in chronicle("unmount", tmp_path, code=ExitCode.NOT_FOUND)
+    said = chronicle("unmount", tmp_path, code=ExitCode.NOT_FOUND)
+    assert "nothing is mounted at" in said
+    assert "--store" not in said
     assert "no session" in chronicle.on_store("log", "-w", "unknown", code=ExitCode.NOT_FOUND).lower()
     assert "No such option" in chronicle("log", "--unknown", code=ExitCode.USAGE)
     (chronicle.store / "format").write_text('{"chronicle-store": 99}')

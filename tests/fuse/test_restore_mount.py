@@ -124,16 +124,16 @@ def test_one_path_and_what_is_refused(workspace: FuseWorkspace) -> None:
     (root / "b").write_text("2")
     (root / "a").unlink()
     commit(workspace)
-    workspace.restore(first, "b")
+    workspace.restore(first, b"b")
     assert ((root / "b").read_text(), names(root)) == ("1", ["b"])
     with pytest.raises(NotFound, match="was not there"):
-        workspace.restore(first, "c")
+        workspace.restore(first, b"c")
     (root / "big").write_bytes(bytes(9 << 20))
     with pytest.raises(InvalidInput, match="over its quota"):
-        workspace.restore(first, "a")
+        workspace.restore(first, b"a")
     assert names(root) == ["b", "big"]
     (root / "big").unlink()
-    workspace.restore(first, "a")
+    workspace.restore(first, b"a")
     with pytest.raises(OSError, check=lambda error: error.errno == errno.EDQUOT):
         (root / "big").write_bytes(bytes(9 << 20))
 

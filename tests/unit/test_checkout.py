@@ -142,12 +142,12 @@ def store(made: tuple[FsspecBlobStore, TreeRef, Path], tmp_path: Path) -> Path:
     directory = tmp_path / "store"
     repository = Repository(directory)
     repository.create()
-    with repository._journal() as journal:
+    with repository.journal() as journal:
         repository._ensure_session(journal, "main")
-    with repository._blobs() as blobs:
+    with repository.blobs() as blobs:
         source = made[0]
         blobs.put({key: source.get(key) for key in source.blob_ids()})
-    with repository._journal() as journal:
+    with repository.journal() as journal:
         session = journal.session("main")
         repository._commit(journal, session, made[1], "one")
     return directory

@@ -1,0 +1,89 @@
+"""Changes of files, as the commands that compare moments show them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from chronicle.workspace.treediff import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.workspace.treediff import Change
+
+__all__ = ["Stat", "names", "stat"]
+
+_LETTERS: Final = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
+"""As git has them."""
+
+
+def names(changes: Iterable[Change]) -> Iterator[str]:
+    """Yield a line for each change: its kind, and the path."""
+    for change in changes:
+        yield f"{_LETTERS[change.what.value]}  {_name(change)}"
+
+
+class Stat:
+    """How much of each file changed.
+
+    Attributes:
+        rows: the change, and the lines that came and went; ``None`` for what is not compared line by line.
+    """
+
+    def __init__(self, rows: list[tuple[Change, int | None, int | None]]) -> None:
+        self.rows = rows
+
+    @property
+    def added(self) -> int:
+        """Lines that came."""
+        return sum(added or 0 for _, added, _ in self.rows)
+
+    @property
+    def removed(self) -> int:
+        """Lines that went."""
+        return sum(removed or 0 for _, _, removed in self.rows)
+
+    def lines(self) -> Iterator[str]:
+        """Yield it as text."""
+        for change, added, removed in self.rows:
+            if added is None:
+                old, new = _size(change.old), _size(change.new)
+                how = f"{old} -> {new} bytes"
+            else:
+                how = f"+{added} -{removed}"
+            yield f"{_LETTERS[change.what.value]}  {how:>20}  {_name(change)}"
+        yield f"{len(self.rows)} changed, {self.added} lines added, {self.removed} removed"
+
+
+def stat(reader: BlobReader, changes: Sequence[Change]) -> Stat:
+    """Count the lines that came and went. Reads the files that changed, one after the other."""
+    rows: list[tuple[Change, int | None, int | None]] = []
+    for change in changes:
+        added = removed = 0
+        inside = compared = False
+        for line in render(reader, [change]):
+            if line.startswith(b"@@ "):
+                inside = compared = True
+            elif inside:
+                added += line.startswith(b"+")
+                removed += line.startswith(b"-")
+        whole = compared or _size(change.old) == _size(change.new) == 0 or _same(change)
+        rows.append((change, added if whole else None, removed if whole else None))
+    return Stat(rows)
+
+
+def _same(change: Change) -> bool:
+    """Whether what differs is not the content."""
+    return change.old is not None and change.new is not None and change.old.content == change.new.content
+
+
+def _size(entry: object) -> int:
+    content = getattr(entry, "content", None)
+    return content.size if content is not None else 0
+
+
+def _name(change: Change) -> str:
+    path = os.fsdecode(change.path) or "."
+    return f"{os.fsdecode(change.old_path)} -> {path}" if change.old_path is not None else path

@@ -1,0 +1,93 @@
+"""``chronicle commit``, ``log``, ``fork`` and ``restore``: making commits and going back to them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository
+from chronicle.cli.output import commit_object, say, time_text, write, write_json
+from chronicle.errors import InvalidInput
+
+__all__ = ["commit", "fork", "log", "restore"]
+
+
+def commit(
+    *,
+    message: Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="What it is.")],
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "main",
+    as_json: JsonOption = False,
+) -> None:
+    """Commit what the workspace holds, mounted or not. Nothing changed, nothing committed."""
+    done = repository(store).commit(workspace, message)
+    if as_json:
+        write_json(commit_object(done) if done is not None else None)
+    else:
+        write(f"commit {done.turn}  {done.ref.tree_id}" if done is not None else "nothing changed")
+
+
+def log(*, store: StoreOption = None, workspace: WorkspaceOption = "main", as_json: JsonOption = False) -> None:
+    """List the commits, oldest first."""
+    commits = repository(store).commits(workspace)
+    if as_json:
+        write_json([commit_object(item) for item in commits])
+        return
+    for item in commits:
+        write(f"{item.turn:>5}  {time_text(item.timestamp)}  {item.ref.tree_id[:12]}  {item.message}")
+
+
+def fork(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new workspace.")],
+    moment: Annotated[
+        str, typer.Argument(metavar="[@MOMENT]", help="The commit that it goes on from; default: the last one.")
+    ] = "last",
+    *,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "main",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a workspace that goes on from a commit of this one. Nothing is copied, however much there is."""
+    found = repository(store).fork(workspace, moment, name)
+    number = found.turn if found is not None else 0
+    if as_json:
+        tree_id = found.ref.tree_id if found is not None else None
+        write_json({"workspace": name, "from": {"workspace": workspace, "turn": number}, "tree_id": tree_id})
+    else:
+        write(f"{name} goes on from {workspace}@{number}")
+
+
+def restore(
+    first: Annotated[str, typer.Argument(metavar="[PATH] @MOMENT", help="What to restore; all without a path.")],
+    second: Annotated[str | None, typer.Argument(hidden=True)] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "main",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a path, or everything, what it was in a commit, mounted or not: @3 is commit 3, @last the last one.
+
+    What was there before stays in the history, and is had back in the same way once it is committed. Nothing is
+    committed by this. Programs that have the files open read what they hold now.
+    """
+    path, moment = ("", first) if second is None else (first.rstrip("/"), second)
+    if not moment.startswith("@"):
+        raise InvalidInput(f"{moment!r} names no commit to go back to; write it with an @, such as @3 or @last")
+    found = repository(store).restore(workspace, moment, "" if path == "." else path, dry_run=dry_run)
+    if as_json:
+        from chronicle.workspace.treediff import change_object  # noqa: PLC0415 - the help needs none of it
+
+        write_json(
+            {"moment": moment, "path": path, "dry_run": dry_run, "files": [change_object(item) for item in found]}
+        )
+        return
+    from chronicle.cli.changes import names  # noqa: PLC0415 - the help needs none of it
+
+    for line in names(found):
+        write(line)
+    if not found:
+        say("nothing differs")
+    elif dry_run:
+        say("nothing was changed (--dry-run)")

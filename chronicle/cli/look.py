@@ -1,0 +1,95 @@
+"""``chronicle history``, ``cat`` and ``diff``: looking at what was."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import asdict
+from typing import Annotated, Final
+
+import typer
+
+from chronicle.cli.options import JsonOption, PathArgument, StoreOption, WorkspaceOption, reading, repository
+from chronicle.cli.output import say, time_text, write, write_bytes, write_json
+
+__all__ = ["cat", "diff", "history"]
+
+_PIECE: Final = 1024 * 1024
+
+
+def history(
+    path: PathArgument,
+    *,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "main",
+    as_json: JsonOption = False,
+) -> None:
+    """List the versions of a path, oldest first, those not committed included."""
+    with reading(store, workspace) as opened:
+        versions = opened.history(path)
+    if as_json:
+        write_json(
+            [{name: value for name, value in asdict(version).items() if value is not None} for version in versions]
+        )
+        return
+    for version in versions:
+        source = f"  from {version.source}" if version.source is not None else ""
+        what = f"{version.op:<8} {version.size:>10}  {version.hash[:12]:<12}  turn {version.turn}{source}"
+        write(f"{version.iteration:>5}  {time_text(version.timestamp)}  {what}")
+
+
+def cat(
+    moment: Annotated[str, typer.Argument(metavar="PATH[@ITERATION]", help="Without an iteration, the last one.")],
+    *,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "main",
+) -> None:
+    """Write one version of a file to stdout."""
+    path, _, number = moment.rpartition("@")
+    if not path or not number.isdecimal():
+        path, number = moment, ""
+    with reading(store, workspace) as opened:
+        iteration = int(number) if number else opened.history(path)[-1].iteration
+        with opened.at(path, iteration) as version:
+            shutil.copyfileobj(version, sys.stdout.buffer, _PIECE)
+    sys.stdout.buffer.flush()
+
+
+def diff(
+    before: Annotated[
+        str, typer.Argument(metavar="[A]", help="A commit, such as 3 or @3; default: the last one.")
+    ] = "last",
+    after: Annotated[
+        str, typer.Argument(metavar="[B]", help="Another one; default: what is now, not committed included.")
+    ] = "now",
+    *,
+    stat: Annotated[bool, typer.Option("--stat", help="How much of each file changed, and not what.")] = False,
+    names: Annotated[bool, typer.Option("--names", help="Names and kinds of change alone.")] = False,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "main",
+    as_json: JsonOption = False,
+) -> None:
+    """Show what changed from one moment to another, as a unified diff; binary and huge files are only named.
+
+    A moment is the number of a commit, 0 for the time before the first one, 'last', or 'now'.
+    """
+    from chronicle.cli import changes  # noqa: PLC0415 - the help needs none of it
+    from chronicle.workspace.treediff import change_object, render  # noqa: PLC0415
+
+    with repository(store).compared(workspace, before, after) as (reader, found):
+        counted = changes.stat(reader, found) if stat else None
+        if as_json:
+            files = [change_object(change) for change in found]
+            for file, row in zip(files, counted.rows if counted is not None else (), strict=counted is not None):
+                file["added_lines"], file["removed_lines"] = row[1:]
+            described: dict[str, object] = {"before": before.lstrip("@"), "after": after.lstrip("@"), "files": files}
+            if not stat and not names:
+                described["diff"] = b"".join(render(reader, found)).decode("utf-8", "backslashreplace")
+            write_json(described)
+        elif counted is not None or names:
+            for line in counted.lines() if counted is not None and found else changes.names(found):
+                write(line)
+        else:
+            write_bytes(render(reader, found))
+        if not found and not as_json:
+            say("nothing differs")

@@ -1,0 +1,122 @@
+"""``chronicle mount``, ``unmount`` and ``checkout``: files to work with."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import typer
+
+from chronicle.cli.options import JsonOption, WorkspaceOption, repository_at
+from chronicle.cli.output import commit_object, say, write_json
+from chronicle.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from chronicle.repository import Repository
+
+__all__ = ["checkout", "mount", "unmount"]
+
+_FOREGROUND_POLL_S: Final = 0.5
+_SIZE: Final = re.compile(r"(\d+)([kmgt]?)(i?b)?", re.IGNORECASE)
+_UNITS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def _size(text: str | None) -> int | None:
+    """Read a number of bytes such as ``500``, ``20M`` or ``2GiB``; K, M, G and T are powers of 1024."""
+    if text is None:
+        return None
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise InvalidInput(f"{text!r} is no size: give bytes, or a number with K, M, G or T, such as 500M")
+    size: int = int(found[1]) * 1024 ** _UNITS[found[2].lower()]
+    return size
+
+
+def mount(
+    store: Annotated[
+        str, typer.Argument(metavar="STORE", help="A directory or a URL (s3://bucket/prefix); made if it is not there.")
+    ],
+    mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT", help="An empty directory; made likewise.")],
+    *,
+    workspace: WorkspaceOption = "main",
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C, then unmount.")] = False,
+    quota_bytes: Annotated[
+        str | None, typer.Option("--quota-bytes", metavar="SIZE", help="How much its files may hold, such as 500M.")
+    ] = None,
+    quota_files: Annotated[
+        int | None,
+        typer.Option("--quota-files", metavar="N", min=0, help="How many files and directories it may have."),
+    ] = None,
+    quota_file_size: Annotated[
+        str | None, typer.Option("--quota-file-size", metavar="SIZE", help="How large one file may be.")
+    ] = None,
+) -> None:
+    """Mount a workspace. What is written is kept in the store at once, and committed with `chronicle commit`.
+
+    Quotas hold while it is mounted; old versions do not count.
+    """
+    from chronicle.workspace.port import Quota  # noqa: PLC0415 - the help needs none of it
+
+    quota = Quota(_size(quota_bytes), quota_files, _size(quota_file_size))
+    repository = repository_at(store)
+    repository.mount(workspace, mountpoint, with_caller=foreground, quota=quota if quota != Quota() else None)
+    say(f"{workspace} of {repository.name} is mounted at {mountpoint.absolute()}")
+    if foreground:
+        _stay(repository, mountpoint)
+
+
+def checkout(
+    source: Annotated[
+        str, typer.Argument(metavar="STORE[@TURN]", help="The store, and which commit; by default the last one.")
+    ],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put the files: a new or empty directory.")],
+    *,
+    workspace: WorkspaceOption = "main",
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Say how far it is; by default on a terminal.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a commit's files into a plain directory. It appears when it is whole."""
+    store, _, number = source.rpartition("@")
+    if not store or not number.isdecimal():
+        store, number = source, "last"
+    shown = progress if progress is not None else sys.stderr.isatty()
+    done = repository_at(store).checkout(workspace, number, directory, progress=shown)
+    if as_json:
+        write_json(commit_object(done))
+    else:
+        say(f"commit {done.turn} of {workspace} is in {directory.absolute()}")
+
+
+def unmount(mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT")]) -> None:
+    """Unmount a workspace. What was not committed stays in the store, and is there again after the next mount."""
+    from chronicle.fuse.mounts import is_mounted  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import Repository  # noqa: PLC0415
+
+    if not is_mounted(mountpoint):
+        raise NotFound(f"nothing is mounted at {mountpoint}; `findmnt -t fuse.chronicle` lists what is")
+    try:
+        repository = Repository.around(mountpoint)
+    except NotFound:
+        raise NotFound(f"what is mounted at {mountpoint} is no workspace of a store; umount unmounts it") from None
+    repository.unmount(mountpoint)
+
+
+def _stay(repository: Repository, mountpoint: Path) -> None:
+    """Wait until someone unmounts, or ends this process."""
+    from chronicle.fuse.mounts import is_mounted  # noqa: PLC0415 - the help needs none of it
+
+    def end(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        while is_mounted(mountpoint):
+            time.sleep(_FOREGROUND_POLL_S)
+    except KeyboardInterrupt:
+        repository.unmount(mountpoint)

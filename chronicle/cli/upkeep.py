@@ -1,0 +1,77 @@
+"""``chronicle verify``, ``gc`` and ``stats``: what is done with a store as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from chronicle.cli.exits import ExitCode
+from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository
+from chronicle.cli.output import say, time_text, write, write_json
+
+__all__ = ["gc", "stats", "verify"]
+
+
+def verify(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Check that everything is as it was written: the chain of commits, and every blob that they reach."""
+    from chronicle.repository import upkeep  # noqa: PLC0415 - the help needs none of it
+
+    checks = []
+    for check in upkeep.verify(repository(store)):
+        checks.append(check)
+        if not as_json:
+            verdict = "good" if check.problem is None else f"BAD: {check.problem}"
+            write(f"{check.workspace}: {check.events} events, {check.blobs} blobs: {verdict}")
+    if as_json:
+        write_json([asdict(check) for check in checks])
+    if any(check.problem is not None for check in checks):
+        raise typer.Exit(ExitCode.DAMAGED)
+
+
+def gc(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Free it at once; nothing may be mounted meanwhile.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Free what no commit needs any more. Every version of every committed file is needed.
+
+    Safe while workspaces are in use: one call marks what is not needed, another one, an hour or more later, frees what
+    is still not.
+    """
+    from chronicle.repository import upkeep  # noqa: PLC0415 - the help needs none of it
+
+    report = upkeep.collect_garbage(repository(store), alone=now, dry_run=dry_run)
+    for damage in report.damaged:
+        say(f"chronicle: {damage}")
+    if as_json:
+        write_json(asdict(report))
+        return
+    write(
+        f"{report.packs} packs, {report.size_bytes} bytes: {report.condemned} marked, "
+        f"{report.dropped} freed ({report.dropped_bytes - report.copied_bytes} bytes)"
+    )
+    if report.ripe_ms is not None and not now:
+        say(f"what is marked can be freed from {time_text(report.ripe_ms)} on: chronicle gc")
+    if dry_run:
+        say("nothing was changed (--dry-run)")
+
+
+def stats(*, store: StoreOption = None, workspace: WorkspaceOption = "main", as_json: JsonOption = False) -> None:
+    """Count a workspace's commits, and what the store takes on disk."""
+    from chronicle.repository import upkeep  # noqa: PLC0415 - the help needs none of it
+
+    counted = upkeep.count(repository(store), workspace)
+    if as_json:
+        write_json(asdict(counted))
+        return
+    write(f"commits        {counted.commits}")
+    write(f"files          {counted.files}  (in the last commit)")
+    write(f"logical bytes  {counted.logical_bytes}  (of those files)")
+    write(f"history bytes  {counted.history_bytes}  (of the files of all commits)")
+    write(f"blobs          {counted.blobs}  (all workspaces of the store, each once)")
+    write(f"unique bytes   {counted.unique_bytes}  (of those blobs)")
+    write(f"stored bytes   {counted.stored_bytes}  (what they take)")

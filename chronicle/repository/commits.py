@@ -1,0 +1,111 @@
+"""The commits of a store's workspaces, as the journal has them, and how a moment is named.
+
+A commit is an event of its workspace's main branch, and there are no others: so its number, its turn and its place on
+the branch are one. A fork continues the branch of what it was forked from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.canonical import decode
+from chronicle.errors import Corrupt, InvalidInput, NotFound
+from chronicle.ids import BlobId
+from chronicle.workspace.port import TreeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.journal.records import Branch, Event, Head
+    from chronicle.journal.store import JournalStore
+
+__all__ = ["COMMITTED", "NOW", "Committed", "commit_at", "commits", "last_commit", "owner_of", "parse_moment"]
+
+COMMITTED: Final = "workspace.committed"
+NOW: Final = "now"
+"""The moment that is not committed."""
+_LAST: Final = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """One commit of a workspace."""
+
+    turn: int
+    """Its number, from 1; what `Iteration.turn` refers to."""
+    timestamp: int
+    """Epoch milliseconds."""
+    message: str
+    ref: TreeRef
+
+
+def parse_moment(text: str) -> int | str:
+    """Return the number of a commit, 0 for the time before the first one; `NOW`; or ``"last"`` for the last commit.
+
+    Raises:
+        InvalidInput: it is none of these.
+    """
+    name = text.removeprefix("@")
+    if name in (NOW, _LAST):
+        return name
+    if name.isascii() and name.isdecimal():
+        return int(name)
+    raise InvalidInput(f"{text!r} names no moment: give a commit's number such as 3 or @3, 'last', or 'now'")
+
+
+def commits(journal: JournalStore, workspace: str) -> Iterator[Committed]:
+    """Yield a workspace's commits, oldest first, those before it was forked included.
+
+    Raises:
+        NotFound: no such workspace.
+    """
+    branch_id = journal.session(workspace).main_branch_id
+    for event in journal.events(branch_id, types=[COMMITTED]):
+        yield _committed(event)
+
+
+def commit_at(journal: JournalStore, workspace: str, moment: int | str) -> Committed | None:
+    """Return a commit; ``None`` for the time before the first one.
+
+    Args:
+        moment: what `parse_moment` gives, but not `NOW`.
+
+    Raises:
+        NotFound: no such workspace, or it has no such commit.
+    """
+    head = journal.head(journal.session(workspace).main_branch_id)
+    number = head.turn if moment == _LAST else moment
+    assert isinstance(number, int), "the caller knows what is now"
+    if number == 0:
+        return None
+    event = next(journal.events(head.branch_id, after_seq=number - 1, to_seq=number), None)
+    if event is None:
+        has = f"it has commits 1 to {head.turn}" if head.turn else "it has none yet"
+        raise NotFound(f"{workspace} has no commit {number}; {has}")
+    return _committed(event)
+
+
+def last_commit(journal: JournalStore, head: Head) -> TreeRef | None:
+    """Return the tree of a branch's last event; ``None`` if there is none."""
+    event = journal.find_event(head.event_id) if head.event_id is not None else None
+    return _committed(event).ref if event is not None else None
+
+
+def owner_of(journal: JournalStore, branch: Branch, seq: int) -> Branch:
+    """Return the branch that has an event among its own: this one, or one that it continues."""
+    while branch.parent_branch_id is not None and seq <= branch.parent_seq:
+        branch = journal.branch(branch.parent_branch_id)
+    return branch
+
+
+def _committed(event: Event) -> Committed:
+    payload = decode(event.payload) if event.payload is not None else None
+    try:
+        values: Any = payload
+        ref = TreeRef(BlobId(values["tree_id"]), BlobId(values["oplog_id"]))
+        return Committed(event.turn, event.ts, str(values["message"]), ref)
+    except (KeyError, TypeError) as error:
+        raise Corrupt(
+            f"event {event.event_id} has no payload that could be a commit's; chronicle verify says more"
+        ) from error

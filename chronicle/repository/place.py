@@ -1,0 +1,248 @@
+"""A store on this machine: a directory, or what a node has of a store at a URL.
+
+::
+
+    format        the version of this layout
+    journal.db    a session a workspace; each commit is an event of its main branch
+    blobs/        the blob store
+    layers/       what is not committed yet, and what was fetched
+    run/          sockets and the log of the process that serves the mounts, while anything is mounted
+
+A store may also be a URL, such as ``s3://bucket/prefix``: its blobs and commits are there (`chronicle.shared`), and
+each node has a directory as above for it, in which the journal is a copy and there are no blobs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import urllib.parse
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from chronicle.blobs import blob_id
+from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.objects import shown_url
+from chronicle.clock import SystemClock
+from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, UnsupportedFormat
+from chronicle.fuse import mounts
+from chronicle.journal.sqlite import SqliteJournalStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.clock import Clock
+    from chronicle.shared import SharedRecord
+
+__all__ = ["SCHEME", "StorePlace"]
+
+_FORMAT: Final = 1
+_FORMAT_OF_URL: Final = 2
+"""Of a directory whose store is a URL, which it names."""
+SCHEME: Final = "chronicle:"
+"""What the system shows as the device of a mount begins with this; the store's directory follows, quoted."""
+
+
+class StorePlace:
+    """Where a store is, and what is in it.
+
+    Args:
+        directory: where it is. `create` makes it; the other methods need it to be there.
+        clock: dates commits.
+        url: of the store, if it is not the directory itself. A directory that was made knows it.
+    """
+
+    def __init__(self, directory: Path, clock: Clock | None = None, url: str | None = None) -> None:
+        self.directory = directory.expanduser().absolute()
+        self.clock = clock if clock is not None else SystemClock()
+        self._url = url
+
+    @classmethod
+    def at(cls, store: str) -> Self:
+        """Return the store at a path or URL.
+
+        What this node has of a store at a URL is in a directory below ``CHRONICLE_STATE_DIR``, by default
+        ``$XDG_STATE_HOME/chronicle``: what was not committed is there and nowhere else.
+        """
+        protocol, separator, rest = store.partition("://")
+        if not separator:
+            return cls(Path(store))
+        if protocol == "file":
+            return cls(Path(rest))
+        url = store.rstrip("/")
+        home = Path.home()
+        base = home / (os.environ.get("XDG_STATE_HOME") or ".local/state")  # an absolute path stays what it is
+        states = home / (os.environ.get("CHRONICLE_STATE_DIR") or base / "chronicle")
+        return cls(states / blob_id(url.encode())[:16], url=url)
+
+    @property
+    def name(self) -> str:
+        """The store's path or URL, as messages have it."""
+        return shown_url(self._url) if self._url is not None else os.fspath(self.directory)
+
+    @classmethod
+    def around(cls, path: Path) -> Self:
+        """Return the store of the mount that a path is in.
+
+        Raises:
+            NotFound: it is in no mount of a store.
+        """
+        source = mounts.source_of(path)
+        if source is None or not source.startswith(SCHEME):
+            raise NotFound(f"{path} is not in a mounted workspace; name the store with --store")
+        return cls(Path(urllib.parse.unquote(source.removeprefix(SCHEME))))
+
+    # -- making and opening ---------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the store if it is not there.
+
+        Raises:
+            InvalidInput: the directory cannot be made, or has something else in it.
+            UnsupportedFormat: a newer version wrote it.
+        """
+        if self.shared is not None:
+            self.shared.create()
+        described: dict[str, object] = {"chronicle-store": _FORMAT}
+        if self._url is not None:
+            described = {"chronicle-store": _FORMAT_OF_URL, "url": self._url}
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if not self._format_path.exists():
+                if any(self.directory.iterdir()):
+                    raise InvalidInput(f"{self.directory} is not empty and not a store; name another directory")
+                replacement = self.directory / f".format-{os.getpid()}"
+                replacement.write_text(json.dumps(described) + "\n", encoding="utf-8")
+                replacement.replace(self._format_path)
+        except OSError as error:
+            raise InvalidInput(f"{self.directory} cannot be a store: {error.strerror}; name another one") from error
+        self.check_format()
+
+    def check_format(self) -> None:
+        """Check that this is a store which this code can read.
+
+        Raises:
+            NotFound: it is none.
+            Corrupt: it says nothing sensible of itself.
+            UnsupportedFormat: a newer version wrote it.
+        """
+        try:
+            described = json.loads(self._format_path.read_text(encoding="utf-8"))
+            found = described["chronicle-store"]
+            url = described["url"] if found == _FORMAT_OF_URL else None
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(f"{self.directory} is no store; chronicle mount makes one") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Corrupt(f"{self._format_path} cannot be read: {error}") from error
+        if not isinstance(found, int) or found > _FORMAT_OF_URL:
+            raise UnsupportedFormat(f"{self.directory} has format {found}, this is {_FORMAT_OF_URL}: upgrade podium")
+        if self._url is None:
+            self._url = url
+        elif url != self._url:
+            raise Corrupt(f"{self.directory} is of the store {url}, not of {self.name}; move it away")
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Keep out whoever wants the store alone.
+
+        Raises:
+            NotFound: there is no store.
+            Conflict: someone has it alone.
+        """
+        with self._locked(fcntl.LOCK_SH) as locked:
+            if not locked:
+                raise Conflict(f"chronicle gc --now has {self.name} alone for a while; try again later")
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Keep out whoever is about to write to the store, if nobody is; says whether."""
+        with self._locked(fcntl.LOCK_EX) as locked:
+            yield locked
+
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[bool]:
+        self.check_format()
+        with self._format_path.open("rb") as file:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    @property
+    def _format_path(self) -> Path:
+        return self.directory / "format"
+
+    @property
+    def layers(self) -> Path:
+        """What is not committed yet, and what was fetched."""
+        return self.directory / "layers"
+
+    @property
+    def socket(self) -> Path:
+        """Where the process that serves the mounts listens."""
+        return self.directory / "run" / "zygote.sock"
+
+    @property
+    def blobs_url(self) -> str:
+        """The blob store."""
+        return f"{self._url}/blobs" if self._url is not None else f"file://{self.directory / 'blobs'}"
+
+    @property
+    def shared(self) -> SharedRecord | None:
+        """What of the store is at its URL, if it has one."""
+        if self._url is None:
+            return None
+        from chronicle.blobs.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
+        from chronicle.shared import SharedRecord  # noqa: PLC0415
+
+        return SharedRecord(open_remote(self._url), self.name)
+
+    @contextmanager
+    def journal(self, workspace: str | None = None) -> Iterator[SqliteJournalStore]:
+        """Open the journal, up to date with what other nodes have committed.
+
+        Args:
+            workspace: the one that matters; all if not given.
+        """
+        self.check_format()
+        with closing(SqliteJournalStore(self.directory / "journal.db")) as journal:
+            shared = self.shared
+            if shared is not None:
+                shared.pull(journal, workspace)
+            yield journal
+
+    @contextmanager
+    def record(self, workspace: str | None = None) -> Iterator[SqliteJournalStore]:
+        """Open the journal for reading: nothing is made, and nothing need be writable, but for a store at a URL."""
+        if self._url is not None and self.shared is not None and not self._format_path.exists():
+            self.shared.check_format()
+            self.create()
+        self.check_format()
+        if self._url is not None:
+            with self.journal(workspace) as journal:
+                yield journal
+            return
+        try:
+            journal = SqliteJournalStore(self.directory / "journal.db", read_only=True)
+        except NotFound:
+            raise NotFound(f"no workspace was ever mounted from {self.directory}; chronicle mount makes one") from None
+        with closing(journal):
+            yield journal
+
+    @contextmanager
+    def blobs(self, *, kept: bool = True) -> Iterator[FsspecBlobStore]:
+        """Open the blob store.
+
+        Args:
+            kept: whether what this node keeps of a far store will do.
+        """
+        blobs = FsspecBlobStore(self.blobs_url, cache="node" if kept else None)
+        try:
+            yield blobs
+        finally:
+            blobs.close()

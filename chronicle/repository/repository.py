@@ -1,0 +1,414 @@
+"""A store: workspaces under version control, with no agent and no service.
+
+Workspaces have no lease and one epoch: what keeps two writers apart is the lock on a workspace's layers, which a mount
+holds, and the journal's compare-and-swap. What is written stays in the layer, across mounts, until it is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import urllib.parse
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from chronicle.blobs.buffer import ScratchBuffer
+from chronicle.checkout import Progress, checkout, count
+from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
+from chronicle.fuse import available, mounts, zygote
+from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.ids import IdSource
+from chronicle.journal.chain import seal
+from chronicle.journal.records import Commit, Draft, Session
+from chronicle.repository.commits import (
+    COMMITTED,
+    NOW,
+    Committed,
+    commit_at,
+    commits,
+    last_commit,
+    owner_of,
+    parse_moment,
+)
+from chronicle.repository.place import SCHEME, StorePlace
+from chronicle.workspace.committed import CommittedWorkspace
+from chronicle.workspace.layer_history import encode_path
+from chronicle.workspace.layer_open import check_spec, open_layer
+from chronicle.workspace.port import LayerSpec, TreeRef
+from chronicle.workspace.restore import restored_tree
+from chronicle.workspace.tree import EMPTY
+from chronicle.workspace.treediff import changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.canonical import Json
+    from chronicle.fuse.client import FuseWorkspace
+    from chronicle.ids import BlobId
+    from chronicle.journal.sqlite import SqliteJournalStore
+    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.port import Quota
+    from chronicle.workspace.treediff import Change
+
+__all__ = ["Repository"]
+
+log = logging.getLogger(__name__)
+
+_EPOCH: Final = 1
+"""There are no leases here, so there is never a second one."""
+
+
+class Repository(StorePlace):
+    """A store and what is done with its workspaces. For its arguments see `StorePlace`."""
+
+    # -- mounts ---------------------------------------------------------------------------------------------------
+
+    def mount(self, workspace: str, mountpoint: Path, *, with_caller: bool, quota: Quota | None = None) -> None:
+        """Mount a workspace; it is made if it is not there, and so is the store. What is refused makes nothing.
+
+        Args:
+            with_caller: unmount when the calling process ends.
+            quota: how much the workspace may hold while it is mounted.
+
+        Raises:
+            Unavailable: FUSE cannot be used here, or mounting failed.
+            Conflict: another process has the workspace open.
+            InvalidInput: the mountpoint or the name cannot be used, or the workspace is mounted already.
+        """
+        reason = available()
+        if reason is not None:
+            raise Unavailable(reason)
+        check_spec(LayerSpec(workspace, self.layers, None, _EPOCH, 1))
+        attached = self._attached(workspace)
+        if attached is not None:
+            attached.detach()
+            raise InvalidInput(f"workspace {workspace!r} is mounted at {attached.root} already; unmount it first")
+        self._check_apart(mountpoint)
+        mounts.check_mountpoint(mountpoint)
+        self.create()
+        with self.busy():
+            with self.journal(workspace) as journal:
+                spec = replace(self._spec(journal, self._ensure_session(journal, workspace)), quota=quota)
+            self._mount(spec, mountpoint, with_caller=with_caller)
+
+    def _mount(self, spec: LayerSpec, mountpoint: Path, *, with_caller: bool) -> None:
+        run = self.socket.parent
+        zygote.start(self.socket, run / "mounts", run / "log", until_idle=True)
+        source = SCHEME + urllib.parse.quote(os.fspath(self.directory))
+        try:
+            opened = open_fuse_workspace(
+                self.socket, spec, self.blobs_url, mountpoint, with_caller=with_caller, source=source
+            )
+            if opened.recovered is not None:
+                self._keep(spec.workspace_id, opened.recovered)
+        except ChronicleError:
+            # It ends by itself when a mount is gone, but there may never have been one.
+            with suppress(Unavailable):
+                if not list_mounts(self.socket):
+                    zygote.shut_down(self.socket)
+            raise
+
+    def unmount(self, mountpoint: Path) -> None:
+        """Unmount a workspace; what was written and not committed stays in the store.
+
+        Raises:
+            NotFound: nothing of this store is mounted there.
+        """
+        if zygote.is_running(self.socket) is None:
+            raise NotFound(f"nothing of {self.name} is mounted")
+        unmount_workspace(self.socket, mountpoint)
+
+    def _check_apart(self, mountpoint: Path) -> None:
+        """Refuse a mountpoint in the store, and a store in the mountpoint: each would hide the other."""
+        point = mountpoint.absolute()
+        if point == self.directory or self.directory in point.parents or point in self.directory.parents:
+            raise InvalidInput(
+                f"{mountpoint} and the store {self.directory} lie one in the other; name another directory"
+            )
+
+    def _attached(self, workspace: str) -> FuseWorkspace | None:
+        """Return a workspace if it is mounted now."""
+        if zygote.is_running(self.socket) is None:
+            return None
+        return attach_fuse_workspace(self.socket, workspace)
+
+    # -- commits --------------------------------------------------------------------------------------------------
+
+    def workspaces(self) -> list[str]:
+        """Return the names of the workspaces that were ever mounted, committed or forked."""
+        with self.record() as journal:
+            return [session.name for session in journal.sessions()]
+
+    def commits(self, workspace: str) -> list[Committed]:
+        """Return a workspace's commits, oldest first, those before it was forked included.
+
+        Raises:
+            NotFound: no such workspace.
+        """
+        with self.record(workspace) as journal:
+            return list(commits(journal, workspace))
+
+    def commit_of(self, workspace: str, moment: str) -> TreeRef | None:
+        """Return what a workspace was committed as at a moment; ``None`` before its first commit.
+
+        Args:
+            moment: see `parse_moment`; not `NOW`.
+
+        Raises:
+            NotFound: no such workspace or commit.
+            InvalidInput: no moment is called so.
+        """
+        with self.record(workspace) as journal:
+            return _ref_at(journal, workspace, moment)
+
+    def commit(self, workspace: str, message: str) -> Committed | None:
+        """Commit what a workspace holds, mounted or not; ``None`` if nothing changed.
+
+        Raises:
+            NotFound: no such workspace.
+            BranchVersionConflict: someone else committed at this moment.
+            Conflict: another process has the workspace open, and is not this store's mount.
+        """
+        with self.busy(), self.journal(workspace) as journal, self._opened(journal, workspace) as opened:
+            session = journal.session(workspace)
+            head = journal.head(session.main_branch_id)
+            last = last_commit(journal, head)
+            ref = opened.seal()
+            if self.shared is not None and last is not None and opened.base != last:
+                if ref != last:
+                    raise Conflict(
+                        f"another node has committed {workspace!r} meanwhile; unmount and mount it again: what is here "
+                        "and not committed is then kept in a workspace of its own"
+                    )
+                opened.adopt(ref)  # our own, whose process did not live to see it
+            if ref == last or (last is None and ref.tree_id == EMPTY):
+                return None
+            done = self._commit(journal, session, ref, message)
+            opened.adopt(ref)
+            opened.begin_turn(done.turn + 1)
+            return done
+
+    def fork(self, workspace: str, moment: str, target: str) -> Committed | None:
+        """Make a workspace that goes on from a commit of another one; O(1) in files and commits.
+
+        It has that commit's files, their history, and the commits up to it. What is not committed is not in it.
+
+        Args:
+            moment: see `parse_moment`; not `NOW`.
+            target: its name.
+
+        Returns:
+            the commit that it goes on from; ``None`` for none.
+
+        Raises:
+            NotFound: no such workspace or commit.
+            InvalidInput: the name cannot be one, or the moment is no commit.
+            Conflict: there is a workspace of that name.
+        """
+        check_spec(LayerSpec(target, self.layers, None, _EPOCH, 1))
+        now_ms, ids = self.clock.now_ms(), IdSource()
+        with self.journal() as journal:
+            source = journal.session(workspace)
+            found = commit_at(journal, workspace, _committed_moment(moment))
+            if any(session.name == target for session in journal.sessions()):
+                raise Conflict(f"there is a workspace {target!r} already; give another name")
+            made = Session(ids.session(now_ms), target, ids.branch(now_ms), now_ms)
+            if found is None:
+                if self.shared is not None:
+                    made = self.shared.ensure_session(made)
+                journal.ensure_session(target, made.session_id, made.main_branch_id, now_ms)
+                return None
+            owner = owner_of(journal, journal.branch(source.main_branch_id), found.turn)
+            if self.shared is not None:
+                (of,) = (session.name for session in journal.sessions() if session.session_id == owner.session_id)
+                self.shared.create_fork(made, of, owner.branch_id, found.turn)
+            journal.fork_session(
+                owner.branch_id, found.turn, target, made.session_id, made.main_branch_id, made.created_ms
+            )
+            return found
+
+    def _ensure_session(self, journal: SqliteJournalStore, workspace: str) -> Session:
+        """Return a workspace's session; it is made if there is none."""
+        now_ms, ids = self.clock.now_ms(), IdSource()
+        with suppress(NotFound):
+            return journal.session(workspace)
+        made = Session(ids.session(now_ms), workspace, ids.branch(now_ms), now_ms)
+        shared = self.shared
+        if shared is not None:
+            made = shared.ensure_session(made)
+        return journal.ensure_session(workspace, made.session_id, made.main_branch_id, made.created_ms)
+
+    def _commit(self, journal: SqliteJournalStore, session: Session, ref: TreeRef, message: str) -> Committed:
+        """Make a stored tree a workspace's last commit: in the store's URL first, if it has one.
+
+        Raises:
+            Conflict: someone else was first.
+        """
+        head = journal.head(session.main_branch_id)
+        now_ms = self.clock.now_ms()
+        payload: Json = {"message": message, "tree_id": ref.tree_id, "oplog_id": ref.oplog_id}
+        draft = Draft(IdSource().event(now_ms), COMMITTED, payload, head.turn + 1, now_ms)
+        events = seal(head, [draft])
+        shared = self.shared
+        if shared is not None:
+            shared.publish(session.name, events[0])
+        journal.commit(Commit(session.session_id, head, events, epoch=None))
+        return Committed(head.turn + 1, now_ms, message, ref)
+
+    def _keep(self, workspace: str, recovered: TreeRef) -> None:
+        """Put what was written on top of a commit that is not the last any more into a workspace of its own."""
+        kept = f"{workspace}.kept-{recovered.tree_id[:12]}"
+        with self.journal(kept) as journal:
+            session = self._ensure_session(journal, kept)
+            if last_commit(journal, journal.head(session.main_branch_id)) != recovered:
+                self._commit(journal, session, recovered, f"what {workspace} held when others had gone on")
+        log.warning("what was written to %s and not committed is kept in the workspace %s", workspace, kept)
+
+    # -- looking and going back -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def compared(self, workspace: str, before: str, after: str) -> Iterator[tuple[BlobReader, list[Change]]]:
+        """Compare a workspace at two moments; the reader has the contents of both.
+
+        Args:
+            before, after: see `parse_moment`.
+
+        Raises:
+            NotFound: no such workspace or commit.
+            InvalidInput: no moment is called so.
+            Conflict: another process has the workspace open, and what is not committed was asked for.
+        """
+        ids = []
+        for moment in (before, after):
+            if parse_moment(moment) == NOW:
+                ids.append(self._now(workspace))
+            else:
+                ref = self.commit_of(workspace, moment)
+                ids.append(ref.tree_id if ref is not None else EMPTY)
+        with self.blobs() as blobs:
+            yield blobs, changes(blobs, *ids)
+
+    def _now(self, workspace: str) -> BlobId:
+        """Return the tree of what a workspace holds, what is not committed included."""
+        with self.opened(workspace) as opened:
+            if isinstance(opened, CommittedWorkspace):
+                return opened.tree_id
+            return opened.seal().tree_id
+
+    def restore(self, workspace: str, moment: str, path: str = "", *, dry_run: bool = False) -> list[Change]:
+        """Make a path of a workspace, or all of it, what it was in a commit, mounted or not. It is not committed.
+
+        Args:
+            moment: see `parse_moment`; not `NOW`.
+            path: relative to the workspace's root; ``""`` for everything.
+            dry_run: change nothing.
+
+        Returns:
+            what changed, or would.
+
+        Raises:
+            NotFound: no such workspace or commit, or the path was not there.
+            InvalidInput: the path or moment cannot be used; or the workspace would be over its quota.
+            Conflict: another process has the workspace open, and is not this store's mount.
+        """
+        raw = encode_path(path)
+        with self.busy(), self.journal(workspace) as journal, self._opened(journal, workspace) as opened:
+            then = _ref_at(journal, workspace, moment)
+            now = opened.seal()
+            with self.blobs() as blobs:
+                buffer = ScratchBuffer(blobs)
+                wanted = restored_tree(buffer, now.tree_id, then.tree_id if then is not None else EMPTY, raw)
+                found = changes(buffer, now.tree_id, wanted)
+            if found and not dry_run:
+                opened.restore(then, raw)
+            return found
+
+    def checkout(self, workspace: str, moment: str, target: Path, *, progress: bool) -> Committed:
+        """Make a directory that holds what a workspace held after a commit; see `chronicle.checkout.checkout`.
+
+        Args:
+            workspace: which one.
+            moment: see `parse_moment`; not `NOW`.
+            target: where.
+            progress: whether to say on stderr how far it is.
+
+        Raises:
+            NotFound: no such workspace or commit.
+        """
+        with self.record(workspace) as journal:
+            found = commit_at(journal, workspace, _committed_moment(moment))
+        if found is None:
+            raise NotFound(f"workspace {workspace!r} had no files before its first commit; chronicle log lists them")
+        with self.blobs() as blobs:
+            if not progress:
+                checkout(blobs, found.ref, target, lambda _size, _files: None)
+                return found
+            line = Progress(count(blobs, found.ref))
+            try:
+                checkout(blobs, found.ref, target, line.report)
+            finally:
+                line.end()
+        return found
+
+    @contextmanager
+    def opened(self, workspace: str) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
+        """Open a workspace to read it as it is now, what is not committed included: through its mount if it has one.
+
+        In a store that cannot be written there is only what was committed; `CommittedWorkspace.complete` tells whether
+        that is all.
+
+        Raises:
+            NotFound: no such workspace.
+            Conflict: another process has the workspace open, and is not this store's mount.
+        """
+        with self.record(workspace) as journal:
+            session = journal.session(workspace)
+            layer = self.layers / workspace
+            if os.access(
+                layer / "lock", os.W_OK
+            ):  # a mounted workspace has it, and who may talk to its server may write
+                with self._opened(journal, workspace) as opened:
+                    yield opened
+                return
+            base = self._spec(journal, session).base
+        with self.blobs() as blobs:
+            yield CommittedWorkspace(blobs, base, complete=not layer.exists())
+
+    @contextmanager
+    def _opened(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
+        session = journal.session(workspace)
+        attached = self._attached(workspace)
+        if attached is not None:
+            try:
+                yield attached
+            finally:
+                attached.detach()
+            return
+        with self.blobs() as blobs:
+            layer, recovered = open_layer(self._spec(journal, session), blobs, self.clock)
+            if recovered is not None:
+                self._keep(workspace, recovered)
+            try:
+                yield layer
+            finally:
+                layer.close()
+
+    def _spec(self, journal: SqliteJournalStore, session: Session) -> LayerSpec:
+        """Return what opens a workspace."""
+        head = journal.head(session.main_branch_id)
+        return LayerSpec(session.name, self.layers, last_commit(journal, head), _EPOCH, head.turn + 1)
+
+
+def _committed_moment(moment: str) -> int | str:
+    named = parse_moment(moment)
+    if named == NOW:
+        raise InvalidInput("what is now is not committed; commit it first, or name a commit such as @3 or 'last'")
+    return named
+
+
+def _ref_at(journal: SqliteJournalStore, workspace: str, moment: str) -> TreeRef | None:
+    found = commit_at(journal, workspace, _committed_moment(moment))
+    return found.ref if found is not None else None

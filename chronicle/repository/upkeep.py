@@ -1,0 +1,166 @@
+"""What is done with a store as a whole: checking it, counting it, and freeing what nothing needs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chronicle.blobs.gc import collect
+from chronicle.errors import Conflict, Corrupt, NotFound
+from chronicle.fuse import zygote
+from chronicle.journal.verify import verify_session
+from chronicle.repository.commits import commits
+from chronicle.workspace.layer_open import lock_workspace
+from chronicle.workspace.layer_refs import layer_refs
+from chronicle.workspace.moment_reach import MomentReach
+from chronicle.workspace.oplog import read_root
+from chronicle.workspace.quota import measure
+from chronicle.workspace.tree import walk
+from chronicle.workspace.verify import TreeChecker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.blobs.gc import GcReport
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+    from chronicle.journal.records import Session
+    from chronicle.journal.store import JournalStore
+    from chronicle.repository.place import StorePlace
+
+__all__ = ["Check", "Stats", "collect_garbage", "count", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What verifying a workspace found."""
+
+    workspace: str
+    events: int
+    blobs: int
+    """How many different blobs its commits reach that no workspace before it did; each was read and hashed."""
+    problem: str | None
+    """The first damage; ``None`` if all is as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How large a workspace is, and how large the store is in which it lies."""
+
+    workspace: str
+    commits: int
+    files: int
+    """In the last commit: regular files, a file of several names as often as it has names."""
+    logical_bytes: int
+    """Of those files."""
+    history_bytes: int
+    """Of the files of all its commits, as if each were kept by itself."""
+    blobs: int
+    """Different ones in the whole store."""
+    unique_bytes: int
+    """Of those, before compression."""
+    stored_bytes: int
+    """On disk, the whole store."""
+
+
+def verify(place: StorePlace) -> Iterator[Check]:
+    """Check each workspace: its chain of commits, and every blob that they reach, read back and hashed once."""
+    with place.record() as journal, place.blobs(kept=False) as blobs:
+        checker = TreeChecker(blobs)
+        for session in journal.sessions():
+            report = verify_session(journal, session)
+            problem = str(report.damage) if report.damage is not None else None
+            before = checker.blobs
+            if problem is None:
+                problem = _damaged_commit(checker, journal, session)
+            yield Check(session.name, report.events, checker.blobs - before, problem)
+            if problem is not None:
+                checker = TreeChecker(blobs)  # it may remember what it never came to
+
+
+def count(place: StorePlace, workspace: str) -> Stats:
+    """Count a workspace's commits, and the store.
+
+    Raises:
+        NotFound: no such workspace.
+    """
+    with place.record(workspace) as journal:
+        found = list(commits(journal, workspace))
+    with place.blobs() as blobs:
+        history_bytes = 0
+        for commit in found:
+            root = read_root(blobs, commit.ref.oplog_id)
+            history_bytes += (root.usage or measure(blobs, root.tree_id)).bytes
+        files = logical_bytes = 0
+        if found:
+            for size in _file_sizes(blobs, found[-1].ref.tree_id):
+                files += 1
+                logical_bytes += size
+        sizes = blobs.blob_sizes()
+        shared = place.shared
+        if shared is not None:
+            stored = sum(size for name, size in shared.sizes().items() if name.startswith("blobs/"))
+        else:
+            files_of = (path for path in place.directory.glob("blobs/**/*") if path.is_file())
+            stored = sum(path.stat().st_blocks * 512 for path in files_of)
+    return Stats(workspace, len(found), files, logical_bytes, history_bytes, len(sizes), sum(sizes.values()), stored)
+
+
+def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = False) -> GcReport:
+    """Free what no commit of any workspace reaches, nor what is mounted or was not committed yet.
+
+    Args:
+        alone: at once, and not in two calls an hour apart; nobody may use the store meanwhile.
+        dry_run: change nothing.
+
+    Raises:
+        Conflict: it is to be alone, and something is mounted or another process uses the store; or other nodes share
+            the store, and what they have not committed is not known here.
+        Corrupt, NotFound: something that is needed is damaged, so that it is not known what is.
+    """
+    place.check_format()
+    with ExitStack() as stack:
+        if place.shared is not None and not dry_run:
+            raise Conflict(
+                f"what other nodes hold and have not committed to {place.name} is not known here, so nothing is freed; "
+                "chronicle gc --dry-run shows what no commit needs"
+            )
+        if alone and not dry_run:
+            if not stack.enter_context(place.alone()) or zygote.is_running(place.socket) is not None:
+                raise Conflict(f"{place.name} is in use; unmount its workspaces first, or leave --now away")
+            for home in sorted(place.layers.glob("*")) if place.layers.is_dir() else ():
+                stack.callback(os.close, lock_workspace(home))
+        return collect(
+            place.blobs_url, lambda: _reached(place), alone=alone, dry_run=dry_run, keep_from=1.0 if alone else 0.5
+        )
+
+
+def _reached(place: StorePlace) -> set[BlobId]:
+    with place.blobs() as blobs:
+        reach = MomentReach(blobs)
+        if place.layers.is_dir():
+            for ref in layer_refs(place.layers):  # before the journal: what a layer sealed may be committed by then
+                reach.add(ref)
+        with place.record() as journal:
+            for session in journal.sessions():
+                for commit in commits(journal, session.name):
+                    reach.add(commit.ref)
+        return reach.ids()
+
+
+def _file_sizes(reader: BlobReader, tree_id: BlobId) -> Iterator[int]:
+    for _, entry in walk(reader, tree_id):
+        if entry.content is not None:
+            yield entry.content.size
+
+
+def _damaged_commit(checker: TreeChecker, journal: JournalStore, session: Session) -> str | None:
+    """Read what commits reach, and return what is wrong with the first that is damaged."""
+    for commit in commits(journal, session.name):
+        try:
+            checker.check(commit.ref)
+        except (Corrupt, NotFound) as error:
+            return f"commit {commit.turn}: {error}"
+    return None

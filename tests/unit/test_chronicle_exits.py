@@ -1,0 +1,44 @@
+"""Exit codes and commands of ``chronicle``, and that the documentation has them all."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import typer
+
+import chronicle.errors
+from chronicle.cli import ExitCode, app
+from chronicle.cli.exits import MEANINGS, exit_code
+from coordinator.cli.exits import ExitCode as PodiumCode
+
+TEXT = (Path(__file__).parents[2] / "docs" / "chronicle.md").read_text(encoding="utf-8")
+
+
+def test_the_documentation_has_every_command_and_option() -> None:
+    command = typer.main.get_command(app)
+    for name, found in command.commands.items():  # type: ignore[attr-defined]
+        (section,) = re.findall(rf"^## chronicle {name}\b.*?(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
+        for parameter in found.params:
+            for option in parameter.opts:
+                if option.startswith("--") and option not in ("--store", "--workspace", "--json", "--help"):
+                    assert option in section, (name, option)
+
+
+def test_the_documentation_has_the_table() -> None:
+    table = [line for line in TEXT.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert table == [f"| {code} | {meaning} |" for code, meaning in MEANINGS.items()]
+
+
+def test_codes_are_those_of_podium() -> None:
+    for code in set(ExitCode) - {ExitCode.TOO_NEW}:
+        assert PodiumCode[code.name].value == code.value
+
+
+def test_no_error_of_ours_is_a_bug() -> None:
+    for _, kind in inspect.getmembers(chronicle.errors, inspect.isclass):
+        if issubclass(kind, Exception):
+            assert exit_code(kind.__new__(kind)) is not ExitCode.BUG
+    assert exit_code(ZeroDivisionError()) is ExitCode.BUG
+    assert exit_code(PermissionError()) is ExitCode.OS_ERROR
