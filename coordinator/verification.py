@@ -1,7 +1,7 @@
 """Checking what is kept of agents, from their events down to the last byte of their files.
 
-For one session: its journal (:mod:`chronicle.journal.verify`), every blob that its turns' trees and histories reach,
-tries that failed included, and that its snapshots give the same state as its events.
+For one session: its journal (:mod:`chronicle.journal.verify`), every blob that its turns' trees, histories and
+artifacts reach, tries that failed included, and that its snapshots give the same state as its events.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from chronicle.journal.payloads import payload_of
 from chronicle.journal.verify import verify_session
 from chronicle.workspace.verify import TreeChecker
 from podium.address import Address
+from podium.artifacts import contents_of
 from podium.errors import InvalidAddress
 from podium.events import STATE_EVENTS, WHOLE_STATES
 from podium.record import Replay, read_agent, trees_of, unfolded
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from chronicle.ids import BranchId
     from chronicle.journal.records import Event, Session
     from chronicle.journal.store import JournalStore
-    from chronicle.workspace.port import TreeRef
 
 __all__ = ["SessionCheck", "Verifier"]
 
@@ -95,10 +95,19 @@ class Verifier:
     def _check_blobs(self, event: Event) -> None:
         where = f"seq {event.seq} ({event.event_id}), {event.type} of turn {event.turn}"
         try:
-            for ref in self._trees_of(event):
-                self._trees.check(ref)
+            self._check_payload(event)
         except (Corrupt, NotFound) as error:
             raise Corrupt(f"{where}: {error}") from error
+
+    def _check_payload(self, event: Event) -> None:
+        """Read what an event's payload names; reads one that is out of line, whatever it holds."""
+        if event.erased:
+            return
+        payload = payload_of(event, self._blobs)
+        for ref in trees_of(payload) if "." in event.type and isinstance(payload, dict) else ():
+            self._trees.check(ref)
+        for content in contents_of(event, payload):
+            self._trees.check_content(content, "its content")
 
     def _check_snapshots(self, session: Session, replay: Replay) -> None:
         try:
@@ -108,10 +117,3 @@ class Verifier:
         found = read_agent(self._store, self._blobs, address, replay.turn)
         if found.state != replay.state:
             raise Corrupt(f"the snapshot before seq {found.version_seq} gives another state than the events")
-
-    def _trees_of(self, event: Event) -> list[TreeRef]:
-        """Return the trees that an event names; reads a payload out of line, whatever it holds."""
-        if event.erased:
-            return []
-        payload = payload_of(event, self._blobs)
-        return trees_of(payload) if "." in event.type and isinstance(payload, dict) else []

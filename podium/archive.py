@@ -29,6 +29,7 @@ from chronicle.journal.chain import check_events, empty_head
 from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Event, Head
 from chronicle.workspace.verify import TreeChecker
+from podium.artifacts import contents_of
 from podium.comparison import lineage
 from podium.events import WHOLE_STATES
 from podium.record import read_agent, trees_of, unfolded
@@ -271,6 +272,8 @@ def _check_blobs(event: Event, reader: BlobReader, checker: TreeChecker) -> None
     payload = decode(payload_bytes(event, reader))
     for tree in trees_of(payload) if "." in event.type and isinstance(payload, dict) else ():
         checker.check(tree)
+    for content in contents_of(event, payload):
+        checker.check_content(content, "its content")
 
 
 def _info(name: str) -> zipfile.ZipInfo:

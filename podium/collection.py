@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from chronicle.canonical import decode
 from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.moment_reach import MomentReach
+from podium.artifacts import contents_of
 from podium.record import trees_of
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ __all__ = ["reached_blobs"]
 def reached_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeRef]) -> set[BlobId]:
     """Return the ids of all blobs that are needed.
 
-    Those are payloads out of line, and what the trees of all turns of all branches refer to, with the trees of tries
-    that failed and the whole history of every path.
+    Those are payloads out of line, the contents of artifacts, and what the trees of all turns of all branches refer to,
+    with the trees of tries that failed and the whole history of every path.
 
     Args:
         layers: the trees that the layers of all nodes stand on.
@@ -54,3 +55,5 @@ def _add(reach: MomentReach, event: Event, blobs: BlobReader) -> None:
     payload = decode(payload_bytes(event, blobs))
     for tree in trees_of(payload) if isinstance(payload, dict) else ():
         reach.add(tree)
+    for content in contents_of(event, payload):
+        reach.add_content(content)

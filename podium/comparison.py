@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.workspace.tree import EMPTY
 from chronicle.workspace.treediff import changes
-from podium.events import ASSISTANT_MESSAGE, USER_MESSAGE
+from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, USER_MESSAGE
 from podium.record import read_agent
 from podium.state import diff
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "common_seq", "compare", "lineage"]
 
-_TRANSCRIPT = (USER_MESSAGE, ASSISTANT_MESSAGE)
+_TRANSCRIPT = (USER_MESSAGE, ASSISTANT_MESSAGE, ARTIFACT_ADDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Comparison:
     common_seq: int
     """The last event that both have; 0 if they have none in common."""
     removed: list[Event]
-    """Messages and replies that only the moment before has, in order."""
+    """Messages, replies and artifacts that only the moment before has, in order."""
     added: list[Event]
     """Those that only the moment after has."""
 

@@ -9,6 +9,7 @@
     │   └── NotAnAgent          the class is not a usable BaseAgent; says what is missing
     ├── UnknownAgent            no agent of that address in this home
     ├── UnknownMoment           the agent never had that turn
+    ├── UnknownArtifact         no artifact of that id in this home
     ├── AgentExists             there is an agent of that address already
     ├── AgentAwake              the agent is in memory; only its activation may write its branch
     ├── AgentBusy               a message waits or is being handled, and the sender did not want to wait
@@ -49,6 +50,7 @@ __all__ = [
     "TurnCancelled",
     "TurnFailed",
     "UnknownAgent",
+    "UnknownArtifact",
     "UnknownMoment",
 ]
 
@@ -95,6 +97,10 @@ class UnknownAgent(PodiumError):
 
 class UnknownMoment(PodiumError):
     """The agent never had that turn."""
+
+
+class UnknownArtifact(PodiumError):
+    """No artifact of that id in this home, or not any more."""
 
 
 class AgentExists(PodiumError):

@@ -17,6 +17,7 @@ __all__ = [
     "AGENT_FORKED",
     "AGENT_REWOUND",
     "AGENT_SNAPSHOT",
+    "ARTIFACT_ADDED",
     "ASSISTANT_MESSAGE",
     "EVENT_TYPES",
     "STATE_EVENTS",
@@ -30,6 +31,7 @@ __all__ = [
     "AgentForked",
     "AgentRewound",
     "AgentSnapshot",
+    "ArtifactAdded",
     "AssistantMessage",
     "Cause",
     "ErrorInfo",
@@ -50,6 +52,7 @@ AGENT_DETACHED: Final = "agent.detached"
 AGENT_FORKED: Final = "agent.forked"
 AGENT_REWOUND: Final = "agent.rewound"
 AGENT_SNAPSHOT: Final = "agent.snapshot"
+ARTIFACT_ADDED: Final = "artifact.added"
 TURN_COMMITTED: Final = "turn.committed"
 TURN_FAILED: Final = "turn.failed"
 TURN_CANCELLED: Final = "turn.cancelled"
@@ -74,6 +77,7 @@ EVENT_TYPES: Final = frozenset(
         AGENT_FORKED,
         AGENT_REWOUND,
         AGENT_SNAPSHOT,
+        ARTIFACT_ADDED,
         TURN_COMMITTED,
         TURN_FAILED,
         TURN_CANCELLED,
@@ -133,6 +137,21 @@ class AssistantMessage(TypedDict):
     text: str
     partial: NotRequired[bool]
     """True when its turn was interrupted before it was finished."""
+
+
+class ArtifactAdded(TypedDict):
+    """``artifact.added``: a named piece of content that a turn hands out; see :mod:`podium.artifacts`."""
+
+    artifact_id: str
+    """The event's id, with ``art_`` in place of ``evt_``."""
+    name: str
+    media_type: str
+    size: int
+    """Bytes."""
+    content_id: str
+    """The blob of the bytes, or the root of their chunk list."""
+    chunked: bool
+    """Whether it is a chunk list."""
 
 
 class StateDelta(TypedDict):

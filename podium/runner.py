@@ -21,6 +21,7 @@ from chronicle.canonical import decode
 from chronicle.errors import BranchInUse, ChronicleError, OverQuota
 from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.context import AgentContext
+from podium.artifact_writing import ArtifactWriter
 from podium.branching import given_up
 from podium.environment import Environment, WorkspaceRequest
 from podium.errors import UnknownAgent
@@ -162,6 +163,7 @@ class TurnRunner:
             self.workspace,
             self._env.clock,
             self._env.ids,
+            ArtifactWriter(self._env.blobs, self.workspace.root, self._class.max_artifact_bytes),
             self._env.run_blocking,
         )
         context = self._context(scope)
@@ -258,6 +260,7 @@ class TurnRunner:
         tree = await env.run_blocking(self.workspace.seal)
         if not (message or patch or drafts or scope.outbox) and tree == self.workspace.base:
             return patch
+        await scope.keep_artifacts()
         snapshot = None
         if state is not None:
             snapshot = snapshot_body(turn, self._entity_type, self._schema_version, state, tree)

@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from chronicle.canonical import decode, encode
 from chronicle.journal.records import Draft, OutboxMessage
 from podium.agent.reply import Reply
+from podium.artifact_names import check_media_type, check_name, media_type_of
+from podium.artifacts import artifact_frame, artifact_payload
 from podium.errors import PodiumError
-from podium.events import ASSISTANT_MESSAGE, USER_MESSAGE
+from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, USER_MESSAGE
 from podium.turn import user_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
-    from chronicle.ids import IdSource
+    from chronicle.ids import EventId, IdSource
     from chronicle.journal.records import InboxMessage
     from chronicle.workspace.port import Iteration, Workspace
     from podium.address import Address
+    from podium.artifact_writing import ArtifactWriter
     from podium.blocking import BlockingRunner
     from podium.stream import Frame
 
@@ -40,6 +44,7 @@ round of the loop for each token costs more than the token."""
 class _Collected:
     """What all scopes of a turn have in common."""
 
+    artifacts: ArtifactWriter
     replies: list[Reply] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     outbox: list[OutboxMessage] = field(default_factory=list)
@@ -56,6 +61,7 @@ class TurnScope:
         message: what it handles; ``None`` in hooks other than ``on_message`` and ``on_steer``.
         publish: passes a frame on to the client.
         workspace: for history; ``None`` without one.
+        artifacts: takes the contents of artifacts.
         run_blocking: takes the workspace's blocking calls off the event loop.
     """
 
@@ -67,6 +73,7 @@ class TurnScope:
         workspace: Workspace | None,
         clock: Clock,
         ids: IdSource,
+        artifacts: ArtifactWriter,
         run_blocking: BlockingRunner = asyncio.to_thread,
     ) -> None:
         self.turn = turn
@@ -76,13 +83,23 @@ class TurnScope:
         self._clock = clock
         self._ids = ids
         self._run_blocking = run_blocking
-        self._collected = _Collected()
+        self._collected = _Collected(artifacts)
 
     def steered(self, message: InboxMessage, publish: Callable[[Frame], None]) -> TurnScope:
         """Return a scope of the same turn for a message that it is handed; the message is recorded."""
         self._check_open()
-        scope = TurnScope(self.turn, message, publish, self._workspace, self._clock, self._ids, self._run_blocking)
-        scope._collected = self._collected
+        collected = self._collected
+        scope = TurnScope(
+            self.turn,
+            message,
+            publish,
+            self._workspace,
+            self._clock,
+            self._ids,
+            collected.artifacts,
+            self._run_blocking,
+        )
+        scope._collected = collected
         scope.record(USER_MESSAGE, user_message(message))
         return scope
 
@@ -111,6 +128,22 @@ class TurnScope:
         """
         self._check_open()
         self._collected.drafts.append(self._draft(event_type, payload))
+
+    async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None) -> str:
+        """Add an artifact to the turn, tell the client, and return its id; see `AgentContext.add_artifact`."""
+        self._check_open()
+        check_name(name)
+        if media_type is None:
+            media_type = media_type_of(name, text=isinstance(data, str))
+        check_media_type(media_type)
+        content = await self._run_blocking(self._collected.artifacts.take, name, data)
+        self._check_open()
+        event_id = self._ids.event(self._clock.now_ms())
+        payload = artifact_payload(event_id, name, media_type, content)
+        self._collected.drafts.append(self._draft(ARTIFACT_ADDED, payload, event_id))
+        frame = artifact_frame(payload)
+        await self.publish(frame)
+        return str(frame["artifact_id"])
 
     def tell(self, sender: Address, receiver: Address, message: JsonObject) -> str:
         """Add a message to another agent to the turn, and return its id.
@@ -158,6 +191,15 @@ class TurnScope:
         self._collected.over = True
         return self._collected.drafts
 
+    async def keep_artifacts(self) -> None:
+        """Make the contents of the turn's artifacts durable; its scopes are closed.
+
+        Raises:
+            Unavailable: the blob store could not be reached.
+        """
+        if any(draft.type == ARTIFACT_ADDED for draft in self._collected.drafts):
+            await self._run_blocking(self._collected.artifacts.keep)
+
     def abandon(self) -> Sequence[Draft]:
         """Close the turn's scopes, and return what was said to this one's message until now, unfinished replies last.
 
@@ -165,6 +207,7 @@ class TurnScope:
         """
         collected = self._collected
         collected.over = True
+        collected.artifacts.close()
         said = [
             draft
             for draft in collected.drafts
@@ -173,9 +216,17 @@ class TurnScope:
         unfinished = [reply for reply in collected.replies if reply.scope is self and not reply.finished and reply.text]
         return [*said, *(self._draft(ASSISTANT_MESSAGE, {**reply.record, "partial": True}) for reply in unfinished)]
 
-    def _draft(self, event_type: str, payload: JsonObject) -> Draft:
+    def _draft(self, event_type: str, payload: JsonObject, event_id: EventId | None = None) -> Draft:
         now_ms = self._clock.now_ms()
-        return Draft(self._ids.event(now_ms), event_type, payload, self.turn, now_ms, self.message_id, self.message_id)
+        return Draft(
+            event_id or self._ids.event(now_ms),
+            event_type,
+            payload,
+            self.turn,
+            now_ms,
+            self.message_id,
+            self.message_id,
+        )
 
     def _files(self) -> Workspace:
         self._check_open()

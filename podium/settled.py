@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
+from podium.artifacts import artifact_frame
 from podium.busy import BusyPolicy
-from podium.events import ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
+from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
 from podium.turn import Stop
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = ["settled_frames"]
 
 _WINDOW: Final = 1000
 """Events read at a time, going back from the head: what is asked for is nearly always recent."""
+_SHOWN: Final = (ASSISTANT_MESSAGE, ARTIFACT_ADDED, TURN_COMMITTED)
 
 
 def settled_frames(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> list[Frame]:
@@ -42,13 +44,16 @@ def settled_frames(store: JournalStore, blobs: BlobReader, head: Head, message: 
 def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> Iterator[Frame]:
     start = _last(store, head, (USER_MESSAGE,), message.message_id)
     after_seq = start.seq if start is not None else head.seq
-    for event in store.events(head.branch_id, after_seq, head.seq, (ASSISTANT_MESSAGE, TURN_COMMITTED)):
+    for event in store.events(head.branch_id, after_seq, head.seq, _SHOWN):
         if event.type == TURN_COMMITTED:  # by another message's name, if this one was handed to its turn
             state = cast("dict[str, Json]", _payload(event, blobs)["state"])
             yield {"type": "turn_end", "turn": event.turn, "version": event.seq, "patch": state["patch"]}
             return
         if event.correlation_id == message.message_id and not event.erased:
             payload = _payload(event, blobs)
+            if event.type == ARTIFACT_ADDED:
+                yield artifact_frame(payload)
+                continue
             reply_id, text = payload["message_id"], payload["text"]
             yield {"type": "message_start", "reply_id": reply_id}
             yield {"type": "message_end", "reply_id": reply_id, "text": text}

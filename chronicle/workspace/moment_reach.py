@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
+    from chronicle.workspace.content import Content
     from chronicle.workspace.history import Record
     from chronicle.workspace.port import TreeRef
 
@@ -44,6 +45,14 @@ class MomentReach:
     def add_blob(self, identifier: BlobId) -> None:
         """Reach one blob of plain bytes."""
         self._reach.add_blob(identifier)
+
+    def add_content(self, content: Content) -> None:
+        """Reach what one file's content consists of.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: a node of its list could not be read; it is reached in part.
+        """
+        self._reach.add_content(content)
 
     def add(self, ref: TreeRef) -> None:
         """Reach a moment, and those before it in its log.

@@ -99,6 +99,15 @@ class TreeChecker:
                     if entry.content is not None:
                         self._check_content(entry.content, below)
 
+    def check_content(self, content: Content, what: str) -> None:
+        """Read what one file's content reaches, as `check` does.
+
+        Args:
+            what: names it in a message.
+        """
+        with _part(what):
+            self._contents.check(content)
+
     def _check_content(self, content: Content, path: bytes, iteration: int | None = None) -> None:
         try:
             self._contents.check(content)

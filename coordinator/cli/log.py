@@ -127,6 +127,8 @@ def gist(event: Event, blobs: BlobReader) -> str:
             return f"{text} (interrupted)"
         case "assistant_message", {"text": str(text)}:
             return text
+        case "artifact.added", {"artifact_id": artifact_id, "name": name, "media_type": kind, "size": size}:
+            return f"{name} ({kind}, {size} bytes) {artifact_id}"
         case "agent.created", {"state": state}:
             return json_text(state)
         case "turn.committed", {"state": {"patch": patch}, "cause": cause}:

@@ -76,6 +76,8 @@ class TextReply:
         self._queued = False
         self._written: dict[str, int] = {}
         """Characters of each reply that were shown in this attempt."""
+        self._artifacts: list[dict[str, Any]] = []
+        """Those of this attempt: they are there to be fetched when it is committed."""
         self._current: str | None = None
         """The reply whose text ends where the cursor is."""
         self._in_line = False
@@ -85,6 +87,8 @@ class TextReply:
         match frame["type"]:
             case "accepted" | "queued":
                 self._wait(frame.get("before", 0))
+            case "turn_start":
+                self._artifacts.clear()
             case "message_update":
                 self._write(frame["reply_id"], frame["delta"])
             case "message_end":
@@ -93,6 +97,8 @@ class TextReply:
                 self.break_off()
             case "event":
                 self._say(f"[{frame['name']}] {json_text(frame.get('data'))}")
+            case "artifact":
+                self._artifacts.append(frame)
             case "turn_retry":
                 lost = " What it had said does not count." if self._written else ""
                 self._say(f"attempt {frame['attempt']} failed: {_reason(frame['error'])}.{lost} Trying again.")
@@ -101,6 +107,9 @@ class TextReply:
                 self._say(_failure(frame, self._log))
             case "turn_end":
                 self.break_off()
+                for found in self._artifacts:
+                    kind, size = found["media_type"], found["size"]
+                    self._say(f"[{found['name']}] {kind}, {size} bytes: podium artifact {found['artifact_id']}")
             case _:
                 pass
 

@@ -40,6 +40,7 @@ Frames of one message, in order, each with ``type`` and ``message_id`` (the admi
     message_start   reply_id
     message_update  reply_id, delta               text as it is produced
     message_end     reply_id, text
+    artifact        artifact_id, name, media_type, size    content handed out; there to be fetched after turn_end
     event           name, data                    what the agent emitted
     turn_retry      error {type, message}, attempt   this attempt was rolled back; another one follows
     turn_end        turn, version, patch          committed: durable. Terminal

@@ -55,6 +55,9 @@ class BaseAgent:
     """How many files, directories and symlinks it may have; likewise."""
     workspace_quota_file_bytes: ClassVar[int | None] = None
     """How many bytes one file may have; writing more fails with EFBIG ("File too large")."""
+    max_artifact_bytes: ClassVar[int] = 1024**3
+    """How many bytes one artifact may have; handing out more is refused. Default 1 GiB: what a client still
+    fetches in a minute or two."""
 
     retention: ClassVar[Retention | None] = None
     """How much of its history is kept; all of it without one. With ``Retention(turns=1000)`` or ``Retention(days=30)``

@@ -122,6 +122,34 @@ class AgentContext(Generic[S]):
             raise InvalidInput(f"tell takes a dict, not {type(message).__name__}")
         return self._scope.tell(self._address, Address.parse(agent), message)
 
+    async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None = None) -> str:
+        """Hand out a named piece of content, as part of this turn: a report, an image, a data set.
+
+        It is there when the turn is committed, and not at all if the turn fails; it never changes, and is found by its
+        id for as long as the turn is kept. The client is told of it at once. Each call makes an artifact of its own,
+        under a name that was used before as well.
+
+        Cancelling the call adds nothing.
+
+        Args:
+            name: what to call it, such as ``report.pdf``; without ``/``, at most 255 bytes.
+            data: its bytes; or a text, which is stored as UTF-8; or a ``Path`` of a file in the workspace, relative to
+                it or whole, which is read as it is now. A file is not held in memory. One that is written to meanwhile
+                gives a mixture.
+            media_type: what it is, such as ``text/csv``; without it the name tells.
+
+        Returns:
+            the artifact's id, ``art_…``.
+
+        Raises:
+            InvalidInput: the name or media type cannot be used, the path is not a file in the workspace, or the content
+                is larger than the class's ``max_artifact_bytes``.
+            OSError: the file cannot be read.
+            PodiumError: the turn is over.
+            Unavailable: the blob store could not be reached.
+        """
+        return await self._scope.add_artifact(name, data, media_type)
+
     def idempotency_key(self, name: str) -> str:
         """Return a key for a call to the outside that stays the same when this message is handled again.
 

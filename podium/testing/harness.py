@@ -33,6 +33,7 @@ from chronicle.workspace.port import LayerSpec, Opened
 from podium.activation import Activation, Step
 from podium.address import Address
 from podium.agent.base import agent_type_of, workspace_quota_of
+from podium.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
 from podium.busy import BusyPolicy, admit_message
 from podium.environment import Environment, WorkspaceRequest
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Event, Receipt
     from chronicle.journal.store import JournalStore
     from podium.agent.base import BaseAgent
+    from podium.artifacts import Artifact
     from podium.stream import Frame, Subscription
 
 __all__ = ["AgentHarness", "Exchange"]
@@ -243,6 +245,18 @@ class AgentHarness:
             (event, cast("JsonObject", payload_of(event, self.blobs)))
             for event in self.store.events(session.main_branch_id, types=types)
         ]
+
+    def artifacts(self, turn: int | None = None) -> Sequence[Artifact]:
+        """Return what the agent has handed out up to a turn, oldest first; up to now without one."""
+        return list_artifacts(self.store, self.blobs, self.address, turn)
+
+    def artifact(self, artifact_id: str) -> bytes:
+        """Return the content of an artifact.
+
+        Raises:
+            UnknownArtifact: there is none of that id.
+        """
+        return read_artifact(self.blobs, find_artifact(self.store, self.blobs, artifact_id))
 
     # -- inside ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,182 @@
+"""``podium artifacts`` and ``podium artifact``: what an agent has handed out."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
+from coordinator.cli.record import opened_blobs, read_journal, split_moment
+from coordinator.cli.terminal import say, shown, table, write, write_json
+from coordinator.cli.times import iso
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from podium.artifacts import Artifact
+
+__all__ = ["artifact", "artifacts"]
+
+_PIECE_BYTES: Final = 1024 * 1024
+
+
+def artifacts(
+    moment: MomentArgument,
+    *,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """List what an agent has handed out, oldest first.
+
+    `podium artifact ID` gives the content.
+    """
+    from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
+    from podium.artifacts import list_artifacts  # noqa: PLC0415
+
+    with read_journal(home) as store, opened_blobs(home) as blobs:
+        session, turn = split_moment(store, moment)
+        found = list_artifacts(store, blobs, Address.parse(session.name), turn)
+    if json:
+        write_json([_object(artifact) for artifact in found])
+        return
+    if not found:
+        say(f"{session.name} has handed out no artifacts")
+        return
+    table(
+        ("ARTIFACT", "TURN", "TIME", "SIZE", "TYPE", "NAME"),
+        [
+            (
+                artifact.artifact_id,
+                str(artifact.turn),
+                iso(artifact.added_ms),
+                str(artifact.size_bytes),
+                artifact.media_type,
+                artifact.name,
+            )
+            for artifact in found
+        ],
+    )
+
+
+def artifact(
+    artifact_id: Annotated[str, typer.Argument(metavar="ID", help="Such as art_01HF7YAT00S9NX0Q1E5VWJ2B8M.")],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write it to a new file; into a directory under its own name."
+        ),
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Print the content of an artifact, or write it to a file.
+
+    The bytes are printed as they are. On a terminal text is shown without control characters, and nothing else is.
+    """
+    from podium.artifacts import find_artifact, open_artifact  # noqa: PLC0415
+
+    with read_journal(home) as store, opened_blobs(home) as blobs:
+        found = find_artifact(store, blobs, artifact_id)
+        with open_artifact(blobs, found) as content:
+            if output is not None:
+                path = _saved(found, content, output)
+                if json:
+                    write_json({**_object(found), "file": str(path)})
+                else:
+                    say(f"{path}: {found.media_type}, {found.size_bytes} bytes")
+            elif json:
+                write_json({**_object(found), **_whole(content)})
+            elif sys.stdout.isatty():
+                _show(found, content)
+            else:
+                sys.stdout.flush()
+                shutil.copyfileobj(content, sys.stdout.buffer, _PIECE_BYTES)
+
+
+def _object(found: Artifact) -> dict[str, Any]:
+    return {
+        "artifact_id": found.artifact_id,
+        "name": found.name,
+        "media_type": found.media_type,
+        "size": found.size_bytes,
+        "hash": found.content.id,
+        "branch": found.branch_id,
+        "seq": found.seq,
+        "turn": found.turn,
+        "timestamp": found.added_ms,
+        "message_id": found.message_id,
+    }
+
+
+def _whole(content: BinaryIO) -> dict[str, str]:
+    data = content.read()
+    try:
+        return {"encoding": "utf-8", "content": data.decode()}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "content": base64.b64encode(data).decode()}
+
+
+def _saved(found: Artifact, content: BinaryIO, output: Path) -> Path:
+    """Write the content to a file that is there whole, or not at all."""
+    from chronicle.errors import InvalidInput  # noqa: PLC0415
+
+    path = output / found.name if output.is_dir() else output
+    if path.exists():
+        raise InvalidInput(f"{path} is there already; name another file")
+    partial = path.with_name(f".{found.artifact_id}.{os.getpid()}")
+    try:
+        with partial.open("xb") as file:
+            shutil.copyfileobj(content, file, _PIECE_BYTES)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def _show(found: Artifact, content: BinaryIO) -> None:
+    """Write text to a terminal, without what could steer it.
+
+    Raises:
+        InvalidInput: it is no text.
+    """
+    from chronicle.errors import InvalidInput  # noqa: PLC0415
+
+    if not _is_text(content):
+        raise InvalidInput(
+            f"{found.name} ({found.media_type}, {found.size_bytes} bytes) is no text to show on a terminal; write it "
+            "to a file with -o, or redirect the output"
+        )
+    content.seek(0)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    text, left_out = "\n", False
+    while piece := content.read(_PIECE_BYTES):
+        text = decoder.decode(piece) or text
+        left_out = left_out or shown(text) != text
+        write(shown(text))
+    if not text.endswith("\n"):
+        write("\n")
+    if left_out:
+        say("(control characters were left out; redirect the output to get the bytes as they are)")
+
+
+def _is_text(content: BinaryIO) -> bool:
+    """Return whether all of the content is UTF-8 without NUL."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        while piece := content.read(_PIECE_BYTES):
+            if "\0" in decoder.decode(piece):
+                return False
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True

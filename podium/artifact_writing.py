@@ -1,0 +1,146 @@
+"""The contents of a turn's artifacts on their way into the blob store.
+
+They go there while the turn runs, past a bound of memory early, the rest before the turn's commit. A turn that fails
+leaves blobs that nothing refers to, for the collector (docs/internals/gc.md).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from chronicle.blobs.buffer import BlobBuffer
+from chronicle.errors import InvalidInput
+from chronicle.workspace.content import store_bytes, store_file
+from podium.errors import PodiumError
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from _typeshed import WriteableBuffer
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.workspace.content import Content
+
+__all__ = ["ArtifactWriter"]
+
+
+class ArtifactWriter:
+    """Takes contents of artifacts for one turn. Its methods block; they may be called from any thread.
+
+    Args:
+        blobs: where they go.
+        root: the workspace's directory, from which files are taken.
+        limit_bytes: how many bytes one artifact may have.
+    """
+
+    def __init__(self, blobs: BlobStore, root: Path, limit_bytes: int) -> None:
+        self._blobs = blobs
+        self._root = root
+        self._limit_bytes = limit_bytes
+        self._buffer: BlobBuffer | None = None
+        # A call whose caller was cancelled goes on in its thread, so one thread at a time is seen to here.
+        self._lock = threading.Lock()
+        self._over = False
+
+    def take(self, name: str, data: bytes | str | Path) -> Content:
+        """Take the content of an artifact; it is durable after `keep`.
+
+        Args:
+            name: for messages.
+            data: see `podium.agent.AgentContext.add_artifact`.
+
+        Raises:
+            TypeError: it is none of these.
+            InvalidInput: it is too large, no Unicode text, or no file of the workspace.
+            OSError: the file cannot be read.
+            PodiumError: the turn is over.
+            Unavailable: the blob store could not be reached.
+        """
+        if isinstance(data, str):
+            try:
+                data = data.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidInput(f"artifact {name} is not Unicode text ({error}); give its bytes") from error
+        if isinstance(data, bytes | bytearray | memoryview):
+            data = bytes(data)
+            self._check_size(name, len(data))
+            with self._lock:
+                return store_bytes(self._open_buffer(), data)
+        if not isinstance(data, Path):
+            raise TypeError(f"an artifact is made of bytes, a str or a Path, not {type(data).__name__}")
+        with self._opened(name, data) as file, self._lock:
+            return store_file(self._open_buffer(), cast("BinaryIO", _Source(self, name, file)))
+
+    def keep(self) -> None:
+        """Take nothing more, and make what was taken durable.
+
+        Raises:
+            Unavailable: the blob store could not be reached.
+        """
+        self.close()
+        with self._lock:
+            if self._buffer is not None:
+                self._buffer.flush()
+
+    def close(self) -> None:
+        """Take nothing more; what is being taken in another thread ends soon."""
+        self._over = True
+
+    def _check_size(self, name: str, size: int) -> None:
+        if self._over:
+            raise PodiumError(f"artifact {name} came too late: the turn is over")
+        if size > self._limit_bytes:
+            raise InvalidInput(
+                f"artifact {name} has more than {self._limit_bytes} bytes; hand it out in parts, or raise the class's "
+                "max_artifact_bytes"
+            )
+
+    def _open_buffer(self) -> BlobBuffer:
+        if self._buffer is None:
+            self._buffer = BlobBuffer(self._blobs)
+        return self._buffer
+
+    def _opened(self, name: str, path: Path) -> io.FileIO:
+        """Open a file of the workspace."""
+        real = Path(os.path.realpath(self._root / path, strict=True))
+        if not real.is_relative_to(os.path.realpath(self._root)):
+            raise InvalidInput(
+                f"{path} is not in the workspace, so it cannot be artifact {name}; read it, and give its bytes"
+            )
+        # Not blocking: a named pipe would wait for its other end.
+        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = io.FileIO(descriptor)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise InvalidInput(f"{path} is not a file, so it cannot be artifact {name}")
+            self._check_size(name, found.st_size)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+class _Source(io.RawIOBase):
+    """A file while it is taken: it may grow meanwhile, and the turn may end."""
+
+    def __init__(self, writer: ArtifactWriter, name: str, file: io.FileIO) -> None:
+        super().__init__()
+        self._writer = writer
+        self._name = name
+        self._file = file
+        self._size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: WriteableBuffer) -> int | None:
+        count = self._file.readinto(into)
+        self._size += count or 0
+        self._writer._check_size(self._name, self._size)  # noqa: SLF001
+        return count

@@ -1,0 +1,242 @@
+"""Artifacts: named pieces of content that agents hand out, such as a report, an image or a data set.
+
+An artifact is an event, ``artifact.added``, in the commit of the turn that made it, so it is there with the turn or
+not at all, and the chain of events covers it. Its id is the event's, with ``art_`` in place of ``evt_``. Its content
+lies in the blob store as a workspace's files do (:mod:`chronicle.workspace.content`): small content whole, large in
+chunks, equal bytes once. It never changes, and it is gone when its event is: erased, folded away or deleted.
+
+Here artifacts are found and read; nothing is written. :mod:`podium.scope` makes them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NewType
+
+from chronicle.blobs.ident import to_raw
+from chronicle.blobs.store import get_many
+from chronicle.errors import Corrupt, InvalidInput, NotFound
+from chronicle.ids import BlobId, EventId
+from chronicle.journal.payloads import payload_of
+from chronicle.workspace import content as contents
+from chronicle.workspace.content import Content
+from podium.artifact_names import check_media_type, check_name
+from podium.errors import UnknownArtifact
+from podium.events import ARTIFACT_ADDED
+from podium.record import find_session, turn_end_seq, unfolded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import BinaryIO
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.canonical import Json, JsonObject
+    from chronicle.ids import BranchId
+    from chronicle.journal.records import Event
+    from chronicle.journal.store import JournalStore
+    from podium.address import Address
+    from podium.stream import Frame
+
+__all__ = [
+    "Artifact",
+    "ArtifactId",
+    "artifact_frame",
+    "artifact_of",
+    "artifact_payload",
+    "contents_of",
+    "find_artifact",
+    "list_artifacts",
+    "open_artifact",
+    "read_artifact",
+]
+
+ArtifactId = NewType("ArtifactId", str)
+"""``art_…``: one artifact."""
+
+_PREFIX: Final = "art_"
+_EVENT_PREFIX: Final = "evt_"
+_ID: Final = re.compile(r"art_[0-9A-HJKMNP-TV-Z]{26}")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One artifact, as its event has it."""
+
+    artifact_id: ArtifactId
+    name: str
+    """It can be used as a file's name; others may have the same."""
+    media_type: str
+    content: Content
+    """Its bytes, by reference: `open_artifact` reads them. ``content.id`` is equal for equal bytes."""
+    branch_id: BranchId
+    """The branch whose commit has it; forks of that branch have it, too."""
+    seq: int
+    """Of its event."""
+    turn: int
+    """That handed it out."""
+    added_ms: int
+    """When, in epoch milliseconds."""
+    message_id: str | None
+    """The message that was being handled; ``None`` in other hooks."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How much it is."""
+        return self.content.size
+
+
+def find_artifact(store: JournalStore, blobs: BlobReader, artifact_id: str) -> Artifact:
+    """Return an artifact by its id; costs the same however many there are.
+
+    Args:
+        blobs: where large payloads are.
+
+    Raises:
+        UnknownArtifact: there is none of that id, or not any more.
+        Corrupt: its event is not what was written.
+        Unavailable: a store could not be reached.
+    """
+    if not _ID.fullmatch(artifact_id):
+        raise UnknownArtifact(f"{artifact_id!r} is no artifact's id: one is art_ and 26 letters and digits")
+    event = store.find_event(EventId(_EVENT_PREFIX + artifact_id.removeprefix(_PREFIX)))
+    if event is None or event.type != ARTIFACT_ADDED:
+        raise UnknownArtifact(f"no artifact {artifact_id} here; podium artifacts AGENT lists those that there are")
+    if event.erased:
+        raise UnknownArtifact(f"artifact {artifact_id} was erased")
+    return artifact_of(event, payload_of(event, blobs))
+
+
+def list_artifacts(
+    store: JournalStore, blobs: BlobReader, address: Address, turn: int | None = None
+) -> Sequence[Artifact]:
+    """Return what an agent has handed out, oldest first, what it inherited included; reads all of its history.
+
+    Going back to an earlier turn takes nothing back. What was erased, or came before history that was dropped, is left
+    out.
+
+    Args:
+        turn: up to the end of this one; up to now if ``None``.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        UnknownMoment: it has not committed that turn, or its history up to there was dropped.
+        Corrupt: an event is not what was written.
+        Unavailable: a store could not be reached.
+    """
+    branch_id = find_session(store, address).main_branch_id
+    return unfolded(store, branch_id, lambda: _listed(store, blobs, address, branch_id, turn))
+
+
+def _listed(
+    store: JournalStore, blobs: BlobReader, address: Address, branch_id: BranchId, turn: int | None
+) -> list[Artifact]:
+    head = store.head(branch_id)
+    end = head.seq if turn is None else turn_end_seq(store, address, head, turn)
+    return [
+        artifact_of(event, payload_of(event, blobs))
+        for event in store.events(branch_id, to_seq=end, types=(ARTIFACT_ADDED,))
+        if not event.erased
+    ]
+
+
+def open_artifact(blobs: BlobReader, artifact: Artifact) -> BinaryIO:
+    """Return an artifact's content as a seekable file, read-only.
+
+    Blobs are fetched as they are read and checked against their ids. Reading raises `Corrupt` where one is missing or
+    not what was written, and `Unavailable` where the store could not be reached.
+    """
+    return contents.open(_Committed(blobs, artifact), artifact.content)
+
+
+def read_artifact(blobs: BlobReader, artifact: Artifact) -> bytes:
+    """Return all of an artifact's content; raises as reading it from `open_artifact` does."""
+    return contents.read(_Committed(blobs, artifact), artifact.content)
+
+
+def artifact_payload(event_id: EventId, name: str, media_type: str, content: Content) -> JsonObject:
+    """Return the payload of the event that adds an artifact, `podium.events.ArtifactAdded`; see `check_name`."""
+    return {
+        "artifact_id": _PREFIX + event_id.removeprefix(_EVENT_PREFIX),
+        "name": name,
+        "media_type": media_type,
+        "size": content.size,
+        "content_id": content.id,
+        "chunked": content.chunked,
+    }
+
+
+def artifact_frame(payload: Mapping[str, Json]) -> Frame:
+    """Return what a client is told of an artifact."""
+    return {"type": "artifact", **{key: payload[key] for key in ("artifact_id", "name", "media_type", "size")}}
+
+
+def artifact_of(event: Event, payload: Json) -> Artifact:
+    """Return the artifact that an event of type ``artifact.added`` adds.
+
+    Raises:
+        Corrupt: the payload is not one that such an event has.
+    """
+    match payload:
+        case {
+            "artifact_id": str(artifact_id),
+            "name": str(name),
+            "media_type": str(media_type),
+            "size": int(size),
+            "content_id": str(content_id),
+            "chunked": bool(chunked),
+        }:
+            content = Content(BlobId(content_id), size, chunked)
+        case _:
+            raise Corrupt(f"event {event.event_id} (seq {event.seq}) names no content of an artifact")
+    try:
+        check_name(name)
+        check_media_type(media_type)
+        to_raw(content.id)
+    except InvalidInput as error:
+        raise Corrupt(f"event {event.event_id} (seq {event.seq}): {error}") from error
+    if artifact_id != _PREFIX + event.event_id.removeprefix(_EVENT_PREFIX):
+        raise Corrupt(f"event {event.event_id} (seq {event.seq}) names an artifact that is not its own")
+    return Artifact(
+        artifact_id=ArtifactId(artifact_id),
+        name=name,
+        media_type=media_type,
+        content=content,
+        branch_id=event.branch_id,
+        seq=event.seq,
+        turn=event.turn,
+        added_ms=event.ts,
+        message_id=event.correlation_id,
+    )
+
+
+def contents_of(event: Event, payload: Json) -> list[Content]:
+    """Return the contents that an event keeps besides its trees: that of its artifact, if it adds one.
+
+    Raises:
+        Corrupt: as `artifact_of`.
+    """
+    return [artifact_of(event, payload).content] if event.type == ARTIFACT_ADDED else []
+
+
+class _Committed:
+    """A reader of what an artifact must have: a blob that is not there is damage."""
+
+    def __init__(self, blobs: BlobReader, artifact: Artifact) -> None:
+        self._blobs = blobs
+        self._artifact = artifact
+
+    def get(self, blob_id: BlobId) -> bytes:
+        try:
+            return self._blobs.get(blob_id)
+        except NotFound as error:
+            raise self._damaged(error) from error
+
+    def get_many(self, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, bytes]:
+        try:
+            return get_many(self._blobs, blob_ids)
+        except NotFound as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: NotFound) -> Corrupt:
+        return Corrupt(f"a part of artifact {self._artifact.artifact_id} ({self._artifact.name}) is missing: {error}")
