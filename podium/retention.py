@@ -62,6 +62,12 @@ class Retention:
             return False
         return self.days is None or (now_ms - mark.ts) * part >= self.days * _DAY_MS
 
+    def ripe(self, mark: Mark) -> tuple[int | None, int | None]:
+        """Return from which turn, and from when (epoch ms), what came before a mark is not kept any more."""
+        from_turn = mark.turn + self.turns if self.turns is not None else None
+        from_ms = mark.ts + math.ceil(self.days * _DAY_MS) if self.days is not None else None
+        return from_turn, from_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:

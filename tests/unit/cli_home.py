@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.canonical import encode
@@ -17,6 +18,8 @@ from chronicle.workspace.history import Record
 from chronicle.workspace.oplog import Attr, Operation, add_root, encode_attr, first_root, put_commit, store_operations
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.tree import EMPTY, Entry, Kind, update_tree
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.main import main
 from coordinator.home import Home
 from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
 
@@ -24,12 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import pytest
+
     from chronicle.blobs.store import BlobStore
     from chronicle.canonical import Json, JsonObject
     from chronicle.journal.records import InboxMessage, Lease, Session
     from chronicle.journal.store import JournalStore
 
-__all__ = ["HomeMaker", "MadeAgent"]
+__all__ = ["HomeMaker", "MadeAgent", "Podium"]
 
 
 class HomeMaker:
@@ -191,3 +196,23 @@ class MadeAgent:
         buffer.flush()
         self._oplog = root
         self.ref = TreeRef(tree_id, oplog_id)
+
+
+class Podium:
+    """Runs commands on a home."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home = home
+        self._capsys = capsys
+        self.err = ""
+
+    def __call__(self, *arguments: str, code: int = ExitCode.OK, home: Path | None = None) -> str:
+        self._capsys.readouterr()
+        ended = main([*arguments, "--home", str(home or self.home)])
+        captured = self._capsys.readouterr()
+        self.err = captured.err
+        assert ended == code, captured.err
+        return captured.out
+
+    def json(self, *arguments: str, code: int = ExitCode.OK, home: Path | None = None) -> Any:
+        return json.loads(self(*arguments, "--json", code=code, home=home))

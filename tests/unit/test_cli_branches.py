@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from coordinator.cli.exits import ExitCode
-from coordinator.cli.main import main
 from coordinator.home import Home
 from podium.address import Address
-from tests.unit.cli_home import HomeMaker
+from tests.unit.cli_home import HomeMaker, Podium
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,26 +28,6 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
     agent.sleep()
     yield maker
     maker.close()
-
-
-class Podium:
-    """Runs commands on a home."""
-
-    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.home = home
-        self._capsys = capsys
-        self.err = ""
-
-    def __call__(self, *arguments: str, code: int = ExitCode.OK, home: Path | None = None) -> str:
-        self._capsys.readouterr()
-        ended = main([*arguments, "--home", str(home or self.home)])
-        captured = self._capsys.readouterr()
-        self.err = captured.err
-        assert ended == code, captured.err
-        return captured.out
-
-    def json(self, *arguments: str, code: int = ExitCode.OK, home: Path | None = None) -> Any:
-        return json.loads(self(*arguments, "--json", code=code, home=home))
 
 
 @pytest.fixture

@@ -1,0 +1,52 @@
+"""Erasing what was said: the payloads of messages, gone for good, while the chain of events verifies as before.
+
+Only what no replay needs is erased: public events, such as messages. What an agent put of them into its state or its
+files is not touched; folding its history drops old states.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronicle.errors import InvalidInput, NotFound
+from podium.record import find_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.ids import EventId
+    from chronicle.journal.records import Event
+    from chronicle.journal.store import JournalStore
+    from podium.address import Address
+
+__all__ = ["erase_messages"]
+
+
+def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[EventId]) -> list[Event]:
+    """Erase the payloads of an agent's messages; it may be running. Payloads out of line go with the next collection.
+
+    Returns:
+        those that were not erased before, as they were.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        NotFound: it has no event of one of the ids; nothing was erased.
+        InvalidInput: one is the system's own, which the agent's state and files are read from, or belongs to another
+            agent; nothing was erased.
+    """
+    own = {branch.branch_id for branch in store.branches(find_session(store, address).session_id)}
+    found: list[Event] = []
+    for event_id in dict.fromkeys(event_ids):
+        event = store.find_event(event_id)
+        if event is None:
+            raise NotFound(f"{address} has no event {event_id}; podium log {address} lists them")
+        if event.branch_id not in own:
+            raise InvalidInput(f"event {event_id} is not one of {address}'s own; erase it where it was made")
+        if "." in event.type:
+            raise InvalidInput(
+                f"event {event_id} is {event.type}, which the agent is read from; only messages are erased"
+            )
+        if not event.erased:
+            found.append(event)
+    store.erase([event.event_id for event in found])
+    return found
