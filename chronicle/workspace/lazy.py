@@ -34,6 +34,8 @@ _FAR_BYTES: Final = 16 * 1024 * 1024
 _FIRST_WINDOW_BYTES: Final = 256 * 1024
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 """How far ahead is read at most: 40 MB/s at 100 ms a request."""
+_NEAR_AHEAD_BYTES: Final = 512 * 1024
+"""Read together with what is asked for, when a store on this node is read in order."""
 _BATCH_BYTES: Final = 512 * 1024
 """Fetched by one thread at a time."""
 _WORKERS: Final = 4
@@ -263,7 +265,13 @@ class LazyFile:
             self._ahead_to = end
             return
         self._next = max(self._next, end)
-        if not self._chunks.reads_ahead or not self._content.chunked:
+        if not self._content.chunked:
+            return
+        if not self._chunks.reads_ahead:
+            if end > self._ahead_to:  # one go over neighbours costs less than several
+                batch = self._covering(offset, min(end + _NEAR_AHEAD_BYTES, self._content.size))
+                self._chunks.get([chunk.id for chunk in batch])
+                self._ahead_to = batch[-1].end
             return
         self._window_bytes = min(max(2 * self._window_bytes, _FIRST_WINDOW_BYTES), _WINDOW_BYTES)
         until = min(self._next + self._window_bytes, self._content.size)
