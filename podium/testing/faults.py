@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Commit, Head
     from chronicle.journal.store import JournalStore
 
-__all__ = ["CALM", "LATEST_S", "Link", "LinkedWorkspace", "Weather"]
+__all__ = ["CALM", "LATEST_S", "Link", "LinkedWorkspace", "SharedCommitter", "Weather"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -73,7 +73,10 @@ _WRITES: Final = frozenset(
     {
         "acquire_lease",
         "admit",
+        "commit_many",
         "ensure_session",
+        "erase",
+        "fold",
         "fork_session",
         "outbox_delivered",
         "release_lease",
@@ -91,12 +94,18 @@ class Link:
         generator: decides what happens.
         weather: returns how likely it is, now.
         note: takes a line of the protocol.
+        committer: commits for all hosts of the node; without one, each host commits by itself.
     """
 
     def __init__(
-        self, store: JournalStore, generator: random.Random, weather: Callable[[], Weather], note: Callable[..., None]
+        self,
+        store: JournalStore,
+        generator: random.Random,
+        weather: Callable[[], Weather],
+        note: Callable[..., None],
+        committer: SharedCommitter | None = None,
     ) -> None:
-        self._raw = store
+        self._committer = committer
         self._generator = generator
         self._weather = weather
         self._note = note
@@ -152,7 +161,7 @@ class Link:
     async def commit(self, commit: Commit) -> Head:
         """Commit; a `podium.ledger.Committer`."""
         await self._pass()
-        head = self.store.commit(commit)
+        head = await self._committer.commit(commit) if self._committer is not None else self.store.commit(commit)
         await self._pass()
         return head
 
@@ -206,6 +215,48 @@ class Link:
         if rate and self._generator.random() < rate:
             self._note("fails", what)
             raise Unavailable(f"simulated: {what} failed")
+
+
+class SharedCommitter:
+    """The commits of a node's hosts, in batches: what `chronicle.journal.committer.GroupCommitter` is to threads.
+
+    Args:
+        link: its own way to the journal, where all of a batch fails, or happens without an answer, or late.
+        generator: decides how long the disk takes.
+    """
+
+    def __init__(self, link: Link, generator: random.Random) -> None:
+        self._link = link
+        self._generator = generator
+        self._waiting: list[tuple[Commit, asyncio.Future[Head]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def commit(self, commit: Commit) -> Head:
+        """Commit with the next batch. When the caller dies before its batch began, its commit is not begun."""
+        future: asyncio.Future[Head] = asyncio.get_running_loop().create_future()
+        self._waiting.append((commit, future))
+        if self._writer is None:
+            self._writer = self._link.spawn(self._write(), "writer")
+        return await future
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch = [(commit, future) for commit, future in self._waiting if not future.cancelled()]
+            self._waiting.clear()
+            outcomes: list[Head | Exception]
+            try:
+                outcomes = self._link.store.commit_many([commit for commit, _ in batch]) if batch else []
+            except Unavailable as error:
+                outcomes = [error] * len(batch)
+            await asyncio.sleep(0.1 * self._generator.random() ** 3)  # meanwhile, the next batch gathers
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if future.done():
+                    continue
+                if isinstance(outcome, Exception):
+                    future.set_exception(outcome)
+                else:
+                    future.set_result(outcome)
+        self._writer = None
 
 
 class _LinkedStore:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.journal.store import JournalStore
 
-
 __all__ = ["DroppingContract"]
 
 

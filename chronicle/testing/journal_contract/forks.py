@@ -15,7 +15,6 @@ from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Wri
 if TYPE_CHECKING:
     from chronicle.journal.store import JournalStore
 
-
 __all__ = ["ForkContract"]
 
 

@@ -15,7 +15,6 @@ from chronicle.testing.journal_contract.writer import NOW_MS, TTL_MS, Contract, 
 if TYPE_CHECKING:
     from chronicle.journal.store import JournalStore
 
-
 __all__ = ["LeaseContract"]
 
 

@@ -14,7 +14,6 @@ from chronicle.testing.journal_contract.writer import Contract, Writer
 if TYPE_CHECKING:
     from chronicle.journal.store import JournalStore
 
-
 __all__ = ["SnapshotContract"]
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Event, Session
     from chronicle.journal.store import JournalStore
 
-
 __all__ = ["IDS", "NOW_MS", "TTL_MS", "Contract", "Writer", "ids_of"]
 
 

@@ -1,0 +1,183 @@
+"""The agents of a simulation and their hosts: who wakes them, carries their messages, and disturbs them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from chronicle.errors import LeaseHeld, Unavailable
+from chronicle.journal.records import MessageStatus
+from podium.address import Address
+from podium.branching import fork_agent, rewind_agent
+from podium.courier import deliver_outbox
+from podium.errors import AgentAwake, AgentExists
+from podium.testing.host import SimulatedAgent, SimulatedHost
+from podium.testing.world import CLIENTS_S, LEASE_MS, World
+
+if TYPE_CHECKING:
+    from chronicle.journal.records import Session
+    from podium.events import Part
+
+__all__ = ["Fleet"]
+
+
+class Fleet:
+    """All agents of a run, and all hosts that there were."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.agents: list[SimulatedAgent] = []
+        self.hosts: list[SimulatedHost] = []
+
+    def add_agent(self, address: Address, session: Session) -> None:
+        agent = SimulatedAgent(address, session)
+        self.agents.append(agent)
+        _ = self._world.link.spawn(self._supervise(agent), f"supervise {address}")
+
+    def new_session(self, name: str) -> Session:
+        now_ms = self._world.clock.now_ms()
+        return self._world.watch.ensure_session(
+            name, self._world.ids.session(now_ms), self._world.ids.branch(now_ms), now_ms
+        )
+
+    async def _supervise(self, agent: SimulatedAgent) -> None:
+        """See to it that an agent runs while messages wait for it, as a coordinator does."""
+        while not self._world.over:
+            agent.changed.clear()
+            if (agent.host is None or agent.host.ended) and self._world.store.pending(
+                agent.session.session_id, limit=1
+            ):
+                self._wake(agent, usurp=False)
+            try:
+                async with asyncio.timeout(0.5):
+                    await agent.changed.wait()
+            except TimeoutError:
+                continue
+
+    async def deliver(self) -> None:
+        """Carry what agents send to each other, also when its sender has died."""
+        while not self._world.over:
+            try:
+                async with asyncio.timeout(1.0):  # a sender may die before it says that it sent something
+                    await self._world.sent.wait()
+            except TimeoutError:
+                if not self._world.store.outbox():
+                    continue
+            self._world.sent.clear()
+            try:
+                receivers = deliver_outbox(self._world.link.store, self._world.ids, self._world.clock.now_ms())
+            except Unavailable:
+                await asyncio.sleep(0.2)
+                self._world.sent.set()
+                continue
+            if self._world.store.outbox():
+                self._world.sent.set()
+            for address in receivers:
+                if all(agent.address != address for agent in self.agents):
+                    self.add_agent(address, self._world.store.session(str(address)))
+            for agent in self.agents:
+                if agent.address in receivers:
+                    self.poke(agent)
+
+    def _wake(self, agent: SimulatedAgent, *, usurp: bool) -> None:
+        """Take an agent's lease and give it to a new host.
+
+        Args:
+            usurp: take it from a host that lives, which is wrongly thought dead.
+        """
+        host_id = self._world.ids.other("host_", self._world.clock.now_ms())
+        try:
+            before = self._world.link.store.lease(agent.session.session_id)
+            dead = before is not None and all(host.ended for host in self.hosts if host.host_id == before.holder)
+            lease = self._world.link.store.acquire_lease(
+                agent.session.session_id, host_id, self._world.clock.now_ms(), LEASE_MS, takeover=dead or usurp
+            )
+        except (LeaseHeld, Unavailable):
+            return
+        host = SimulatedHost(self._world, agent, host_id, lease, unclean=before is not None)
+        agent.host = host
+        self.hosts.append(host)
+        host.start()
+
+    def poke(self, agent: SimulatedAgent) -> None:
+        agent.changed.set()
+        if agent.host is not None and agent.host.loop is not None and self._world.generator.random() < 0.9:
+            agent.host.loop.poke()
+
+    async def disturb(self) -> None:
+        """Do one thing that goes wrong, or just happens, at some time."""
+        draw = self._world.generator
+        await asyncio.sleep(draw.random() * CLIENTS_S * 1.5)
+        agent = draw.choice(self.agents)
+        host = agent.host
+        match draw.choice(
+            ("kill", "kill", "stall", "usurp", "usurp", "power", "stop", "again", "fork", "rewind", "rewind")
+        ):
+            case "kill" if host is not None:
+                host.link.die()
+            case "stall" if host is not None:
+                host.link.stall(1 + 6 * draw.random())
+            case "usurp":
+                self._wake(agent, usurp=True)
+            case "power":
+                self._lose_power(draw.randrange(self._world.places.nodes))
+            case "stop" if host is not None and host.loop is not None:
+                host.loop.stop()
+            case "again":
+                self._put_back(agent)
+            case "fork":
+                await self._fork(agent)
+            case "rewind":
+                await self._rewind(agent)
+
+    def _lose_power(self, node: int) -> None:
+        self._world.note("fleet", "node", node, "loses power")
+        for host in self.hosts:
+            if host.node == node:
+                host.link.die()
+        self._world.places.lose_power(node, self._world.generator)
+
+    def _put_back(self, agent: SimulatedAgent) -> None:
+        session_id = agent.session.session_id
+        parked = self._world.store.messages(session_id, MessageStatus.PARKED)
+        if parked:
+            self._world.watch.retry_message(session_id, parked[0].message_id)
+            self.poke(agent)
+
+    async def _fork(self, agent: SimulatedAgent) -> None:
+        """Fork an agent at some turn, again after each fault, as a user would."""
+        line = self._world.watch.line(agent.session.session_id)
+        if not line.created:
+            return
+        quiet = "quiet-" if agent.address.key.startswith("quiet") else ""
+        address = Address("puppet", f"{quiet}fork{self._world.generator.getrandbits(32):08x}")
+        turn = self._world.generator.choice(list(line.past))
+        for _ in range(20):
+            try:
+                fork_agent(
+                    self._world.link.store, agent.address, turn, address, self._world.ids, self._world.clock.now_ms()
+                )
+            except Unavailable:
+                await asyncio.sleep(0.3)
+                continue
+            except AgentExists:  # it was made, but the answer was lost
+                pass
+            self._world.note("fleet", "forks", str(agent.address), "at turn", turn)
+            self.add_agent(address, self._world.store.session(str(address)))
+            return
+
+    async def _rewind(self, agent: SimulatedAgent) -> None:
+        """Let an agent sleep, and take it back, unless it was woken meanwhile."""
+        if agent.host is not None:
+            await agent.host.end()
+        line = self._world.watch.line(agent.session.session_id)
+        if not line.created:
+            return
+        turn, blobs = self._world.generator.choice(list(line.past)), self._world.places.blobs
+        only: Part | None = "state" if blobs is None else self._world.generator.choice((None, "state", "files"))
+        now_ms = self._world.clock.now_ms()
+        try:
+            rewind_agent(self._world.link.store, self._world.blobs, agent.address, turn, only, self._world.ids, now_ms)
+        except (AgentAwake, Unavailable):
+            return
+        self._world.note("fleet", str(agent.address), "went back to turn", turn, only or "")

@@ -1,0 +1,66 @@
+"""Where the workspaces of a simulation are: nodes, and the store of their trees."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, cast
+
+from podium.testing.scratch import Forest, Node
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from chronicle.blobs.store import BlobStore
+    from chronicle.workspace.port import Opened, TreeRef, Workspace
+    from podium.environment import WorkspaceRequest
+
+__all__ = ["Places", "ScratchPlaces"]
+
+
+class Places:
+    """Where workspaces are: nodes, and the store of their trees."""
+
+    nodes: int
+    blobs: BlobStore | None = None
+    """Where trees are blobs, for going back to earlier files; ``None`` where they are something else."""
+
+    def open(self, node: int, request: WorkspaceRequest) -> Opened:
+        """Open a workspace on a node."""
+        raise NotImplementedError
+
+    def files(self, workspace: Workspace) -> MutableMapping[str, str]:
+        """Return an open workspace's files; writing to the mapping writes them."""
+        raise NotImplementedError
+
+    def tree(self, ref: TreeRef) -> dict[str, str]:
+        """Return a sealed tree's files."""
+        raise NotImplementedError
+
+    def lose_power(self, node: int, generator: random.Random) -> None:
+        """Take from a node's disk some of what nobody synced, after its processes ended."""
+
+
+class ScratchPlaces(Places):
+    """Workspaces in memory."""
+
+    nodes = 3
+
+    def __init__(self) -> None:
+        self._forest = Forest()
+        self._nodes = [Node(f"node{number}", self._forest) for number in range(self.nodes)]
+
+    def open(self, node: int, request: WorkspaceRequest) -> Opened:
+        """Open a workspace on a node."""
+        return self._nodes[node].open(request.address.workspace_id, request.base, request.epoch)
+
+    def files(self, workspace: Workspace) -> MutableMapping[str, str]:
+        """Return an open workspace's files."""
+        return cast("Any", workspace).files  # type: ignore[no-any-return]
+
+    def tree(self, ref: TreeRef) -> dict[str, str]:
+        """Return a sealed tree's files."""
+        return self._forest.files(ref)
+
+    def lose_power(self, node: int, generator: random.Random) -> None:
+        """Tear what was not sealed."""
+        self._nodes[node].lose_power(generator)

@@ -1,0 +1,121 @@
+"""The world of one simulated run: its chance, its time, its journal under watch, and the protocol of what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.ids import IdSource
+from podium.environment import Environment
+from podium.testing.faults import Link, SharedCommitter, Weather
+from podium.testing.virtual_time import LoopClock, VirtualLoop
+from podium.testing.watch import Broken, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chronicle.journal.store import JournalStore
+    from podium.environment import WorkspaceRequest
+    from podium.testing.places import Places
+
+__all__ = ["CLIENTS_S", "LEASE_MS", "World"]
+
+LEASE_MS: Final = 2_000
+CLIENTS_S: Final = 5.0
+"""Time in which clients come and things go wrong."""
+_REPLAYED_TURNS: Final = 3
+_LAST_NOTES: Final = 60
+
+
+class World:
+    """What all parts of a run share.
+
+    Args:
+        seed: decides everything.
+        store: the journal.
+        places: where workspaces are.
+        verbose: print what happens as it happens.
+    """
+
+    def __init__(self, seed: int, store: JournalStore, places: Places, *, verbose: bool) -> None:
+        self.seed = seed
+        self.generator = random.Random(seed)
+        self.loop = VirtualLoop()
+        self.clock = LoopClock(self.loop)
+        self.ids = IdSource(random.Random(seed + 1))
+        self.places = places
+        self.blobs = places.blobs or MemoryBlobStore()
+        self.store = store
+        self.watch = Watch(store, places.tree, self._noting("journal"))
+        self.weather = Weather.of(self.generator)
+        self.link = self._new_link("outside")
+        """The way of clients, coordinators and couriers to the journal."""
+        self.sent = asyncio.Event()
+        """Set when an agent has sent messages to others."""
+        self.over = False
+        self.main: asyncio.Task[None] | None = None
+        """What plays; cancelled when a host breaks."""
+        self._committers = [self._new_committer() for _ in range(places.nodes)]
+        self._verbose = verbose
+        self._notes: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_LAST_NOTES)
+        self._tries: dict[int, int] = {}
+
+    def new_link(self, name: str) -> tuple[Link, int]:
+        """Return a link for a host, and the node it runs on."""
+        node = self.generator.randrange(self.places.nodes)
+        return self._new_link(name, self._committers[node]), node
+
+    def environment(self, link: Link, opener: Callable[[WorkspaceRequest], Any]) -> Environment:
+        """Return what an activation is given."""
+        return Environment(
+            link.store,
+            self.blobs,
+            link,
+            self.clock,
+            self.ids,
+            opener,
+            run_blocking=link.run_blocking,
+            run_store=link.run_blocking,
+            on_sent=self.sent.set,
+            most_replayed_turns=_REPLAYED_TURNS,
+        )
+
+    def tries(self, number: int) -> int:
+        """Count one more try of a message, and return how many there were before."""
+        before = self._tries.get(number, 0)
+        self._tries[number] = before + 1
+        return before
+
+    def failed(self, host: str, error: BaseException) -> None:
+        """Say that a host ended in a way that no fault explains."""
+        if self.watch.broken is None:
+            self.watch.broken = Broken(f"{host} ended with {type(error).__name__}: {error}")
+            self.watch.broken.__cause__ = error
+        if self.main is not None:
+            _ = self.main.cancel()
+
+    def note(self, who: str, *what: object) -> None:
+        """Write a line into the protocol."""
+        if self._verbose:
+            print(f"{self.loop.time():9.4f}  {who:12} ", *what)  # noqa: T201
+        self._notes.append((self.loop.time(), who, what))
+
+    def protocol(self) -> str:
+        """Return the last lines, unless all were printed."""
+        if self._verbose:
+            return ""
+        return "\n".join(f"{at_s:9.4f}  {who:12} {' '.join(map(str, what))}" for at_s, who, what in self._notes)
+
+    def _new_committer(self) -> SharedCommitter | None:
+        """Half of the nodes have one process for all agents, which commits for all of them."""
+        return SharedCommitter(self.link, self.generator) if self.generator.random() < 0.5 else None
+
+    def _new_link(self, name: str, committer: SharedCommitter | None = None) -> Link:
+        watch = cast("JournalStore", self.watch)
+        return Link(watch, self.generator, lambda: self.weather, self._noting(name), committer)
+
+    def _noting(self, who: str) -> Callable[..., None]:
+        return lambda *what: self.note(who, *what)
