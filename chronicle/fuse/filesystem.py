@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["DIRECT_IO", "KEEP_CACHE", "NO_FLUSH", "Attributes", "Changes", "FileSystem"]
+__all__ = ["DIRECT_IO", "KEEP_CACHE", "NO_FLUSH", "Attributes", "Caller", "Changes", "FileSystem"]
 
 # How an open file is to be treated; the numbers are those of FOPEN_... in linux/fuse.h.
 DIRECT_IO: Final = 1 << 0
@@ -25,6 +25,10 @@ KEEP_CACHE: Final = 1 << 1
 """What is cached of it from earlier is still right."""
 NO_FLUSH: Final = 1 << 5
 """Closing it need not be told: nothing was written by it. Transports that cannot say so go on telling."""
+
+
+Caller = tuple[int, int, int]
+"""Who asks: user, group, process."""
 
 
 class Attributes(Protocol):
@@ -59,6 +63,10 @@ class Attributes(Protocol):
         """Bytes."""
 
     @property
+    def blocks(self) -> int:
+        """What it takes on the disk, in units of 512 bytes."""
+
+    @property
     def atime_ns(self) -> int:
         """Epoch nanoseconds."""
 
@@ -73,7 +81,7 @@ class Attributes(Protocol):
 
 @dataclass(slots=True)
 class Changes:
-    """What ``setattr`` is to set; None for what stays as it is."""
+    """What ``setattr`` is to set; None for what stays as it is. With nothing set, the owner is set to what it is."""
 
     size: int | None = None
     mode: int | None = None
@@ -83,7 +91,16 @@ class Changes:
     atime_ns: int | None = None
     mtime_ns: int | None = None
     kill_privileges: bool = False
-    """Whether set-user-id and the like go, because of who changes the size or the owner."""
+    """Whether set-user-id and the like go, because of who changes the size."""
+    caller: Caller | None = None
+    """Who asks; None where the kernel sees to set-user-id bits by itself."""
+
+    @property
+    def sets_owner(self) -> bool:
+        """Whether it is a chown(2), which may leave user and group as they are."""
+        if self.uid is not None or self.gid is not None:
+            return True
+        return self.size is None and self.mode is None and self.atime_ns is None and self.mtime_ns is None
 
 
 class FileSystem(Protocol):
@@ -154,14 +171,20 @@ class FileSystem(Protocol):
     def removexattr(self, inode: int, name: bytes) -> None:
         """Remove an extended attribute."""
 
-    def open(self, inode: int, flags: int, *, kill_privileges: bool) -> tuple[int, int]:
-        """Open a file: a handle, and how to treat it. Flags as the system call's, ``O_TRUNC`` included."""
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None) -> tuple[int, int]:
+        """Open a file: a handle, and how to treat it. Flags as the system call's, ``O_TRUNC`` included.
+
+        Args:
+            inode: the file.
+            flags: see above.
+            kill_privileges: who truncates it, if set-user-id and the like go because of that.
+        """
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes; fewer only at the end."""
 
-    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: bool) -> None:
-        """Write all of it. ``data`` is only valid during the call."""
+    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None) -> None:
+        """Write all of it. ``data`` is only valid during the call; ``kill_privileges`` as in `open`."""
 
     def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
         """Reserve, zero or give back a range; mode as of fallocate."""

@@ -85,6 +85,11 @@ class MagicEntry:
         return 0
 
     @property
+    def blocks(self) -> int:
+        """What it would take on a disk."""
+        return -(-self.size // 512)
+
+    @property
     def atime_ns(self) -> int:
         """Nothing else is known of it."""
         return self.mtime_ns

@@ -24,7 +24,7 @@ from chronicle.workspace.tree import MAX_NAME_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from chronicle.fuse.filesystem import Attributes, Changes
+    from chronicle.fuse.filesystem import Attributes, Caller, Changes
     from chronicle.workspace.layer import Handle, Layer
 
 __all__ = ["ChronicleOperations"]
@@ -32,6 +32,7 @@ __all__ = ["ChronicleOperations"]
 _KEEP_S: Final = 86_400
 """How long the kernel may keep names and attributes. A day: what is kept longer is asked for again, which is cheap."""
 _CAPABILITIES: Final = b"security.capability"
+_NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
 _XATTR_CREATE: Final = 1
 _XATTR_REPLACE: Final = 2
 
@@ -208,31 +209,39 @@ class ChronicleOperations:
         if changes.size is not None:
             layer.truncate(self._file(inode), changes.size, self._handles.get(handle) if handle is not None else None)
         mode, uid, gid = changes.mode, changes.uid, changes.gid
-        if mode is not None or uid is not None or gid is not None:
+        if mode is not None or changes.sets_owner:
             layer.set_mode(
                 node,
                 stat.S_IMODE(node.mode) if mode is None else mode,
                 node.uid if uid is None else uid,
                 node.gid if gid is None else gid,
             )
-        if changes.kill_privileges:
-            self._drop_privileges(node, with_mode=True)
+        if changes.kill_privileges or (mode is None and changes.sets_owner and _may_change(changes.caller, node)):
+            self._drop_privileges(node, changes.caller)
         if changes.atime_ns is not None or changes.mtime_ns is not None:
             atime_ns = node.atime_ns if changes.atime_ns is None else changes.atime_ns
             layer.set_times(node, atime_ns, node.mtime_ns if changes.mtime_ns is None else changes.mtime_ns)
         return node
 
-    def _drop_privileges(self, node: Node, *, with_mode: bool) -> bool:
+    def _drop_privileges(self, node: Node, caller: Caller | None) -> bool:
         """Do what a write does to a program that others may run with rights of its owner; say if the mode changed.
 
         Args:
-            with_mode: whether set-user-id goes as well, and set-group-id where it is not the mark of mandatory locks.
+            node: what is changed.
+            caller: who changes it, if set-user-id goes as well; and set-group-id, if its group may run it or the caller
+                is not of its group.
         """
+        if isinstance(node, DirNode):
+            return False
         layer = self._layer
         if any(name == _CAPABILITIES for name, _ in node.xattrs):
             layer.set_xattr(node, _CAPABILITIES, None)
-        dropped = stat.S_ISUID | (stat.S_ISGID if node.mode & stat.S_IXGRP else 0)
-        if not (with_mode and node.mode & dropped):
+        if caller is None or not node.mode & (stat.S_ISUID | stat.S_ISGID):
+            return False
+        dropped = stat.S_ISUID
+        if node.mode & stat.S_ISGID and (node.mode & stat.S_IXGRP or not _is_of_group(caller, node.gid)):
+            dropped |= stat.S_ISGID
+        if not node.mode & dropped:
             return False
         layer.set_mode(node, stat.S_IMODE(node.mode) & ~dropped, node.uid, node.gid)
         return True
@@ -256,8 +265,7 @@ class ChronicleOperations:
             for known, value in self._layer.node(inode).xattrs:
                 if known == name:
                     return value
-            if name.startswith(b"system."):
-                raise OSError(errno.EOPNOTSUPP, "no access control lists")
+            _check_namespace(name)
         return None
 
     def listxattr(self, inode: int) -> list[bytes]:
@@ -268,8 +276,7 @@ class ChronicleOperations:
         """Set an extended attribute."""
         if inode >= MAGIC:
             raise OSError(errno.EROFS, "history cannot be changed")
-        if name.startswith(b"system."):  # access control lists: the kernel would have to check them
-            raise OSError(errno.EOPNOTSUPP, "no access control lists")
+        _check_namespace(name)
         node = self._layer.node(inode)
         if flags:
             known = any(other == name for other, _ in node.xattrs)
@@ -283,18 +290,19 @@ class ChronicleOperations:
         """Remove an extended attribute."""
         if inode >= MAGIC:
             raise OSError(errno.EROFS, "history cannot be changed")
+        _check_namespace(name)
         self._layer.set_xattr(self._layer.node(inode), name, None)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    def open(self, inode: int, flags: int, *, kill_privileges: bool) -> tuple[int, int]:
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None) -> tuple[int, int]:
         """Open a file."""
         if inode >= MAGIC:
             return self._open_magic(inode, flags)
         node = self._file(inode)
         truncate = bool(flags & os.O_TRUNC)
         handle = self._layer.open(node, truncate=truncate)
-        if truncate and self._drop_privileges(node, with_mode=kill_privileges):
+        if truncate and self._drop_privileges(node, kill_privileges):
             self.notify_attributes(inode)
         number = self._next_handle
         self._next_handle = number + 1
@@ -319,14 +327,14 @@ class ChronicleOperations:
         file.seek(offset)
         return file.read(size)
 
-    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: bool) -> None:
+    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None) -> None:
         """Write all of it."""
         opened = self._handles[handle]
         written = self._layer.write(opened, offset, data)
         while written < len(data):  # the kernel takes a short write for an error of ours
             written += self._layer.write(opened, offset + written, data[written:])
         node = opened.node
-        if (kill_privileges or node.xattrs) and self._drop_privileges(node, with_mode=kill_privileges):
+        if (kill_privileges or node.xattrs) and self._drop_privileges(node, kill_privileges):
             self.notify_attributes(node.ino)
 
     def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
@@ -410,3 +418,27 @@ class ChronicleOperations:
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "it is not there any more")
         return entry
+
+
+def _check_namespace(name: bytes) -> None:
+    """Refuse extended attributes of a kind that there is not; access control lists the kernel would have to check."""
+    if not name.startswith(_NAMESPACES):
+        raise OSError(errno.EOPNOTSUPP, "no such kind of extended attributes")
+
+
+def _may_change(caller: Caller | None, node: Node) -> bool:
+    """Say whether someone may change a mode. Before a write nothing is set, too; what goes then goes with the write."""
+    return caller is not None and caller[0] in {0, node.uid}
+
+
+def _is_of_group(caller: Caller, gid: int) -> bool:
+    """Say whether someone who is not root is in a group; not, if that cannot be found out."""
+    uid, primary, pid = caller
+    if uid == 0 or primary == gid:
+        return True
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            groups = next(line for line in status if line.startswith(b"Groups:"))
+    except (OSError, StopIteration):
+        return False
+    return str(gid).encode() in groups.split()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import stat
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pyfuse3Operations"]
 
-_BLOCK_BYTES: Final = 512
-"""The unit of st_blocks: stat(2)."""
 _NAME_MAX: Final = 255
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -76,9 +75,8 @@ class Pyfuse3Operations(pyfuse3.Operations):
         entry.st_uid = found.uid
         entry.st_gid = found.gid
         entry.st_rdev = found.device
-        size = found.size
-        entry.st_size = size
-        entry.st_blocks = (size + _BLOCK_BYTES - 1) // _BLOCK_BYTES
+        entry.st_size = found.size
+        entry.st_blocks = found.blocks
         entry.st_atime_ns = found.atime_ns
         entry.st_mtime_ns = found.mtime_ns
         entry.st_ctime_ns = found.ctime_ns
@@ -201,7 +199,9 @@ class Pyfuse3Operations(pyfuse3.Operations):
 
     @_operation
     def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
-        return self._file_info(*self._filesystem.open(inode, flags, kill_privileges=False))
+        # What opening truncates, the kernel leaves to the server all the same.
+        caller = (ctx.uid, ctx.gid, ctx.pid) if flags & os.O_TRUNC and ctx.uid != 0 else None
+        return self._file_info(*self._filesystem.open(inode, flags, kill_privileges=caller))
 
     @_operation
     def read(self, fh: int, off: int, size: int) -> bytes:
@@ -209,7 +209,7 @@ class Pyfuse3Operations(pyfuse3.Operations):
 
     @_operation
     def write(self, fh: int, off: int, buf: bytes) -> int:
-        self._filesystem.write(fh, off, buf, kill_privileges=False)
+        self._filesystem.write(fh, off, buf, kill_privileges=None)
         return len(buf)
 
     @_operation

@@ -156,14 +156,13 @@ class Notify(IntEnum):
 
 def attributes(found: Attributes) -> bytes:
     """Return what ``stat`` is to show."""
-    size = found.size
     atime, atime_ns = divmod(found.atime_ns, _BILLION)
     mtime, mtime_ns = divmod(found.mtime_ns, _BILLION)
     ctime, ctime_ns = divmod(found.ctime_ns, _BILLION)
     return _ATTRIBUTES.pack(
         found.ino,
-        size,
-        (size + _BLOCK_BYTES - 1) // _BLOCK_BYTES,
+        found.size,
+        found.blocks,
         atime,
         mtime,
         ctime,

@@ -135,6 +135,8 @@ class ContentLayer(LayerState):
             self._guard(node, node.fd, offset, len(data))
         written = os.pwrite(node.fd, data, offset)
         if offset + written > node.length:
+            if offset > node.length and node.sparse is None:
+                node.sparse = 0
             self.resize(node, offset + written)
         node.mtime_ns = node.ctime_ns = self._now()
         node.unversioned = True
@@ -159,6 +161,8 @@ class ContentLayer(LayerState):
                 if node.guarded:
                     self._guard(node, fd, size, max(0, node.length - size))
                 os.ftruncate(fd, size)
+                if size > node.length or node.sparse is not None:
+                    node.sparse = os.fstat(fd).st_blocks
             finally:
                 if node.opens:
                     node.fd = fd
@@ -188,6 +192,8 @@ class ContentLayer(LayerState):
             first = offset if changes else node.length
             self._guard(node, node.fd, first, max(0, min(end, node.length) - first))
         fallocate(node.fd, mode, offset, length)
+        if node.sparse is None:
+            node.sparse = 0
         if grows:
             self.resize(node, end)
         if changes or grows:
@@ -222,6 +228,8 @@ class ContentLayer(LayerState):
         node.opens -= 1
         if node.opens == 0:
             if node.fd >= 0:
+                if node.sparse is not None:
+                    node.sparse = os.fstat(node.fd).st_blocks
                 os.close(node.fd)
                 node.fd = -1
             if node.nlink == 0 and not handle.stale:
@@ -274,6 +282,7 @@ class ContentLayer(LayerState):
         if not self._is_here(node):
             assert node.content is not None
             node.data = self._files.fetch(self._reader, node.ino, node.content)
+            node.sparse = None
         assert node.data is not None
         return self._files.open_data(node.data)
 
@@ -289,6 +298,7 @@ class ContentLayer(LayerState):
             self._files.drop_data(data)
             raise
         self.do_data(node, data, None)
+        node.sparse = None
         self.resize(node, 0)
         node.mtime_ns = node.ctime_ns = self._now()
         if node.opens:

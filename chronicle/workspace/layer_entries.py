@@ -260,13 +260,15 @@ class EntryLayer(ContentLayer):
         self.do_mode(node, mode, uid, gid, ts_ns)
 
     def set_xattr(self, node: Node, name: bytes, value: bytes | None) -> None:
-        """Set an extended attribute, or remove it.
+        """Set an extended attribute, or remove it. Nothing is changed if it is what it was.
 
         Raises:
             OSError: ENODATA: there is none to remove.
         """
         if value is None and all(known != name for known, _ in node.xattrs):
             raise OSError(errno.ENODATA, "no such attribute")
+        if (name, value) in node.xattrs:
+            return
         self._settle_written(node)
         ts_ns = self._now()
         path = self.names.path_of(node)

@@ -6,8 +6,9 @@ There can be 100,000 of them, so they have slots and no more than they need.
 
 from __future__ import annotations
 
+import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.tree import EMPTY, Kind
 
@@ -29,6 +30,7 @@ _KINDS = {
     stat.S_IFBLK: Kind.BLOCK,
 }
 
+_PAGE_BYTES: Final = 4096
 _KIND_BITS = {kind: bits for bits, kind in _KINDS.items()}
 
 
@@ -75,6 +77,11 @@ class Node:
         """Bytes, as in ``st_size``."""
         return 0
 
+    @property
+    def blocks(self) -> int:
+        """What it takes on the disk, in blocks of 512 bytes."""
+        return 0
+
 
 class FileNode(Node):
     """A regular file.
@@ -82,7 +89,7 @@ class FileNode(Node):
     It is *clean* while its bytes are those of `content`, which the blob store has, and *dirty* since they differ.
     """
 
-    __slots__ = ("content", "data", "dirty", "fd", "guarded", "length", "opens", "unversioned")
+    __slots__ = ("content", "data", "dirty", "fd", "guarded", "length", "opens", "sparse", "unversioned")
 
     def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
         super().__init__(ino, mode, uid, gid, now_ns)
@@ -99,11 +106,20 @@ class FileNode(Node):
         """Whether something is to be done before the next write: log that it is dirty now, or preserve blocks."""
         self.unversioned = False
         """Whether it was written since its last version was made."""
+        self.sparse: int | None = None
+        """What its data file took on the disk when it was last closed, in blocks of 512 bytes, if it may have holes."""
 
     @property
     def size(self) -> int:
         """Bytes, as in ``st_size``."""
         return self.length
+
+    @property
+    def blocks(self) -> int:
+        """What it takes on the disk, in blocks of 512 bytes; holes are known while it has a data file."""
+        if self.sparse is not None and self.data is not None:
+            return os.fstat(self.fd).st_blocks if self.fd >= 0 else self.sparse
+        return -(-self.length // _PAGE_BYTES) * (_PAGE_BYTES // 512)
 
 
 class LinkNode(Node):

@@ -122,6 +122,8 @@ class _Replayer:
             if node.data is None:
                 continue
             status = files.stat_data(node.data)
+            if status.st_blocks * 512 < status.st_size:
+                node.sparse = status.st_blocks
             if status.st_size != node.length or node.unversioned:
                 node.data.unpin(None)  # what it holds is not a version of another size
                 state.resize(node, status.st_size)

@@ -206,7 +206,7 @@ class Life:
                     content = self.committed[name]
                     if file is not None and content is not None:
                         fresh.setdefault(id(file), File(content, [content], synced=True))
-                self.will({name: file and fresh[id(file)] for name, file in self.linked.items()})
+                self.will({name: None if file is None else fresh[id(file)] for name, file in self.linked.items()})
                 self.layer.rollback()
                 for _, handle in self.handles:
                     self.layer.release(handle)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from chronicle.fuse.filesystem import KEEP_CACHE, Attributes, Changes
+from chronicle.fuse.filesystem import KEEP_CACHE, Attributes, Caller, Changes
 
 ROOT = 1
 
@@ -30,6 +30,7 @@ class Shown:
     gid: int
     device: int
     size: int
+    blocks: int
     atime_ns: int
     mtime_ns: int
     ctime_ns: int
@@ -61,6 +62,7 @@ class PlainDirectory:
             found.st_gid,
             found.st_rdev,
             found.st_size,
+            found.st_blocks,
             found.st_atime_ns,
             found.st_mtime_ns,
             found.st_ctime_ns,
@@ -133,13 +135,13 @@ class PlainDirectory:
     def removexattr(self, inode: int, name: bytes) -> None:
         raise OSError(errno.EOPNOTSUPP, "none here")
 
-    def open(self, inode: int, flags: int, *, kill_privileges: bool) -> tuple[int, int]:
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None) -> tuple[int, int]:
         return os.open(self._paths[inode], flags & ~os.O_CREAT | os.O_CLOEXEC), KEEP_CACHE
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         return os.pread(handle, size, offset)
 
-    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: bool) -> None:
+    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None) -> None:
         os.pwrite(handle, data, offset)
 
     def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
