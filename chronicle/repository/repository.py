@@ -32,6 +32,7 @@ from chronicle.repository.commits import (
     parse_moment,
 )
 from chronicle.repository.place import SCHEME, StorePlace
+from chronicle.workspace.api import open_api_workspace
 from chronicle.workspace.committed import CommittedWorkspace
 from chronicle.workspace.layer_history import encode_path
 from chronicle.workspace.layer_open import check_spec, open_layer
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from chronicle.fuse.client import FuseWorkspace
     from chronicle.ids import BlobId
     from chronicle.journal.sqlite import SqliteJournalStore
+    from chronicle.workspace.api import ApiWorkspace
     from chronicle.workspace.layer import Layer
     from chronicle.workspace.port import Quota
     from chronicle.workspace.treediff import Change
@@ -229,6 +231,25 @@ class Repository(StorePlace):
                 owner.branch_id, found.turn, target, made.session_id, made.main_branch_id, made.created_ms
             )
             return found
+
+    @contextmanager
+    def used(self, workspace: str, quota: Quota | None = None) -> Iterator[ApiWorkspace]:
+        """Open a workspace to be used by calls in this process; it is made if it is not there, and so is the store.
+
+        Nobody else has it meanwhile. What is written and not committed stays in the store; commit it afterwards.
+
+        Raises:
+            Conflict: it is mounted, or another process has it open.
+            InvalidInput: the name cannot be one.
+        """
+        check_spec(LayerSpec(workspace, self.layers, None, _EPOCH, 1))
+        self.create()
+        with self.busy(), self.journal(workspace) as journal, self.blobs() as blobs:
+            spec = replace(self._spec(journal, self._ensure_session(journal, workspace)), quota=quota)
+            with open_api_workspace(spec, blobs, self.clock) as opened:
+                if opened.recovered is not None:
+                    self._keep(workspace, opened.recovered)
+                yield opened
 
     def _ensure_session(self, journal: SqliteJournalStore, workspace: str) -> Session:
         """Return a workspace's session; it is made if there is none."""

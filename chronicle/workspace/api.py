@@ -233,6 +233,19 @@ class ApiWorkspace:
             mode = stat.S_IFLNK | 0o777
             self._layer.make(*self._place(place, path), mode, *self._ids, os.fsencode(target))
 
+    def content_id(self, path: str) -> str | None:
+        """Return the id of a file's content, of its last version while it is written; ``None`` for what has none."""
+        with self._lock:
+            place, node = self._follow(path)
+            if node is None:
+                raise _absent(path)
+            if isinstance(node, FileNode):
+                if node.content is not None and not node.dirty:
+                    return node.content.id
+                last = self._layer.last_version(place)
+                return self._layer.content_id(last) if last is not None else None
+            return None
+
     # -- attributes -----------------------------------------------------------------------------------------------
 
     def set_mode(self, path: str, mode: int) -> None:

@@ -1,0 +1,106 @@
+"""``chronicle://`` as it is registered with fsspec: the workspaces of agents, and those of stores without agents.
+
+::
+
+    chronicle://notes/alice@12/data.csv     the agent notes/alice after its turn 12
+    chronicle://notes/alice/data.csv        after its last turn
+    chronicle://@12/data.csv                with store=: a workspace's commit, see `chronicle.filesystem`
+
+The home is named with ``home=`` or ``$PODIUM_HOME``, by default ``.podium``. Reading takes no lease, and works whether
+or not the agent runs; what is seen is always a committed turn.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chronicle.errors import NotFound
+from chronicle.filesystem import ChronicleFileSystem
+from coordinator.home import Home
+from podium.address import Address
+from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
+from podium.record import list_agents, read_agent
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
+    from chronicle.journal.store import JournalStore
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["AgentFileSystem", "AgentMoments"]
+
+
+class AgentMoments:
+    """The turns of a home's agents: ``TYPE/KEY@TURN``, and ``TYPE/KEY`` for the last one.
+
+    Where a key itself ends in ``@`` and a number, the agent of that whole name comes first.
+
+    Args:
+        home: the home's directory.
+
+    Raises:
+        HomeError: it is not a home.
+        HomeTooNew: a newer version wrote it.
+    """
+
+    depth = 2
+
+    def __init__(self, home: Path) -> None:
+        self._home = Home(home).open()
+        self._blobs = self._home.blobs()
+
+    @property
+    def reader(self) -> BlobReader:
+        """The home's blobs."""
+        return self._blobs
+
+    def resolve(self, name: str) -> TreeRef | None:
+        """Return an agent's files at a turn."""
+        with closing(self._journal()) as journal:
+            address, turn = name, None
+            before, at, number = name.rpartition("@")
+            if at and number.isdecimal() and not self._is_agent(journal, name):
+                address, turn = before, int(number)
+            try:
+                return read_agent(journal, self._blobs, Address.parse(address), turn).tree
+            except (InvalidAddress, UnknownAgent, UnknownMoment) as error:
+                raise NotFound(str(error)) from error
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the types of agents, or the keys of one type."""
+        with closing(self._journal()) as journal:
+            agents = [session.name.partition("/") for session in list_agents(journal)]
+        if prefix:
+            return sorted(key for kind, _, key in agents if kind == prefix)
+        return sorted({kind for kind, _, _ in agents})
+
+    def is_fixed(self, name: str) -> bool:
+        """Whether it names a turn by its number. One may be rewound, and still means what it did."""
+        with closing(self._journal()) as journal:
+            return name.rpartition("@")[2].isdecimal() and "@" in name and not self._is_agent(journal, name)
+
+    def _journal(self) -> JournalStore:
+        return self._home.journal(create=False, read_only=True)
+
+    def _is_agent(self, journal: JournalStore, name: str) -> bool:
+        try:
+            journal.session(name)
+        except NotFound:
+            return False
+        return True
+
+
+class AgentFileSystem(ChronicleFileSystem):
+    """`chronicle.filesystem.ChronicleFileSystem` that knows agents.
+
+    Args:
+        home: where the agents are kept, unless a store or a workspace is given.
+        options: those of `ChronicleFileSystem`.
+    """
+
+    def __init__(self, *args: Any, home: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        if not args and not any(options.get(name) is not None for name in ("workspace", "store", "fo", "moments")):
+            options["moments"] = AgentMoments(Path(home or os.environ.get("PODIUM_HOME") or ".podium"))
+        super().__init__(*args, **options)
