@@ -45,6 +45,7 @@ __all__ = [
     "artifact_of",
     "artifact_payload",
     "contents_of",
+    "event_id_of",
     "find_artifact",
     "list_artifacts",
     "open_artifact",
@@ -99,7 +100,7 @@ def find_artifact(store: JournalStore, blobs: BlobReader, artifact_id: str) -> A
     """
     if not _ID.fullmatch(artifact_id):
         raise UnknownArtifact(f"{artifact_id!r} is no artifact's id: one is art_ and 26 letters and digits")
-    event = store.find_event(EventId(_EVENT_PREFIX + artifact_id.removeprefix(_PREFIX)))
+    event = store.find_event(event_id_of(artifact_id))
     if event is None or event.type != ARTIFACT_ADDED:
         raise UnknownArtifact(f"no artifact {artifact_id} here; podium artifacts AGENT lists those that there are")
     if event.erased:
@@ -152,6 +153,11 @@ def open_artifact(blobs: BlobReader, artifact: Artifact) -> BinaryIO:
 def read_artifact(blobs: BlobReader, artifact: Artifact) -> bytes:
     """Return all of an artifact's content; raises as reading it from `open_artifact` does."""
     return contents.read(_Committed(blobs, artifact), artifact.content)
+
+
+def event_id_of(artifact_id: str) -> EventId:
+    """Return the id of the event that adds an artifact; an event's id is returned as it is."""
+    return EventId(artifact_id.replace(_PREFIX, _EVENT_PREFIX, 1) if artifact_id.startswith(_PREFIX) else artifact_id)
 
 
 def artifact_payload(event_id: EventId, name: str, media_type: str, content: Content) -> JsonObject:

@@ -1,7 +1,7 @@
 """Erasing what was said: the payloads of messages, gone for good, while the chain of events verifies as before.
 
-Only what no replay needs is erased: public events, such as messages. What an agent put of them into its state or its
-files is not touched; folding its history drops old states.
+Only what no replay needs is erased: public events, such as messages, and artifacts. What an agent put of them into its
+state or its files is not touched; folding its history drops old states.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput, NotFound
+from podium.events import ARTIFACT_ADDED
 from podium.record import find_session
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ __all__ = ["erase_messages"]
 
 
 def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[EventId]) -> list[Event]:
-    """Erase the payloads of an agent's messages; it may be running. Payloads out of line go with the next collection.
+    """Erase the payloads of an agent's messages and artifacts; it may be running.
+
+    What lies in the blob store goes with the next collection: payloads out of line, and contents of artifacts.
 
     Returns:
         those that were not erased before, as they were.
@@ -42,9 +45,10 @@ def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[Ev
             raise NotFound(f"{address} has no event {event_id}; podium log {address} lists them")
         if event.branch_id not in own:
             raise InvalidInput(f"event {event_id} is not one of {address}'s own; erase it where it was made")
-        if "." in event.type:
+        if "." in event.type and event.type != ARTIFACT_ADDED:
             raise InvalidInput(
-                f"event {event_id} is {event.type}, which the agent is read from; only messages are erased"
+                f"event {event_id} is {event.type}, which the agent is read from; only messages and artifacts can be "
+                "erased"
             )
         if not event.erased:
             found.append(event)

@@ -2,8 +2,8 @@
 
 Two writes that need not come together: a *mark* (``agent.snapshot``) is appended under the agent's lease, and is an
 event like any other; what comes before a mark is dropped later, or at once. A crash between them leaves a mark, which
-the next call finds. What a living fork reads is not dropped. The versions of files are not dropped either: they are in
-the workspace's log, which goes on.
+the next call finds. What a living fork reads is not dropped. Artifacts are events, and go with the turns that handed
+them out. The versions of files are not dropped: they are in the workspace's log, which goes on.
 """
 
 from __future__ import annotations

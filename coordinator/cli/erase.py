@@ -16,21 +16,24 @@ __all__ = ["erase"]
 
 def erase(
     agent: AgentArgument,
-    events: Annotated[list[str], typer.Argument(metavar="EVENT_ID...", help="As podium log --json shows them.")],
+    events: Annotated[
+        list[str], typer.Argument(metavar="EVENT_ID...", help="As podium log --json shows them, or art_…")
+    ],
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Erase the content of messages and replies for good; the record of them stays, and verifies.
+    """Erase the content of messages, replies and artifacts for good; the record of them stays, and verifies.
 
     It cannot be undone. What the agent put of them into its state or files is not touched: see podium fold.
     """
     from chronicle.errors import InvalidInput  # noqa: PLC0415  slow to import, and --help needs none
-    from chronicle.ids import EventId  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
+    from podium.artifacts import event_id_of  # noqa: PLC0415
     from podium.erasure import erase_messages  # noqa: PLC0415
+    from podium.events import ARTIFACT_ADDED  # noqa: PLC0415
 
     with opened_journal(home) as store:
         address = Address.parse(find_agent(store, agent).name)
@@ -38,11 +41,11 @@ def erase(
             if not sys.stdin.isatty():
                 raise InvalidInput(f"erasing messages of {address} cannot be undone; add --yes to do it")
             typer.confirm(f"Erase {len(set(events))} messages of {address} for good?", abort=True, err=True)
-        erased = erase_messages(store, address, [EventId(event) for event in events])
+        erased = erase_messages(store, address, [event_id_of(event) for event in events])
     if json:
         write_json({"agent": str(address), "erased": [event.event_id for event in erased]})
         return
     for event in erased:
         write_line(f"{event.event_id} {event.type} of turn {event.turn} is erased")
-    if any(event.payload_ref is not None for event in erased):
+    if any(event.payload_ref is not None or event.type == ARTIFACT_ADDED for event in erased):
         say("podium gc frees what nothing else needs of the blob store")

@@ -37,6 +37,7 @@ class ExitCode(IntEnum):
     UNKNOWN_MOMENT = 21
     NOT_FOUND = 22
     AGENT_EXISTS = 23
+    UNKNOWN_ARTIFACT = 24
     TURN_FAILED = 30
     TURN_CANCELLED = 31
     STATE_REFUSED = 32
@@ -67,6 +68,7 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.UNKNOWN_MOMENT: "the agent never had that turn",
     ExitCode.NOT_FOUND: "no such path, iteration, message or home",
     ExitCode.AGENT_EXISTS: "there is an agent of that address already",
+    ExitCode.UNKNOWN_ARTIFACT: "no such artifact in this home",
     ExitCode.TURN_FAILED: "a message could not be handled: on_message raised or ran out of time",
     ExitCode.TURN_CANCELLED: "the reply was cancelled",
     ExitCode.STATE_REFUSED: "the agent's state cannot be stored or read: a value JSON cannot hold, a newer version",
@@ -94,6 +96,7 @@ ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
     podium.NotAnAgent: ExitCode.NOT_AN_AGENT,
     podium.UnknownAgent: ExitCode.UNKNOWN_AGENT,
     podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,
+    podium.UnknownArtifact: ExitCode.UNKNOWN_ARTIFACT,
     podium.AgentExists: ExitCode.AGENT_EXISTS,
     podium.AgentAwake: ExitCode.CONFLICT,
     podium.AgentBusy: ExitCode.AGENT_BUSY,

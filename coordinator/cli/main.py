@@ -11,6 +11,7 @@ import typer
 from chronicle.stdout import whole_stdout
 from coordinator.cli import (
     archive,
+    artifacts,
     cat,
     delete,
     diff,
@@ -59,6 +60,8 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "state": state.state,
     "history": history.history,
     "cat": cat.cat,
+    "artifacts": artifacts.artifacts,
+    "artifact": artifacts.artifact,
     "diff": diff.diff,
     "fork": fork.fork,
     "rewind": rewind.rewind,
