@@ -22,6 +22,9 @@ class Settings(BaseSettings):
 
     home: Path = Path(".podium")
     """Where everything is kept; ``--home`` wins."""
+    blobs_url: str = ""
+    """Where a new home keeps its blobs, such as ``s3://bucket/prefix``; empty: in the home. The home remembers it, and
+    no two homes can have the same."""
     presentation: Literal["auto", "fuse", "dir"] = "auto"
     """How agents see their workspace. ``auto`` takes FUSE where it works and says once where it does not."""
     warm_hosts: int = Field(default=1, ge=0)

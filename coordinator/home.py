@@ -22,13 +22,15 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.errors import NotFound
+from chronicle.blobs.objects import shown_url
+from chronicle.errors import Conflict, NotFound
 from chronicle.journal.sqlite import SqliteJournalStore
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["Home"]
 
 _FORMAT: Final = 1
+_FORMAT_OF_URL: Final = 2
+"""Of a home whose blobs are at a URL, which it names."""
 _RUN_DIR_TRIES: Final = 20
 _RUN_DIR_PAUSE_S: Final = 0.1
 """Ray's processes take a moment to end, and write to their logs until then."""
@@ -58,15 +62,22 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
+        self._blobs_at: str | None = None
+        """The URL of its blobs; empty if they are in it, None as long as nobody has looked."""
 
     # -- making and checking --------------------------------------------------------------------------------------
 
-    def create(self) -> Home:
+    def create(self, blobs_url: str = "") -> Home:
         """Make the directory if it is not there, and check that it can be used and written.
+
+        Args:
+            blobs_url: where the blobs of a new home are to be, such as ``s3://bucket/prefix``; in the home if empty.
 
         Raises:
             HomeNotWritable: no permission, a file in the way, a read-only or full disk.
-            HomeError: it is something else's directory.
+            HomeError: it is something else's directory, or keeps its blobs elsewhere than asked for; or the URL is
+                another home's.
+            Unavailable: the URL cannot be reached.
             HomeTooNew: a newer version wrote it.
         """
         try:
@@ -81,8 +92,12 @@ class Home:
             for part in ("blobs", "nodes", "logs"):
                 (self.path / part).mkdir(exist_ok=True)
             if not self._format_path.exists():
+                described: dict[str, object] = {"format": _FORMAT}
+                if blobs_url:
+                    self._claim(blobs_url)
+                    described = {"format": _FORMAT_OF_URL, "blobs": blobs_url.rstrip("/")}
                 replacement = self.path / f".format-{os.getpid()}"
-                replacement.write_text(json.dumps({"format": _FORMAT}) + "\n", encoding="utf-8")
+                replacement.write_text(json.dumps(described) + "\n", encoding="utf-8")
                 replacement.replace(self._format_path)
             with self._lock_path.open("a"):
                 pass
@@ -91,7 +106,31 @@ class Home:
                 f"the home {self.path} cannot be written ({error.strerror}); give another one with --home, or mend its "
                 "owner and permissions"
             ) from error
-        return self.open()
+        opened = self.open()
+        if blobs_url and self._blobs_at != blobs_url.rstrip("/"):
+            place = f"at {self._blobs_at}" if self._blobs_at else "in itself"
+            raise HomeError(
+                f"the home {self.path} keeps its blobs {place}, not at {shown_url(blobs_url)}; give a new home with "
+                "--home, or leave PODIUM_BLOBS_URL away"
+            )
+        return opened
+
+    def _claim(self, blobs_url: str) -> None:
+        """Make a URL this home's: what no turn of it needs is freed there, so no other home may keep blobs there."""
+        protocol, separator, _ = blobs_url.partition("://")
+        if not separator or protocol == "file":
+            raise HomeError(f"{blobs_url!r} is no URL of an object store; a home on a disk keeps its blobs in itself")
+        from chronicle.blobs.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
+
+        objects = open_remote(blobs_url)
+        mine = f"{socket.gethostname()}:{self.path}\n".encode()
+        try:
+            objects.create("home", mine)
+        except Conflict:
+            other = objects.read("home").decode(errors="replace").strip()
+            raise HomeError(
+                f"{shown_url(blobs_url)} keeps the blobs of another home, {other}; give another URL"
+            ) from None
 
     def open(self) -> Home:
         """Check that this is a home of a format that can be read.
@@ -101,7 +140,9 @@ class Home:
             HomeTooNew: a newer version wrote it.
         """
         try:
-            found = json.loads(self._format_path.read_text(encoding="utf-8"))["format"]
+            described = json.loads(self._format_path.read_text(encoding="utf-8"))
+            found = described["format"]
+            self._blobs_at = described["blobs"] if found == _FORMAT_OF_URL else ""
         except FileNotFoundError:
             raise HomeError(
                 f"{self.path} is not a podium home; run an agent first (podium run), or give the right --home"
@@ -110,9 +151,9 @@ class Home:
             raise HomeError(
                 f"{self._format_path} cannot be read ({error}); restore it or take another --home"
             ) from error
-        if not isinstance(found, int) or found > _FORMAT:
+        if not isinstance(found, int) or found > _FORMAT_OF_URL:
             raise HomeTooNew(
-                f"the home {self.path} has format {found}, this podium reads up to {_FORMAT}: upgrade podium"
+                f"the home {self.path} has format {found}, this podium reads up to {_FORMAT_OF_URL}: upgrade podium"
             )
         return self
 
@@ -139,7 +180,9 @@ class Home:
     @property
     def blobs_url(self) -> str:
         """The blob store, as a URL."""
-        return f"file://{self.path / 'blobs'}"
+        if self._blobs_at is None:
+            self.open()
+        return self._blobs_at or f"file://{self.path / 'blobs'}"
 
     def blobs(self) -> BlobStore:
         """Open the blob store."""

@@ -62,6 +62,7 @@ def import_(
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
+    from coordinator.config import Settings  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
     from podium.archive import Archive  # noqa: PLC0415
@@ -70,7 +71,7 @@ def import_(
     with Archive(file) as archive:
         manifest = archive.manifest
         target = Address.parse(name or manifest.agent)
-        Home(home).create()
+        Home(home).create(Settings().blobs_url)
         with opened_journal(home) as store, opened_blobs(home) as blobs:
             imported = import_agent(store, blobs, archive, target, IdSource(), SystemClock().now_ms())
     if json:

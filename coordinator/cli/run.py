@@ -47,6 +47,7 @@ def run(
     """
     import asyncio  # noqa: PLC0415  all of these are slow to import, and --help needs none
 
+    from coordinator.config import Settings  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.service.client import AgentRef  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
@@ -56,7 +57,7 @@ def run(
     info = inspect_agent(spec)
     address = Address(info.agent_type, key)
     place = Home(home)
-    place.create()
+    place.create(Settings().blobs_url)
     agent = AgentRef(info.file, info.class_name, info.agent_type)
     raise typer.Exit(asyncio.run(_talk(place, agent, address, message, when_busy, json=json)))
 

@@ -33,7 +33,7 @@ def test_a_creation_that_was_cut_short_is_completed(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     Home(tmp_path).create()
-    (tmp_path / "format").write_text(json.dumps({"format": 2}))
+    (tmp_path / "format").write_text(json.dumps({"format": 99}))
     with pytest.raises(HomeTooNew, match="upgrade podium"):
         Home(tmp_path).create()
 
