@@ -29,6 +29,12 @@ _WINDOW: Final = 1000
 """Events read at a time, going back from the head: what is asked for is nearly always recent."""
 _SHOWN: Final = (ASSISTANT_MESSAGE, ARTIFACT_ADDED, TURN_COMMITTED)
 
+_DROPPED: Final[Json] = {
+    "type": "HistoryDropped",
+    "message": "it was handled or given up long ago, and the record of that was dropped since",
+}
+"""How a message ended whose events were folded away."""
+
 
 def settled_frames(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> list[Frame]:
     """Return the frames of a settled message, the terminal one last.
@@ -43,8 +49,10 @@ def settled_frames(store: JournalStore, blobs: BlobReader, head: Head, message: 
 
 def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> Iterator[Frame]:
     start = _last(store, head, (USER_MESSAGE,), message.message_id)
-    after_seq = start.seq if start is not None else head.seq
-    for event in store.events(head.branch_id, after_seq, head.seq, _SHOWN):
+    if start is None:
+        yield {"type": "error", "error": _DROPPED, "attempt": message.attempts, "parked": False}
+        return
+    for event in store.events(head.branch_id, start.seq, head.seq, _SHOWN):
         if event.type == TURN_COMMITTED:  # by another message's name, if this one was handed to its turn
             state = cast("dict[str, Json]", _payload(event, blobs)["state"])
             yield {"type": "turn_end", "turn": event.turn, "version": event.seq, "patch": state["patch"]}
@@ -64,7 +72,7 @@ def _given_up(store: JournalStore, blobs: BlobReader, head: Head, message: Inbox
     event = _last(store, head, (TURN_FAILED if parked else TURN_CANCELLED,), message.message_id)
     payload = _payload(event, blobs) if event is not None else {}
     if parked:
-        error = payload.get("error")
+        error = payload.get("error", _DROPPED)
     else:
         policy, by = (cast("str | None", payload.get(key)) for key in ("policy", "by"))
         error = cast("Json", Stop(BusyPolicy(policy) if policy else None, by).error)

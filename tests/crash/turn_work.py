@@ -38,10 +38,11 @@ from chronicle.journal.verify import verify_session
 from chronicle.workspace import content, tree
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
-from podium.activation import Activation, Environment, Step, WorkspaceRequest
+from podium.activation import Activation, Step
 from podium.address import Address
-from podium.agent import AgentContext, BaseAgent
+from podium.agent import AgentContext, BaseAgent, Retention
 from podium.agent.models.delta_state import DeltaState
+from podium.environment import Environment, WorkspaceRequest
 from podium.errors import UnknownAgent
 from podium.record import AgentRecord, read_agent
 
@@ -71,6 +72,7 @@ class Clerk(BaseAgent):
     """Writes down which messages it handled: in state, in files and in its answers."""
 
     max_attempts = _NEVER_PARKED
+    retention = Retention(turns=3)
 
     class State(DeltaState):
         log: list[int] = []
@@ -215,7 +217,9 @@ def check(home: Home) -> Left:
         assert set(home.noted("admitted")) <= set(log) | messages, "an admitted message is gone"
         assert not messages & set(log), "a handled message still waits"
         assert len(store.messages(session.session_id, MessageStatus.CONSUMED)) == len(log) == record.turn
-        assert transcript(store, record) == [(number, f"did {number}") for number in log]
+        kept = transcript(store, record)
+        assert kept == [(number, f"did {number}") for number in log[len(log) - len(kept) :]]
+        assert len(kept) >= min(len(log), 3), "more was dropped than the agent's retention lets go"
         assert tree_files(home.blobs(), record) == files_after(log), "the tree is not that of the state"
         return Left(record.turn, len(messages))
     finally:
@@ -223,7 +227,7 @@ def check(home: Home) -> Left:
 
 
 def transcript(store: SqliteJournalStore, record: AgentRecord) -> list[tuple[int, str]]:
-    """The messages and their answers as the journal has them; failed tries name a tree that must be there, too."""
+    """The messages and their answers as the journal has them still."""
     asked: list[int] = []
     said: list[str] = []
     for event in store.events(record.head.branch_id, types=("user_message", "assistant_message")):

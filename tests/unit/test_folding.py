@@ -271,6 +271,21 @@ async def test_heads_that_were_kept_still_verify_or_say_that_they_were_folded(st
         assert "it was folded" in str(verify_session(store, session, [early]).damage)
 
 
+async def test_a_repeat_of_a_message_whose_record_was_dropped_gets_an_end(store: JournalStore) -> None:
+    async with AgentHarness(Notes, "a", store=store) as agent:
+        assert (await agent.send("one", idempotency_key="k1")).ok
+        assert not (await agent.send("fail", idempotency_key="k2")).ok
+        await agent.sleep()
+        fold(agent)
+        for key, text, parked in (("k1", "one", False), ("k2", "fail", True)):
+            again = await agent.send(text, idempotency_key=key)
+            assert again.receipt.repeated
+            assert again.error is not None
+            assert again.error["type"] == "HistoryDropped"
+            assert again.frames[-1]["parked"] is parked
+        assert agent.state == {"said": ["one"]}
+
+
 class Dying(MemoryJournalStore):
     """A journal whose process dies in front of a write, or after it."""
 
