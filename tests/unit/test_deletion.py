@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from chronicle.ids import IdSource
-from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.verification import Verifier
 from podium.address import Address
-from podium.agent import AgentContext, BaseAgent
-from podium.agent.models.delta_state import DeltaState
 from podium.archive import Archive, export_agent
 from podium.branching import fork_agent, rewind_agent
 from podium.deletion import Deleted, delete_agent
@@ -20,33 +16,12 @@ from podium.errors import AgentAwake, AgentInUse, UnknownAgent, UnknownMoment
 from podium.importing import import_agent
 from podium.record import list_agents, read_agent
 from podium.testing import AgentHarness
+from tests.unit.notes_agent import Notes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from chronicle.journal.store import JournalStore
-
-
-class Notes(BaseAgent):
-    """Keeps what it is told, in its state and in a file."""
-
-    class State(DeltaState):
-        _entity_type = "notes"
-        said: list[str] = []
-
-    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        ctx.state.said.append(message["text"])
-        (ctx.workspace / "notes.txt").write_text("\n".join(ctx.state.said))
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JournalStore]:
-    made: JournalStore = (
-        MemoryJournalStore() if request.param == "memory" else SqliteJournalStore(tmp_path / "journal.db")
-    )
-    yield made
-    made.close()
 
 
 def delete(agent: AgentHarness, *, key: str | None = None, detach: bool = False) -> Deleted:

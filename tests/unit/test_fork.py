@@ -11,46 +11,20 @@ from chronicle.errors import ChronicleError
 from chronicle.ids import IdSource
 from chronicle.journal.chain import empty_head
 from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import verify_session
 from podium.address import Address
-from podium.agent import AgentContext, BaseAgent
-from podium.agent.models.delta_state import DeltaState
 from podium.branching import Forked, fork_agent
 from podium.errors import AgentExists, UnknownAgent, UnknownMoment
 from podium.record import find_session, list_agents, read_agent, turn_end_seq
 from podium.testing import AgentHarness
+from tests.unit.notes_agent import Notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from chronicle.journal.store import JournalStore
 
 NOW_MS = 1_700_000_000_000
-
-
-class Notes(BaseAgent):
-    """Keeps what it is told, in its state and in a file."""
-
-    class State(DeltaState):
-        _entity_type = "notes"
-        said: list[str] = []
-
-    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        ctx.state.said.append(message["text"])
-        (ctx.workspace / "notes.txt").write_text("\n".join(ctx.state.said))
-        if message["text"] == "fail":
-            raise ValueError("as told")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JournalStore]:
-    made: JournalStore = (
-        MemoryJournalStore() if request.param == "memory" else SqliteJournalStore(tmp_path / "journal.db")
-    )
-    yield made
-    made.close()
 
 
 def fork(store: JournalStore, source: str, turn: int | None, target: str) -> Forked:

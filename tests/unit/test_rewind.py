@@ -9,58 +9,23 @@ import pytest
 from chronicle.errors import StaleEpoch
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import verify_session
 from podium.address import Address
-from podium.agent import AgentContext, BaseAgent
-from podium.agent.models.delta_state import DeltaState
 from podium.branching import plan_rewind, rewind_agent
 from podium.errors import AgentAwake, UnknownAgent, UnknownMoment
 from podium.record import find_session, read_agent
 from podium.testing import AgentHarness
+from tests.unit.notes_agent import Notes, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from chronicle.journal.records import Head
     from chronicle.journal.store import JournalStore
     from podium.branching import Rewind
     from podium.events import Part
 
 
-class Notes(BaseAgent):
-    """Keeps what it is told, in its state and in a file."""
-
-    class State(DeltaState):
-        _entity_type = "notes"
-        said: list[str] = []
-
-    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        ctx.state.said.append(message["text"])
-        (ctx.workspace / "notes.txt").write_text("\n".join(ctx.state.said))
-        if message["text"] == "fail":
-            raise ValueError("as told")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JournalStore]:
-    made: JournalStore = (
-        MemoryJournalStore() if request.param == "memory" else SqliteJournalStore(tmp_path / "journal.db")
-    )
-    yield made
-    made.close()
-
-
 def rewind(agent: AgentHarness, turn: int, only: Part | None = None) -> tuple[Rewind, Head | None]:
     return rewind_agent(agent.store, agent.blobs, agent.address, turn, only, IdSource(), agent.clock.now_ms())
-
-
-async def told(agent: AgentHarness, *texts: str) -> None:
-    """Send messages and let the agent sleep."""
-    for text in texts:
-        await agent.send(text)
-    await agent.sleep()
 
 
 async def test_going_back_is_a_turn_and_can_be_undone(store: JournalStore) -> None:
