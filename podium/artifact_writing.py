@@ -114,16 +114,15 @@ class ArtifactWriter:
             )
         # Not blocking: a named pipe would wait for its other end.
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        file = io.FileIO(descriptor)
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise InvalidInput(f"{path} is not a file, so it cannot be artifact {name}")
             self._check_size(name, found.st_size)
+            return io.FileIO(descriptor)
         except BaseException:
-            file.close()
+            os.close(descriptor)
             raise
-        return file
 
 
 class _Source(io.RawIOBase):

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.errors import Corrupt, InvalidInput, Unavailable
-from chronicle.ids import BlobId, EventId
-from chronicle.journal.records import MessageStatus
+from chronicle.errors import InvalidInput, Unavailable
+from chronicle.ids import BlobId
+from chronicle.workspace import content
 from chronicle.workspace.content import WHOLE_BYTES
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.artifact_names import check_media_type, check_name, media_type_of
-from podium.artifacts import find_artifact, open_artifact, read_artifact
+from podium.artifact_writing import ArtifactWriter
+from podium.artifacts import event_id_of, find_artifact, open_artifact, read_artifact
 from podium.busy import BusyPolicy
 from podium.errors import PodiumError, UnknownArtifact, UnknownMoment
 from podium.testing import AgentHarness
@@ -212,3 +216,257 @@ async def test_an_attempt_that_is_repeated_hands_out_once() -> None:
         (found,) = agent.artifacts()
         assert found.artifact_id == told(answer)[-1]["artifact_id"]
         assert agent.state == {"made": [found.artifact_id]}
+
+
+async def test_a_store_that_is_away_at_the_end_of_the_turn_fails_that_try() -> None:
+    blobs = CountingBlobs()
+
+    class Leaving(Maker):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            await super().on_message(ctx, message)
+            blobs.away = int(self.tried == 1)
+
+    async with AgentHarness(Leaving, blobs=blobs) as agent:
+        answer = await agent.send(make("kept.txt", text="x"))
+        assert answer.ok
+        assert [frame["error"]["type"] for frame in answer.frames if frame["type"] == "turn_retry"] == ["Unavailable"]
+        (found,) = agent.artifacts()
+        assert agent.artifact(found.artifact_id) == b"x"
+
+
+async def test_an_interrupted_turn_keeps_what_it_said_and_hands_out_nothing() -> None:
+    async with AgentHarness(Maker) as agent:
+        working = asyncio.create_task(agent.send({**make("lost.txt", text="x"), "then": "wait"}))
+        maker: Any = agent.activation._agent
+        while not getattr(maker, "context", None):
+            await asyncio.sleep(0)
+        assert (await agent.send({}, when_busy=BusyPolicy.INTERRUPT)).ok
+        stopped = await working
+        assert len(told(stopped)) == 1
+        assert stopped.error is not None
+        assert agent.artifacts() == []
+        assert [payload["text"] for _, payload in agent.events("assistant_message")] == ["here ", "here "]
+        settled = await agent.activation.settled(stopped.receipt.message_id)
+        assert [frame["type"] for frame in settled] == ["error"]
+
+
+async def test_who_steers_a_turn_shares_its_artifacts() -> None:
+    class Steered(Maker):
+        heard: asyncio.Event
+
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            self.heard = asyncio.Event()
+            await ctx.add_artifact("first.txt", "first")
+            await self.heard.wait()
+            await ctx.add_artifact("last.txt", "last")
+
+        async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            await ctx.add_artifact("steered.txt", "steered")
+            self.heard.set()
+
+    async with AgentHarness(Steered) as agent:
+        working = asyncio.create_task(agent.send("work"))
+        maker: Any = agent.activation._agent
+        while not getattr(maker, "heard", None):
+            await asyncio.sleep(0)
+        steered = await agent.send("faster", when_busy=BusyPolicy.STEER)
+        worked = await working
+        found = agent.artifacts()
+        assert [(each.name, each.turn) for each in found] == [("first.txt", 1), ("steered.txt", 1), ("last.txt", 1)]
+        assert [frame["name"] for frame in told(worked)] == ["first.txt", "last.txt"]
+        assert [frame["name"] for frame in told(steered)] == ["steered.txt"]
+        assert [each.message_id for each in found] == [
+            worked.receipt.message_id,
+            steered.receipt.message_id,
+            worked.receipt.message_id,
+        ]
+        for answer in (worked, steered):
+            again = await agent.activation.settled(answer.receipt.message_id)
+            assert [frame for frame in again if frame["type"] == "artifact"] == told(answer)
+
+
+async def test_other_hooks_hand_out_too() -> None:
+    class Early(Maker):
+        async def on_init(self, ctx: AgentContext[Any]) -> None:
+            await ctx.add_artifact("ready.txt", "ready")
+
+        async def on_idle_timeout(self, ctx: AgentContext[Any]) -> bool:
+            await ctx.add_artifact("idle.txt", "idle")
+            return True
+
+    async with AgentHarness(Early) as agent:
+        await agent.send({})
+        assert not await agent.advance(1_000)
+        assert [(found.name, found.turn, found.message_id) for found in agent.artifacts()] == [
+            ("ready.txt", 1, None),
+            ("idle.txt", 3, None),
+        ]
+        assert [found.name for found in agent.artifacts(turn=2)] == ["ready.txt"]
+        assert agent.artifacts(turn=0) == []
+        with pytest.raises(UnknownMoment):
+            agent.artifacts(turn=4)
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("empty name", make("", text="x"), "is empty"),
+    ("path as name", make("a/b.txt", text="x"), "is a path"),
+    ("dots as name", make("..", text="x"), "is a path"),
+    ("control in name", make("a\x1b[2J", text="x"), "control characters"),
+    ("direction in name", make("a\u202egpj.exe", text="x"), "control characters"),
+    ("long name", make("ü" * 128, text="x"), "longer than 255"),
+    ("no name", make(7, text="x"), "is a string, not int"),  # type: ignore[arg-type]
+    ("media type", make("a", text="x", type="text"), "is not a media type"),
+    ("two lines", make("a", text="x", type="text/plain\r\nx: y"), "is not a media type"),
+    ("no content", make("a"), "bytes, a str or a Path, not NoneType"),
+    ("large", make("a", bytes=LIMIT + 1), "more than 2000000 bytes"),
+    ("large file", make("a", file="large"), "more than 2000000 bytes"),
+    ("outside", make("a", file="/etc/passwd"), "is not in the workspace"),
+    ("above", make("a", file="../escape"), "is not in the workspace"),
+    ("linked outside", make("a", file="link"), "is not in the workspace"),
+    ("folder", make("a", file="folder"), "is not a file"),
+    ("the workspace", make("a", file="."), "is not a file"),
+    ("pipe", make("a", file="pipe"), "is not a file"),
+    ("absent", make("a", file="absent"), "No such file"),
+    ("circle", make("a", file="circle"), "symbolic links"),
+]
+
+
+@pytest.mark.parametrize(("message", "why"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+async def test_what_cannot_be_handed_out_is_refused(message: dict[str, Any], why: str) -> None:
+    class Refused(Maker):
+        max_attempts = 1
+
+        async def on_init(self, ctx: AgentContext[Any]) -> None:
+            (ctx.workspace / "large").write_bytes(bytes(LIMIT + 1))
+            (ctx.workspace / "link").symlink_to("/etc/passwd")
+            (ctx.workspace / "circle").symlink_to("circle")
+            (ctx.workspace / "folder").mkdir()
+            os.mkfifo(ctx.workspace / "pipe")
+            (ctx.workspace.parent / "escape").write_text("x")
+
+    async with AgentHarness(Refused) as agent:
+        answer = await agent.send(message)
+        assert answer.error is not None
+        assert why in str(answer.error["message"])
+        assert agent.artifacts() == []
+
+
+async def test_a_context_hands_out_nothing_after_its_turn() -> None:
+    async with AgentHarness(Maker) as agent:
+        await agent.send({})
+        maker: Any = agent.activation._agent
+        with pytest.raises(PodiumError, match="turn 1 is over"):
+            await maker.context.add_artifact("late.txt", "x")
+
+
+async def test_a_refused_artifact_need_not_fail_the_turn() -> None:
+    class Careful(Maker):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            with pytest.raises(InvalidInput, match="more than 2000000 bytes"):
+                await ctx.add_artifact("large", bytes(LIMIT + 1))
+            with pytest.raises(InvalidInput, match="not Unicode text"):
+                await ctx.add_artifact("text", "\udcff")
+            await ctx.add_artifact("same", "x")
+            await ctx.add_artifact("same", b"x", "application/x-mine")
+
+    async with AgentHarness(Careful) as agent:
+        assert (await agent.send({})).ok
+        one, two = agent.artifacts()
+        assert (one.name, one.content) == (two.name, two.content)
+        assert one.artifact_id != two.artifact_id
+        assert (one.media_type, two.media_type) == ("text/plain; charset=utf-8", "application/x-mine")
+
+
+async def test_ids_that_no_artifact_has() -> None:
+    async with AgentHarness(Maker) as agent:
+        await agent.send(make("a", text="x"))
+        (found,) = agent.artifacts()
+        committed = agent.events("turn.committed")[0][0].event_id
+        for artifact_id in (
+            "",
+            "art_",
+            found.artifact_id.lower(),
+            found.artifact_id + "0",
+            str(event_id_of(found.artifact_id)),
+            committed.replace("evt_", "art_"),  # an event of another type
+            "art_" + "0" * 26,
+        ):
+            with pytest.raises(UnknownArtifact):
+                agent.artifact(artifact_id)
+
+
+class SlowBlobs(MemoryBlobStore):
+    """Its first put waits until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.putting, self.let_go = threading.Event(), threading.Event()
+
+    def put(self, blobs: Mapping[BlobId, bytes]) -> None:
+        self.putting.set()
+        assert self.let_go.wait(30)
+        super().put(blobs)
+
+
+def test_what_is_still_read_when_the_turn_ends_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(random.Random(5).randbytes(60_000_000))
+    blobs = SlowBlobs()
+    writer = ArtifactWriter(blobs, tmp_path, 10**9)
+    small = writer.take("small", b"small")
+    with ThreadPoolExecutor(2) as threads:
+        reading = threads.submit(writer.take, "large", Path("large"))
+        assert blobs.putting.wait(30)
+        keeping = threads.submit(writer.keep)  # as when the caller of the first was cancelled
+        while not writer._over:
+            time.sleep(0.001)
+        blobs.let_go.set()
+        with pytest.raises(PodiumError, match="too late"):
+            reading.result(30)
+        keeping.result(30)
+    assert blobs.get(small.id) == b"small"
+    with pytest.raises(PodiumError, match="too late"):
+        writer.take("late", b"late")
+
+
+async def test_calls_in_threads_at_once(tmp_path: Path) -> None:
+    blobs = MemoryBlobStore()
+    writer = ArtifactWriter(blobs, tmp_path, 10**9)
+    wanted = [random.Random(number).randbytes(200_000) for number in range(20)]
+    for number, data in enumerate(wanted):
+        (tmp_path / str(number)).write_bytes(data)
+    taken = await asyncio.gather(*(asyncio.to_thread(writer.take, "x", Path(str(number))) for number in range(20)))
+    await asyncio.to_thread(writer.keep)
+    assert [content.read(blobs, each) for each in taken] == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "media_type"),
+    [
+        ("a.png", False, "image/png"),
+        ("A.PNG", False, "image/png"),
+        ("a.md", True, "text/markdown; charset=utf-8"),
+        ("a.md", False, "text/markdown"),
+        ("a.json", True, "application/json"),
+        ("a", True, "text/plain; charset=utf-8"),
+        ("a", False, "application/octet-stream"),
+        ("a.tar.gz", False, "application/gzip"),
+        ("a.csv.xz", False, "application/x-xz"),
+        ("data:,x.png", False, "image/png"),
+        ("http:x.png?y", False, "application/octet-stream"),
+    ],
+)
+def test_names_tell_media_types(name: str, text: bool, media_type: str) -> None:
+    check_name(name)
+    assert media_type_of(name, text=text) == media_type
+    check_media_type(media_type)
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["text/plain", "image/svg+xml", "application/vnd.a-b.c+json; q=1", 'text/plain;charset="utf-8"; x=y'],
+)
+def test_media_types(media_type: str) -> None:
+    check_media_type(media_type)
+    for wrong in (media_type + "\n", " " + media_type, media_type + ";", "/" + media_type, media_type + "x" * 255):
+        with pytest.raises(InvalidInput):
+            check_media_type(wrong)
