@@ -7,7 +7,7 @@ does a root that may not mount, as in a container without the capability.
 from __future__ import annotations
 
 import array
-import ctypes
+import errno
 import os
 import socket
 import stat
@@ -15,7 +15,7 @@ import subprocess
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.mounts import KIND
+from chronicle.fuse.mounts import KIND, mount_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,13 +60,12 @@ def _mount_as_root(mountpoint: Path, source: str, *, allow_other: bool) -> int |
     options = f"fd={fd},rootmode={kind:o},user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
     if allow_other:
         options += ",allow_other"
-    libc = ctypes.CDLL(None, use_errno=True)
-    arguments = (source.encode(), os.fsencode(mountpoint), KIND.encode(), _MS_NOSUID | _MS_NODEV, options.encode())
-    if libc.mount(*arguments) == 0:
+    flags = _MS_NOSUID | _MS_NODEV
+    code = mount_call(source.encode(), os.fsencode(mountpoint), KIND.encode(), flags, options.encode())
+    if code == 0:
         return fd
-    code = ctypes.get_errno()
     os.close(fd)
-    if isinstance(OSError(code, ""), PermissionError):
+    if code in (errno.EPERM, errno.EACCES):
         return None
     raise Unavailable(f"could not mount at {mountpoint}: {os.strerror(code)}")
 

@@ -31,6 +31,7 @@ __all__ = [
     "fuse_mounts_under",
     "is_mounted",
     "make_mountpoint",
+    "mount_call",
     "source_of",
     "unmount",
     "unmount_all_under",
@@ -53,6 +54,11 @@ _MNT_FORCE: Final = 1
 _MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
 _FUSERMOUNT_DEADLINE_S: Final = 10
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+# Found now and not when they are needed: mount servers then need no memory of their own for it.
+_libc_mount: Final = _libc.mount
+_libc_umount2: Final = _libc.umount2
 
 _DIR_HINT: Final = "Without it, workspaces are plain directories, versioned per turn."
 
@@ -87,9 +93,9 @@ def _probe(device: int) -> str | None:
     with tempfile.TemporaryDirectory(prefix="chronicle-probe-") as directory:
         options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()}"
         flags = _MS_NOSUID | _MS_NODEV
-        code = _libc().mount(b"chronicle-probe", os.fsencode(directory), b"fuse", flags, options.encode())
+        code = mount_call(b"chronicle-probe", os.fsencode(directory), b"fuse", flags, options.encode())
         if code != 0:
-            reason = os.strerror(ctypes.get_errno())
+            reason = os.strerror(code)
             return f"mounting is refused here ({reason}): the container needs the capability SYS_ADMIN. {_DIR_HINT}"
         _umount2(directory)
     return None
@@ -242,9 +248,11 @@ def abort(mountpoint: Path) -> None:
 
 def _umount2(path: str) -> int:
     """Abort the connection and detach the mount; return 0 or the errno."""
-    code: int = _libc().umount2(os.fsencode(path), _MNT_FORCE | _MNT_DETACH | _UMOUNT_NOFOLLOW)
-    return 0 if code == 0 else ctypes.get_errno()
+    return (
+        0 if _libc_umount2(os.fsencode(path), _MNT_FORCE | _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0 else ctypes.get_errno()
+    )
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+def mount_call(source: bytes, mountpoint: bytes, kind: bytes, flags: int, options: bytes) -> int:
+    """Do mount(2); return 0 or the errno."""
+    return 0 if _libc_mount(source, mountpoint, kind, flags, options) == 0 else ctypes.get_errno()

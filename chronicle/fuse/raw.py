@@ -272,4 +272,4 @@ class RawSession:
 
 _GONE: Final = (errno.ENODEV, errno.ECONNABORTED)
 """What the device says when it was unmounted, or aborted."""
-_SPECIAL: Final = frozenset({Opcode.INIT, Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT})
+_SPECIAL: Final = frozenset(map(int, (Opcode.INIT, Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT)))
