@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from chronicle.errors import LeaseHeld, Unavailable
+from chronicle.errors import BranchInUse, Conflict, LeaseHeld, StaleEpoch, Unavailable
 from chronicle.journal.records import MessageStatus
 from podium.address import Address
-from podium.branching import fork_agent, rewind_agent
+from podium.branching import fork_agent, rewind_agent, sleeping_lease
 from podium.courier import deliver_outbox
-from podium.errors import AgentAwake, AgentExists
+from podium.errors import AgentAwake, AgentExists, AgentInUse, UnknownMoment
+from podium.events import USER_MESSAGE
+from podium.folding import fold_agent, mark_commit
+from podium.record import read_agent
 from podium.testing.host import SimulatedAgent, SimulatedHost
 from podium.testing.world import CLIENTS_S, LEASE_MS, World
 
@@ -30,11 +34,13 @@ class Fleet:
         self.hosts: list[SimulatedHost] = []
 
     def add_agent(self, address: Address, session: Session) -> None:
+        """Supervise an agent from now on."""
         agent = SimulatedAgent(address, session)
         self.agents.append(agent)
         _ = self._world.link.spawn(self._supervise(agent), f"supervise {address}")
 
     def new_session(self, name: str) -> Session:
+        """Make an agent's session."""
         now_ms = self._world.clock.now_ms()
         return self._world.watch.ensure_session(
             name, self._world.ids.session(now_ms), self._world.ids.branch(now_ms), now_ms
@@ -100,6 +106,7 @@ class Fleet:
         host.start()
 
     def poke(self, agent: SimulatedAgent) -> None:
+        """Say that a message waits for an agent; now and then that is lost."""
         agent.changed.set()
         if agent.host is not None and agent.host.loop is not None and self._world.generator.random() < 0.9:
             agent.host.loop.poke()
@@ -111,7 +118,21 @@ class Fleet:
         agent = draw.choice(self.agents)
         host = agent.host
         match draw.choice(
-            ("kill", "kill", "stall", "usurp", "usurp", "power", "stop", "again", "fork", "rewind", "rewind")
+            (
+                "kill",
+                "kill",
+                "stall",
+                "usurp",
+                "usurp",
+                "power",
+                "stop",
+                "again",
+                "fork",
+                "rewind",
+                "rewind",
+                "fold",
+                "erase",
+            )
         ):
             case "kill" if host is not None:
                 host.link.die()
@@ -129,6 +150,10 @@ class Fleet:
                 await self._fork(agent)
             case "rewind":
                 await self._rewind(agent)
+            case "fold":
+                await self._fold(agent)
+            case "erase":
+                self._erase(agent)
 
     def _lose_power(self, node: int) -> None:
         self._world.note("fleet", "node", node, "loses power")
@@ -160,6 +185,8 @@ class Fleet:
             except Unavailable:
                 await asyncio.sleep(0.3)
                 continue
+            except UnknownMoment:  # it was folded meanwhile
+                return
             except AgentExists:  # it was made, but the answer was lost
                 pass
             self._world.note("fleet", "forks", str(agent.address), "at turn", turn)
@@ -178,6 +205,39 @@ class Fleet:
         now_ms = self._world.clock.now_ms()
         try:
             rewind_agent(self._world.link.store, self._world.blobs, agent.address, turn, only, self._world.ids, now_ms)
-        except (AgentAwake, Unavailable):
+        except (AgentAwake, UnknownMoment, Unavailable):
             return
         self._world.note("fleet", str(agent.address), "went back to turn", turn, only or "")
+
+    async def _fold(self, agent: SimulatedAgent) -> None:
+        """Let an agent sleep, and drop its history, unless it was woken meanwhile or has forks."""
+        if agent.host is not None:
+            await agent.host.end()
+        if not self._world.watch.line(agent.session.session_id).created:
+            return
+        world = self._world
+        try:
+            if world.places.blobs is not None:
+                fold_agent(world.link.store, world.blobs, agent.address, None, world.ids, world.clock.now_ms())
+            else:
+                self._fold_to_mark(agent)
+        except (AgentAwake, AgentInUse, BranchInUse, Conflict, StaleEpoch, Unavailable):
+            return
+        world.note("fleet", str(agent.address), "was folded")
+
+    def _fold_to_mark(self, agent: SimulatedAgent) -> None:
+        """Do what `fold_agent` does where there is no log of trees, in which it looks up trees that were given up."""
+        world, store = self._world, self._world.link.store
+        now_ms = world.clock.now_ms()
+        with sleeping_lease(store, agent.session, now_ms) as lease:
+            record = read_agent(store, world.blobs, agent.address)
+            mark = mark_commit(record, record.head, (), lease.epoch, world.ids.event(now_ms), now_ms, {})
+            head = store.commit(mark)
+            store.fold(head.branch_id, head.seq, now_ms)
+
+    def _erase(self, agent: SimulatedAgent) -> None:
+        """Erase what somebody said to an agent; its state, and what it answered, are to stay."""
+        events = list(self._world.store.events(agent.session.main_branch_id, types=(USER_MESSAGE,)))
+        if events:
+            with suppress(Unavailable):
+                self._world.link.store.erase([self._world.generator.choice(events).event_id])

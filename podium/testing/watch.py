@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, MessageId, SessionId
-    from chronicle.journal.records import Commit, Event, Head, Lease, NewMessage, Receipt, Session, Settlement
+    from chronicle.journal.records import Branch, Commit, Event, Head, Lease, NewMessage, Receipt, Session, Settlement
     from chronicle.journal.store import JournalStore
     from podium.stream import Frame
 
@@ -77,6 +77,7 @@ class Line:
     """Whether the lease was taken from somebody who did not give it back: that counts as a try of what waits."""
     created: bool = False
     went_back: bool = False
+    folded: bool = False
     tree: TreeRef | None = None
     messages: dict[MessageId, _Message] = field(default_factory=dict)
     past: dict[int, Expected] = field(default_factory=dict)
@@ -194,6 +195,18 @@ class Watch:
         self._note("again", self.lines[session_id].session.name, message_id[-6:])
         return message
 
+    def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
+        """Drop what came before a mark."""
+        branch = self.store.fold(branch_id, before_seq, now_ms)
+        line = next(line for line in self.lines.values() if line.session.main_branch_id == branch_id)
+        line.ends = [(seq, turn) for seq, turn in line.ends if seq >= before_seq]
+        self._must(line.ends[0][0] == before_seq, line, f"{before_seq} is not a mark, and it was folded up to there")
+        first = line.ends[0][1]
+        line.past = {turn: expected for turn, expected in line.past.items() if turn >= first}
+        line.folded = True
+        self._note("fold", line.session.name, "before", before_seq)
+        return branch
+
     def commit(self, commit: Commit) -> Head:
         """Commit, and compare what was accepted with the model."""
         head = self.store.commit(commit)
@@ -242,6 +255,11 @@ class Watch:
                 self._must(last.turn == line.turn and not commit.settled, line, "a fork's first event is a turn")
             case "agent.rewound":
                 self._rewind(line, last, payload)
+            case "agent.snapshot":
+                self._must(last.turn == line.turn and not commit.settled, line, "a mark counted as a turn")
+                self._same(line, "state of a mark", payload["state"], line.expected.state)
+                tree = self._kept(line, payload)
+                self._same(line, "files of a mark", self._files_of(tree) if tree else {}, line.expected.files)
             case "turn.failed":
                 self._failure(line, commit, last, payload)
             case "turn.cancelled":
@@ -392,6 +410,13 @@ class Watch:
             starts = [number for number, frame in enumerate(frames) if frame["type"] == "turn_start"]
             texts = [frame["text"] for frame in frames[starts[-1] if starts else 0 :] if frame["type"] == "message_end"]
             self._same(line, f"replies shown for {message_id}", tuple(texts), message.said)
+            return
+        if end["error"]["type"] == "HistoryDropped":
+            self._must(
+                line.folded and message.status is not MessageStatus.PENDING,
+                line,
+                f"{message_id} was shown as of long ago, but nothing was dropped since",
+            )
             return
         wanted = MessageStatus.PARKED if end["parked"] else MessageStatus.CANCELLED
         if message.status is not wanted and message.status is not MessageStatus.PENDING:
