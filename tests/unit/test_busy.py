@@ -63,6 +63,17 @@ class Steered(Worker):
             self.told.set()
 
 
+class Halved(Worker):
+    """One that says what is no text."""
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if message["text"] == "long":
+            await (await ctx.send_message("whole \ud83d\ude00, half ")).stream_token("\ud83d", final=True)
+            await ctx.send_message("and \ude00")
+            self.started.set()
+            await self.told.wait()
+
+
 async def begin(agent: AgentHarness, text: str = "long") -> asyncio.Task[Any]:
     """Send a message, and return when its turn runs."""
     sending = asyncio.create_task(agent.send(text))
@@ -150,6 +161,14 @@ async def test_messages_before_the_one_that_interrupts_keep_their_places() -> No
         assert not (await working).ok
         assert (await waiting).ok
         assert agent.state["done"] == ["patient", "urgent"]
+
+
+async def test_what_was_said_until_then_need_not_be_text() -> None:
+    async with AgentHarness(Halved) as agent:
+        working = await begin(agent)
+        assert (await agent.send("urgent", when_busy=BusyPolicy.INTERRUPT)).ok
+        assert not (await working).ok
+        assert transcript(agent) == ["long", "> whole \U0001f600, half \ufffd", "> and \ufffd", "urgent"]
 
 
 @pytest.mark.parametrize("policy", list(BusyPolicy))
