@@ -14,9 +14,21 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeVar, 
 from pydantic import ValidationError
 
 from chronicle.canonical import Json, encode
-from podium.state.node import MISSING, Node, Refusal, Tracked, link, note_old, refused, room_in, same_leaf, unlink
+from podium.state.node import (
+    MISSING,
+    Node,
+    Refusal,
+    Tracked,
+    check_room,
+    link,
+    note_old,
+    refused,
+    room_in,
+    same_leaf,
+    unlink,
+)
 from podium.state.plain import plain
-from podium.state.scalars import Shape, json_scalar, of_validation, validated
+from podium.state.scalars import Declared, Shape, json_scalar, of_validation, validated
 
 if TYPE_CHECKING:
     from typing import Self
@@ -241,7 +253,7 @@ class CodedKeys:
         return name
 
 
-class DictShape:
+class DictShape(Declared):
     """A declared dict.
 
     Args:
@@ -253,7 +265,7 @@ class DictShape:
             may be none.
     """
 
-    __slots__ = ("_named", "_values", "bounds", "keys", "validator")
+    __slots__ = ("_named", "_values", "bounds", "keys")
     leaf: Final = False
 
     def __init__(
@@ -264,8 +276,8 @@ class DictShape:
         bounds: SchemaValidator | None = None,
         named: Mapping[str, Shape] | None = None,
     ) -> None:
+        super().__init__(validator)
         self.keys = keys
-        self.validator = validator
         self.bounds = bounds
         self._values = values
         self._named = named or {}
@@ -289,14 +301,10 @@ class DictShape:
     def fits(self, value: object) -> bool:
         return isinstance(value, dict)
 
-    def admit(self, value: object, room: int) -> object:
-        return self.adopt(validated(self.validator, value), room)
-
     def adopt(self, value: object, room: int) -> object:
         if not isinstance(value, dict) or (hasattr(value, "__missing__") and not isinstance(value, Tracked)):
             raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a plain dict")
-        if room <= 0:
-            raise Refusal("it is nested too deep; keep less than 128 levels")
+        check_room(room)
         kept: TrackedDict[object, object] = dict.__new__(TrackedDict)
         admit, put = self.keys.admit, dict.__setitem__
         for key, given in value.items():

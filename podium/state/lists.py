@@ -12,15 +12,13 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
-from podium.state.node import Node, Refusal, Tracked, link, mark, refused, room_in, same_leaf, unlink
+from podium.state.node import Node, Refusal, Tracked, check_room, link, mark, refused, room_in, same_leaf, unlink
 from podium.state.pieces import Pieces, longest_rising
 from podium.state.plain import plain
-from podium.state.scalars import Shape, validated
+from podium.state.scalars import DeclaredItems
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from pydantic_core import SchemaValidator
 
     from chronicle.canonical import Json
     from podium.state.pointer import Token
@@ -260,34 +258,18 @@ class TrackedList(Tracked, list[T]):
         mark(self)
 
 
-class ListShape:
-    """A declared list.
+class ListShape(DeclaredItems):
+    """A declared list."""
 
-    Args:
-        item: the shape of its items.
-        validator: pydantic's for the declared type.
-        bounds: pydantic's for what the declared type asks of the list as a whole; ``None`` if nothing.
-    """
-
-    __slots__ = ("bounds", "item", "validator")
-    leaf: Final = False
-
-    def __init__(self, item: Shape, validator: SchemaValidator, bounds: SchemaValidator | None = None) -> None:
-        self.item = item
-        self.validator = validator
-        self.bounds = bounds
+    __slots__ = ()
 
     def fits(self, value: object) -> bool:
         return isinstance(value, list)
 
-    def admit(self, value: object, room: int) -> object:
-        return self.adopt(validated(self.validator, value), room)
-
     def adopt(self, value: object, room: int) -> object:
         if not isinstance(value, list | tuple):
             raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a list")
-        if room <= 0:
-            raise Refusal("it is nested too deep; keep less than 128 levels")
+        check_room(room)
         kept: TrackedList[object] = list.__new__(TrackedList)
         adopt = self.item.adopt
         try:

@@ -23,6 +23,7 @@ from podium.state.node import (
     Node,
     Refusal,
     Tracked,
+    check_room,
     link,
     note_old,
     refused,
@@ -32,7 +33,7 @@ from podium.state.node import (
 )
 from podium.state.plain import plain
 from podium.state.pointer import Token, join
-from podium.state.scalars import Shape, of_validation, validated
+from podium.state.scalars import Declared, Shape, of_validation
 
 if TYPE_CHECKING:
     from typing import Self
@@ -121,7 +122,7 @@ class TrackedModel(Tracked):
         )
 
 
-class ModelShape:
+class ModelShape(Declared):
     """A pydantic model class.
 
     Attributes:
@@ -150,11 +151,11 @@ class ModelShape:
         *,
         reads_through_validators: bool,
     ) -> None:
+        super().__init__(validator)
         self.cls = cls
         self.after_validators = after_validators
         self.reads_through_validators = reads_through_validators
         self.is_root_model = bool(getattr(cls, "__pydantic_root_model__", False))
-        self.validator = validator
         self._make_fields = fields
         self._make_others = others
         self._fields: dict[str, Shape] | None = None
@@ -208,9 +209,6 @@ class ModelShape:
     def fits(self, value: object) -> bool:
         return isinstance(value, BaseModel) and model_class(value) is self.cls
 
-    def admit(self, value: object, room: int) -> object:
-        return self.adopt(validated(self.validator, value), room)
-
     def admit_field(self, owner: BaseModel, name: str, value: object) -> object:
         """Validate a value for one field of an instance, as pydantic validates assignments, and copy it in.
 
@@ -245,8 +243,7 @@ class ModelShape:
                 f"a {type(value).__name__} would come back from JSON as the declared {self.cls.__name__}; "
                 "declare a union of the classes it may be"
             )
-        if room <= 0:
-            raise Refusal("it is nested too deep; keep less than 128 levels")
+        check_room(room)
         cls = tracked_class(self.cls)
         kept = cls.__new__(cls)
         extra = value.__pydantic_extra__

@@ -27,6 +27,7 @@ __all__ = [
     "Node",
     "Refusal",
     "Tracked",
+    "check_room",
     "link",
     "mark",
     "note_old",
@@ -167,6 +168,19 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _EQUAL_IS_SAME: Final = _SCALARS | {UUID, date, timedelta}
 """Types whose equal values are one value. Others may be equal and written apart: Decimal 1.1 and 1.10, or one moment
 in two time zones."""
+
+
+def check_room(room: int) -> None:
+    """Refuse a container that is nested deeper than can be read back.
+
+    Args:
+        room: how many levels of containers there may be, itself counted.
+
+    Raises:
+        Refusal: there is no room for it.
+    """
+    if room <= 0:
+        raise Refusal(f"it is nested too deep; keep less than {MAX_DEPTH} levels")
 
 
 def same_leaf(old: object, new: object) -> bool:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Coded",
+    "Declared",
+    "DeclaredItems",
     "Scalar",
     "Shape",
     "json_scalar",
@@ -159,6 +161,48 @@ def validated(validator: SchemaValidator, value: object) -> Any:
         return validator.validate_python(value)
     except ValidationError as error:
         raise of_validation(error, value) from error
+
+
+class Declared:
+    """A shape that has what comes from outside validated as a whole before it copies it in.
+
+    Args:
+        validator: pydantic's for the declared type.
+    """
+
+    __slots__ = ("validator",)
+
+    def __init__(self, validator: SchemaValidator) -> None:
+        self.validator = validator
+
+    def admit(self, value: object, room: int) -> object:
+        """Validate a value from outside, and copy it in; see `Shape`."""
+        return self.adopt(validated(self.validator, value), room)
+
+    if TYPE_CHECKING:
+
+        def adopt(self, value: object, room: int) -> object: ...
+
+
+class DeclaredItems(Declared):
+    """A declared container of items of one kind.
+
+    Attributes:
+        leaf: it is tracked itself, whatever its items are.
+
+    Args:
+        item: the shape of its items.
+        validator: pydantic's for the declared type.
+        bounds: pydantic's for what the declared type asks of the container as a whole; ``None`` if nothing.
+    """
+
+    __slots__ = ("bounds", "item")
+    leaf: Final = False
+
+    def __init__(self, item: Shape, validator: SchemaValidator, bounds: SchemaValidator | None = None) -> None:
+        super().__init__(validator)
+        self.item = item
+        self.bounds = bounds
 
 
 class Scalar:

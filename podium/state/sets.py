@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
 from chronicle.canonical import Json, decode, encode
-from podium.state.node import Node, Refusal, Tracked, mark, refused
-from podium.state.scalars import Scalar, Shape, validated
+from podium.state.node import Node, Refusal, Tracked, check_room, mark, refused
+from podium.state.scalars import Declared, DeclaredItems, Scalar, Shape
 
 if TYPE_CHECKING:
     from typing import Self
@@ -168,34 +168,18 @@ class TrackedSet(Tracked, set[T]):
         mark(self)
 
 
-class SetShape:
-    """A declared set.
+class SetShape(DeclaredItems):
+    """A declared set."""
 
-    Args:
-        item: the shape of its items.
-        validator: pydantic's for the declared type.
-        bounds: pydantic's for what the declared type asks of the set as a whole; ``None`` if nothing.
-    """
-
-    __slots__ = ("bounds", "item", "validator")
-    leaf: Final = False
-
-    def __init__(self, item: Shape, validator: SchemaValidator, bounds: SchemaValidator | None = None) -> None:
-        self.item = item
-        self.validator = validator
-        self.bounds = bounds
+    __slots__ = ()
 
     def fits(self, value: object) -> bool:
         return isinstance(value, set)
 
-    def admit(self, value: object, room: int) -> object:
-        return self.adopt(validated(self.validator, value), room)
-
     def adopt(self, value: object, room: int) -> object:
         if not isinstance(value, set):
             raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a set")
-        if room <= 0:
-            raise Refusal("it is nested too deep; keep less than 128 levels")
+        check_room(room)
         kept: TrackedSet[object] = set.__new__(TrackedSet)
         set.update(kept, _frozen_items(self.item, value))
         kept._podium = _SetNode(self)
@@ -213,7 +197,7 @@ class SetShape:
         return ()
 
 
-class FrozenSetShape:
+class FrozenSetShape(Declared):
     """A declared frozenset: a value without parts that is written like a set.
 
     Args:
@@ -221,18 +205,15 @@ class FrozenSetShape:
         validator: pydantic's for the declared type.
     """
 
-    __slots__ = ("_item", "_validator")
+    __slots__ = ("_item",)
     leaf: Final = True
 
     def __init__(self, item: Shape, validator: SchemaValidator) -> None:
+        super().__init__(validator)
         self._item = item
-        self._validator = validator
 
     def fits(self, value: object) -> bool:
         return isinstance(value, frozenset)
-
-    def admit(self, value: object, room: int) -> object:
-        return self.adopt(validated(self._validator, value), room)
 
     def adopt(self, value: object, room: int) -> object:
         if not isinstance(value, frozenset):

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from chronicle.canonical import Json, encode
 from podium.state.anything import AnyShape
 from podium.state.models import model_class
-from podium.state.node import Refusal, Tracked
-from podium.state.scalars import Coded, Scalar, Shape, of_validation, validated
+from podium.state.node import Refusal, Tracked, check_room
+from podium.state.scalars import Coded, Declared, Scalar, Shape, of_validation
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
@@ -57,7 +57,7 @@ class Nullable:
         return None if value is None else self.inner.encode(value)
 
 
-class Checked:
+class Checked(Declared):
     """A container with validators around it: they see it whole when it is put, and again at commit if it changed.
 
     Args:
@@ -65,11 +65,11 @@ class Checked:
         validator: pydantic's for the declared type, validators included.
     """
 
-    __slots__ = ("inner", "validator")
+    __slots__ = ("inner",)
 
     def __init__(self, inner: Shape, validator: SchemaValidator) -> None:
+        super().__init__(validator)
         self.inner = inner
-        self.validator = validator
 
     @property
     def leaf(self) -> bool:
@@ -77,9 +77,6 @@ class Checked:
 
     def fits(self, value: object) -> bool:
         return self.inner.fits(value)
-
-    def admit(self, value: object, room: int) -> object:
-        return self.adopt(validated(self.validator, value), room)
 
     def adopt(self, value: object, room: int) -> object:
         return self.inner.adopt(value, room)
@@ -103,8 +100,7 @@ class Deferred:
         return self.shape.admit(value, room)
 
     def adopt(self, value: object, room: int) -> object:
-        if room <= 0:
-            raise Refusal("it is nested too deep; keep less than 128 levels")
+        check_room(room)
         return self.shape.adopt(value, room)
 
     def encode(self, value: object) -> Json:
@@ -137,7 +133,7 @@ class Undeclared:
         raise Refusal(self._reason)
 
 
-class UnionShape:
+class UnionShape(Declared):
     """``A | B``. Which one a value is, its Python type tells when it is put.
 
     In JSON there is no such type. So unless a discriminator tells the arms apart, it is tried whether a value comes
@@ -149,11 +145,11 @@ class UnionShape:
         told_apart: a discriminator says which arm a document is of.
     """
 
-    __slots__ = ("arms", "must_try", "validator")
+    __slots__ = ("arms", "must_try")
 
     def __init__(self, arms: Sequence[Shape], validator: SchemaValidator, *, told_apart: bool) -> None:
+        super().__init__(validator)
         self.arms = arms
-        self.validator = validator
         plain_scalars = all(isinstance(arm, Scalar) for arm in arms)
         self.must_try = not told_apart and not plain_scalars
 
@@ -163,9 +159,6 @@ class UnionShape:
 
     def fits(self, value: object) -> bool:
         return any(arm.fits(value) for arm in self.arms)
-
-    def admit(self, value: object, room: int) -> object:
-        return self.adopt(validated(self.validator, value), room)
 
     def adopt(self, value: object, room: int) -> object:
         kept = self._arm(value).adopt(value, room)

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
-from podium.state.node import Node, Refusal, Tracked, link
+from podium.state.node import Node, Refusal, Tracked, check_room, link
 from podium.state.plain import plain
-from podium.state.scalars import Shape, validated
+from podium.state.scalars import Declared, Shape
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
@@ -42,7 +42,7 @@ class TrackedTuple(Tracked, tuple[T, ...]):  # noqa: SLOT001  a tuple of any len
         return (tuple, (self.__copy__(),))
 
 
-class TupleShape:
+class TupleShape(Declared):
     """A declared tuple.
 
     Args:
@@ -51,12 +51,12 @@ class TupleShape:
         validator: pydantic's for the declared type.
     """
 
-    __slots__ = ("_items", "_rest", "_validator")
+    __slots__ = ("_items", "_rest")
 
     def __init__(self, items: Sequence[Shape], rest: int | None, validator: SchemaValidator) -> None:
+        super().__init__(validator)
         self._items = items
         self._rest = rest
-        self._validator = validator
 
     @property
     def leaf(self) -> bool:
@@ -65,14 +65,10 @@ class TupleShape:
     def fits(self, value: object) -> bool:
         return isinstance(value, tuple)
 
-    def admit(self, value: object, room: int) -> object:
-        return self.adopt(validated(self._validator, value), room)
-
     def adopt(self, value: object, room: int) -> object:
         if not isinstance(value, tuple) or hasattr(value, "_fields"):
             raise Refusal(f"a {type(value).__name__} stands where a tuple is declared")
-        if room <= 0:
-            raise Refusal("it is nested too deep; keep less than 128 levels")
+        check_room(room)
         kept: list[object] = []
         shapes = self._shapes(len(value))
         try:
