@@ -53,8 +53,16 @@ def _open(request: MountRequest, pulse: Pulse, deadline_s: float) -> tuple[BlobS
     return blobs, layer, recovered
 
 
-def warm_up() -> None:
-    """Run what is imported or set up at first use, so that each server need not do it again."""
+def warm_up(protocol: str | None = None) -> None:
+    """Run what is imported or set up at first use, so that each server need not do it again.
+
+    Args:
+        protocol: of a blob store beyond a network that servers will use, if there is one.
+    """
+    if protocol is not None:
+        from chronicle.blobs.fsspec_objects import preload  # noqa: PLC0415 - 40 MB, for who needs it
+
+        preload(protocol)
     with tempfile.TemporaryDirectory(prefix="chronicle-warm-up-") as name:
         directory = Path(name)
         spec = LayerSpec(workspace_id="warm-up", layers=directory / "layers", base=None, epoch=1, turn=1)

@@ -46,6 +46,7 @@ def start(
     transport: Transport = DEFAULT_TRANSPORT,
     request_deadline_s: float | None = None,
     until_idle: bool = False,
+    blobs_url: str = "",
 ) -> int:
     """Start a zygote in a session of its own, or find the one that runs there already, and return its process id.
 
@@ -57,6 +58,7 @@ def start(
         transport: how its servers speak to the kernel; one that runs already keeps its own.
         request_deadline_s: a server that does not get on with a request for so long is replaced; default a minute.
         until_idle: it ends when its last mount is gone.
+        blobs_url: a blob store of its mounts: what reaching it needs is loaded once, and not by each server.
 
     Raises:
         Unavailable: it did not come up; the message has the end of its log.
@@ -76,6 +78,9 @@ def start(
         command += ["--owner", str(owner_pid)]
     if until_idle:
         command += ["--until-idle"]
+    protocol = blobs_url.partition("://")[0]
+    if protocol not in ("", "file", "memory"):
+        command += ["--preload", protocol]
     ready, told = os.pipe2(os.O_CLOEXEC)
     try:
         with log_path.open("ab") as log_file:
@@ -153,6 +158,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--owner", type=int, help="the process to end with")
     parser.add_argument("--transport", choices=TRANSPORTS, default=DEFAULT_TRANSPORT, help="how mounts are served")
     parser.add_argument("--request-deadline", type=float, help="seconds until a server that hangs is replaced")
+    parser.add_argument("--preload", help="the protocol of a blob store beyond a network")
     parser.add_argument("--until-idle", action="store_true", help="end with the last mount")
     parser.add_argument("--ready", type=int, help="go to the background, and write to this descriptor when it listens")
     options = parser.parse_args(arguments)
@@ -165,7 +171,7 @@ def main(arguments: list[str]) -> int:
     from chronicle.fuse.transport import import_transport  # noqa: PLC0415
 
     import_transport(options.transport)
-    warm_up()
+    warm_up(options.preload)
     deadline_s = options.request_deadline or REQUEST_DEADLINE_S
     # What is imported by now is never collected: a collection would write into each page and unshare it.
     gc.collect()

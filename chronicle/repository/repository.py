@@ -98,7 +98,7 @@ class Repository(StorePlace):
 
     def _mount(self, spec: LayerSpec, mountpoint: Path, *, with_caller: bool) -> None:
         run = self.socket.parent
-        zygote.start(self.socket, run / "mounts", run / "log", until_idle=True)
+        zygote.start(self.socket, run / "mounts", run / "log", until_idle=True, blobs_url=self.blobs_url)
         source = SCHEME + urllib.parse.quote(os.fspath(self.directory))
         try:
             opened = open_fuse_workspace(

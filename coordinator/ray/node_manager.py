@@ -178,5 +178,9 @@ class NodeManagerActor:
     def _start_zygote(self) -> None:
         """Start the mount service, or find it running."""
         zygote.start(
-            self._zygote_socket, self._mounts, Path(self._config.logs) / "mounts.log", owner_pid=self._config.owner_pid
+            self._zygote_socket,
+            self._mounts,
+            Path(self._config.logs) / "mounts.log",
+            owner_pid=self._config.owner_pid,
+            blobs_url=self._config.blobs_url,
         )
