@@ -19,7 +19,7 @@ __all__ = ["MOST_BETWEEN", "QUARTER", "Mark", "Plan", "Retention", "plan"]
 QUARTER: Final = 4
 """Into how many parts marks divide what is kept: more of them keep less that is not asked for, and cost more states."""
 MOST_BETWEEN: Final = 20_000
-"""Most events between two marks, however much is kept: finding the last ones reads as many, which takes about 50 ms."""
+"""Most events between two marks, however much is kept: finding the last ones reads as many, which took 21 ms."""
 _DAY_MS: Final = 86_400_000
 
 
