@@ -83,7 +83,7 @@ class StoreMoments:
 
     def __init__(self, store: str) -> None:
         self._repository = Repository.at(store)
-        self._repository.check_format()
+        self._repository.reach()
         self._blobs = FsspecBlobStore(self._repository.blobs_url, cache="node")
 
     @property

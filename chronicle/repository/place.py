@@ -143,6 +143,18 @@ class StorePlace:
         elif url != self._url:
             raise Corrupt(f"{self.directory} is of the store {url}, not of {self.name}; move it away")
 
+    def reach(self) -> None:
+        """Check that the store is there; what a node has of one at a URL is made if it is not.
+
+        Raises:
+            NotFound, Corrupt, UnsupportedFormat: as `check_format` says.
+            Unavailable: the store at the URL could not be reached.
+        """
+        if self.shared is not None and not self._format_path.exists():
+            self.shared.check_format()
+            self.create()
+        self.check_format()
+
     @contextmanager
     def busy(self) -> Iterator[None]:
         """Keep out whoever wants the store alone.
@@ -164,7 +176,7 @@ class StorePlace:
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[bool]:
-        self.check_format()
+        self.reach()
         with self._format_path.open("rb") as file:
             try:
                 fcntl.flock(file, how | fcntl.LOCK_NB)
@@ -209,7 +221,7 @@ class StorePlace:
         Args:
             workspace: the one that matters; all if not given.
         """
-        self.check_format()
+        self.reach()
         with closing(SqliteJournalStore(self.directory / "journal.db")) as journal:
             shared = self.shared
             if shared is not None:
@@ -219,10 +231,7 @@ class StorePlace:
     @contextmanager
     def record(self, workspace: str | None = None) -> Iterator[SqliteJournalStore]:
         """Open the journal for reading: nothing is made, and nothing need be writable, but for a store at a URL."""
-        if self._url is not None and self.shared is not None and not self._format_path.exists():
-            self.shared.check_format()
-            self.create()
-        self.check_format()
+        self.reach()
         if self._url is not None:
             with self.journal(workspace) as journal:
                 yield journal

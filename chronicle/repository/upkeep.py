@@ -120,7 +120,7 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
             the store, and what they have not committed is not known here.
         Corrupt, NotFound: something that is needed is damaged, so that it is not known what is.
     """
-    place.check_format()
+    place.reach()
     with ExitStack() as stack:
         if place.shared is not None and not dry_run:
             raise Conflict(

@@ -65,6 +65,7 @@ class Life:
     base: TreeRef
     handles: dict[str, Handle]
     ref: TreeRef | None = None
+    first: TreeRef | None = None
 
     def place(self, path: str) -> tuple[DirNode, bytes]:
         directory, _, name = path.rpartition("/")
@@ -102,11 +103,12 @@ class Life:
     def adopt(self) -> None:
         assert self.ref is not None
         self.base = self.ref
+        self.first = self.first or self.base
         self.layer.adopt(self.base)
         self.layer.begin_turn(self.layer.turn + 1)
 
 
-STORY: list[Callable[[Life], None]] = [
+STORY: list[Callable[[Life], object]] = [
     lambda life: life.create("a"),
     lambda life: life.write("a", 0, b"one" * 3000),
     lambda life: life.close("a"),
@@ -154,6 +156,18 @@ STORY: list[Callable[[Life], None]] = [
     lambda life: life.close("new"),
     lambda life: life.layer.rollback(),
     lambda life: life.rename("l", "e/b", 2),
+    lambda life: life.seal(),
+    lambda life: life.adopt(),
+    lambda life: life.layer.restore(life.first, b"a"),  # which is not there
+    lambda life: life.open("a"),
+    lambda life: life.write("a", 100, b"over what was restored"),
+    lambda life: life.close("a"),
+    lambda life: life.open("a"),
+    lambda life: life.write("a", 10, b"not closed yet"),
+    lambda life: life.seal(),  # restoring seals first, which makes the version of what is open
+    lambda life: life.layer.restore(life.first, b"a"),  # which is open
+    lambda life: life.write("a", 20, b"by the same handle"),
+    lambda life: life.close("a"),
     lambda life: life.seal(),
     lambda life: life.adopt(),
 ]

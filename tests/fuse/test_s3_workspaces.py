@@ -205,3 +205,27 @@ def test_a_commit_that_was_changed_is_noticed(nodes: list[Node], s3: S3Server) -
     (name,) = objects.names("workspaces/main/commits")
     objects.write(name, [objects.read(name).replace(b"one", b"two")])
     assert "payload was changed" in second.on_store("log", code=ExitCode.DAMAGED)
+
+
+def test_a_fork_is_known_on_other_nodes(nodes: list[Node]) -> None:
+    first, second, third = nodes
+    (first.mount() / "a").write_text("one")
+    first.on_store("commit", "-m", "one")
+    (first.mountpoint / "a").write_text("two")
+    first.on_store("commit", "-m", "two")
+    assert second.on_store("fork", "side", "@1") == "side goes on from main@1\n"
+    assert "already" in first.on_store("fork", "side", code=ExitCode.CONFLICT)
+    assert [item["message"] for item in third.json("log", "-w", "side")] == ["one"]
+    assert third.on_store("cat", "a", "-w", "side") == "one"
+    root = third.directory / "side"
+    third("mount", third.url, root, "-w", "side")
+    (root / "a").write_text("on the side")
+    assert third.json("commit", "-m", "side", "-w", "side")["turn"] == 2
+    third("unmount", root)
+    assert [item["message"] for item in first.json("log", "-w", "side")] == ["one", "side"]
+    assert first.on_store("cat", "a@2") == "two"
+    assert first.json("fork", "again", "-w", "side")["from"] == {"workspace": "side", "turn": 2}
+    assert second.on_store("cat", "a", "-w", "again") == "on the side"
+    assert [check["problem"] for check in second.json("verify")] == [None] * 3
+    assert "is not known here" in second.on_store("gc", code=ExitCode.CONFLICT)
+    assert second.json("gc", "--dry-run")["packs"] > 0
