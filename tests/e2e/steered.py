@@ -31,6 +31,7 @@ class Steered(BaseAgent):
         reply = await ctx.send_message("")
         await reply.stream_token(f"{os.getpid()} ")
         if text == "block":
+            await asyncio.sleep(0.5)  # what was said gets out
             time.sleep(600)  # noqa: ASYNC251  as told
         if text.startswith("go on"):
             await self._steered.wait()
