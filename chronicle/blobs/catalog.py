@@ -198,10 +198,10 @@ class ListedCatalog:
 
     def scan(self) -> None:
         """List packs and segments, and read what is new of them."""
-        segment_names = {name for name in self._objects.names(INDEX_FOLDER) if name.endswith(SEGMENT_SUFFIX)}
+        found = self._objects.sizes(INDEX_FOLDER)
         loaded = {segment.name for segment in self._places.segments}
-        for name in segment_names - loaded:
-            segment = self._load(name)
+        for name in found.keys() - loaded:
+            segment = self._load(name, found[name]) if name.endswith(SEGMENT_SUFFIX) else None
             if segment is not None:
                 self._places.segments.append(segment)
                 self._known.update(segment.pack_names())
@@ -250,10 +250,10 @@ class ListedCatalog:
         """The packs whose own index could not be read."""
         return self._places.damaged
 
-    def _load(self, name: str) -> Segment | None:
+    def _load(self, name: str, size: int) -> Segment | None:
         try:
             kept = self._cache.get_part(name) if self._cache is not None else None
-            data = kept if kept is not None else self._objects.read(name)
+            data = kept if kept is not None else self._objects.read(name, 0, size)
             segment = Segment(name, data)
         except (NotFound, Corrupt):
             return None  # merged away, or of no use: the packs themselves are read instead

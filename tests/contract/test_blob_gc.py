@@ -20,6 +20,7 @@ from chronicle.clock import ManualClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, Unavailable
 from chronicle.ids import BlobId
 from chronicle.testing.blob_contract import named
+from tests.s3_server import BUCKET, S3Server, point_at, running_s3
 
 GRACE_S = 100.0
 
@@ -49,12 +50,23 @@ class Place:
         )
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(  # a minute passes between any two looks: the manual clock is not the medium's
         "chronicle.blobs.fsspec_objects.RemoteObjects.stamp", lambda _self, _name: uuid4().hex
     )
     url = f"file://{tmp_path}/store" if request.param == "file" else f"memory://{uuid4().hex}"
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        point_at(monkeypatch, server.endpoint, tmp_path / "cache")
+        monkeypatch.setenv("CHRONICLE_CACHE_BYTES", "0")  # what a node keeps is read when the store has it no more
+        url = f"s3://{BUCKET}/{uuid4().hex}"
     yield Place(url)
     if request.param == "memory" and fsspec.filesystem("memory").exists(url):
         fsspec.filesystem("memory").rm(url, recursive=True)
