@@ -52,6 +52,11 @@ class _Collected:
     yield_s: float = 0.0
     """When the event loop gets its turn next, by its own clock."""
 
+    def close(self) -> None:
+        """Collect nothing more."""
+        self.over = True
+        self.artifacts.close()
+
 
 class TurnScope:
     """What a turn's context works on.
@@ -188,7 +193,7 @@ class TurnScope:
         """Finish the replies that are still open, close the turn's scopes and return its events."""
         for reply in self._collected.replies:
             await reply.finish()
-        self._collected.over = True
+        self._collected.close()
         return self._collected.drafts
 
     async def keep_artifacts(self) -> None:
@@ -206,8 +211,7 @@ class TurnScope:
         That is for the record of a turn that was stopped: nothing else of it is kept.
         """
         collected = self._collected
-        collected.over = True
-        collected.artifacts.close()
+        collected.close()
         said = [
             draft
             for draft in collected.drafts

@@ -353,10 +353,13 @@ async def test_what_cannot_be_handed_out_is_refused(message: dict[str, Any], why
 
 async def test_a_context_hands_out_nothing_after_its_turn() -> None:
     async with AgentHarness(Maker) as agent:
-        await agent.send({})
-        maker: Any = agent.activation._agent
-        with pytest.raises(PodiumError, match="turn 1 is over"):
-            await maker.context.add_artifact("late.txt", "x")
+        for then in ("", "fail"):
+            await agent.send({"then": then})
+            maker: Any = agent.activation._agent
+            with pytest.raises(PodiumError, match="is over"):
+                await maker.context.add_artifact("late.txt", "x")
+            with pytest.raises(PodiumError, match="too late"):  # as a thread does that still reads
+                maker.context._scope._collected.artifacts.take("late.txt", b"x")
 
 
 async def test_a_refused_artifact_need_not_fail_the_turn() -> None:
@@ -396,13 +399,15 @@ async def test_ids_that_no_artifact_has() -> None:
 
 
 class SlowBlobs(MemoryBlobStore):
-    """Its first put waits until it is let go."""
+    """Its puts wait until they are let go."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.putting, self.let_go = threading.Event(), threading.Event()
+        self.putting, self.twice, self.let_go = threading.Event(), threading.Event(), threading.Event()
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
+        if self.putting.is_set():
+            self.twice.set()
         self.putting.set()
         assert self.let_go.wait(30)
         super().put(blobs)
@@ -426,6 +431,22 @@ def test_what_is_still_read_when_the_turn_ends_is_given_up(tmp_path: Path) -> No
     assert blobs.get(small.id) == b"small"
     with pytest.raises(PodiumError, match="too late"):
         writer.take("late", b"late")
+
+
+def test_one_thread_at_a_time_fills_the_buffer(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(random.Random(name).randbytes(40_000_000))
+    blobs = SlowBlobs()
+    writer = ArtifactWriter(blobs, tmp_path, 10**9)
+    with ThreadPoolExecutor(2) as threads:
+        taken = [threads.submit(writer.take, name, Path(name)) for name in ("one", "two")]
+        assert blobs.putting.wait(30)
+        assert not blobs.twice.wait(1)
+        blobs.let_go.set()
+        contents = [future.result(30) for future in taken]
+    writer.keep()
+    for name, stored in zip(("one", "two"), contents, strict=True):
+        assert content.read(blobs, stored) == (tmp_path / name).read_bytes()
 
 
 async def test_calls_in_threads_at_once(tmp_path: Path) -> None:
