@@ -53,6 +53,9 @@ class TrackedDict(Tracked, dict[K, V]):
         """Return a plain dict: ``type(items)(...)`` asks for another dict, which is in no state."""
         return dict(*given, **more)
 
+    def __init__(self, *others: Any, **more: Any) -> None:  # only if called once more: see __new__
+        self.update(*others, **more)
+
     def __setitem__(self, key: K, value: V) -> None:
         key = self._admit_key(key)
         if isinstance(value, Tracked) and self.get(key) is value:

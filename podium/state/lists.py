@@ -61,6 +61,9 @@ class TrackedList(Tracked, list[T]):
         """Return a plain list: ``type(items)(...)`` asks for another list, which is in no state."""
         return list(*given)
 
+    def __init__(self, values: Iterable[T] = (), /) -> None:  # only if called once more: see __new__
+        self[:] = values
+
     def append(self, value: T) -> None:
         kept = self._admit(value, len(self))
         node = self._podium

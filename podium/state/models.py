@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast
 
 from pydantic import BaseModel, ValidationError
 
-from podium.state.errors import UnstorableState
+from podium.state.errors import StateError, UnstorableState
 from podium.state.node import (
     MAX_DEPTH,
     MISSING,
@@ -45,6 +45,20 @@ if TYPE_CHECKING:
 __all__ = ["ModelShape", "TrackedModel", "adopt_root", "model_class", "tracked_class"]
 
 _set = object.__setattr__
+
+
+class _ModelNode(Node):
+    """The bookkeeping of a model.
+
+    Attributes:
+        held: the instance's ``__dict__`` and undeclared fields; others are there if it was built once more.
+    """
+
+    __slots__ = ("held",)
+
+    def __init__(self, shape: ModelShape, fields: dict[str, Any], extra: dict[str, Any] | None) -> None:
+        super().__init__(shape)
+        self.held = (fields, extra)
 
 
 class TrackedModel(Tracked):
@@ -276,7 +290,7 @@ class ModelShape(Declared):
                 extra[name] = item = self._adopt_field(name, self._others, value, room)
                 link(item, tracked, name)
         _set(owner, "__dict__", kept)
-        _set(owner, "_podium", Node(self))
+        _set(owner, "_podium", _ModelNode(self, kept, extra))
 
     def encode(self, value: object) -> Json:
         assert isinstance(value, BaseModel)
@@ -318,13 +332,19 @@ def adopt_root(model: BaseModel, shape: ModelShape) -> None:
     """Make a newly built model the root of a state, unless it is tracked already.
 
     Raises:
+        StateError: it was tracked, and was built once more; it is as it was before.
         UnstorableState: something in it does not fit, or JSON cannot hold it.
     """
-    if _node_of(model) is None:
+    node = _node_of(model)
+    if node is None:
         try:
             shape.take_over(model, MAX_DEPTH)
         except Refusal as refusal:
             raise UnstorableState(join(reversed(refusal.tail)), refusal.reason) from refusal.__cause__
+    elif node.held[0] is not model.__dict__:
+        _set(model, "__dict__", node.held[0])
+        _set(model, "__pydantic_extra__", node.held[1])
+        raise _built_again(model)
 
 
 def model_class(model: BaseModel) -> type[BaseModel]:
@@ -360,6 +380,14 @@ class _Quiet(TrackedModel):
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Do not pass it on."""
 
+    if not TYPE_CHECKING:  # it takes what the user's class takes
+
+        def __init__(self, *args: Any, **fields: Any) -> None:
+            """Build an instance, as ``type(self)(...)`` asks for; it is tracked once it is put into a state."""
+            if _node_of(self) is not None:
+                raise _built_again(self)
+            super().__init__(*args, **fields)
+
 
 def _restore(
     cls: type[Any], fields: dict[str, Any], extra: dict[str, Any] | None, fields_set: set[str], private: Any
@@ -375,10 +403,16 @@ def _restore(
     return model
 
 
-def _node_of(model: object) -> Node | None:
+def _built_again(model: BaseModel) -> StateError:
+    return StateError(
+        f"this {model_class(model).__name__} was built already, and __init__ would change it unseen; assign its fields"
+    )
+
+
+def _node_of(model: object) -> _ModelNode | None:
     """Return a model's node; ``None`` while pydantic builds it."""
     try:
-        return cast("Node", object.__getattribute__(model, "_podium"))
+        return cast("_ModelNode", object.__getattribute__(model, "_podium"))
     except AttributeError:
         return None
 

@@ -56,6 +56,11 @@ class TrackedSet(Tracked, set[T]):
         """Return a plain set: ``type(items)(...)`` asks for another set, which is in no state."""
         return set(*given)
 
+    def __init__(self, items: Iterable[T] = (), /) -> None:  # only if called once more: see __new__
+        given = [self._admit(item) for item in items]
+        self.clear()
+        self.update(given)
+
     def add(self, item: T) -> None:
         self._put(self._admit(item))
 

@@ -374,3 +374,15 @@ def test_an_iterator_that_fails_midway_changes_nothing(method: str) -> None:
         getattr(state.mixed, method)(failing())
     assert state.mixed == {1, 4, "a"}
     assert follower.drain() == []
+
+
+def test_dicts_and_sets_that_are_built_again_are_noted() -> None:
+    state = State(counts={"a": 1, "b": 2}, numbers={1, 2})
+    follower = Follower(state)
+    counts, numbers = {"a": 1, "b": 2}, {1, 2}
+    for each in (state.counts, counts):
+        each.__init__({"b": 3}, c=4)  # type: ignore[misc]
+    for items in (state.numbers, numbers):
+        items.__init__([2, 3])  # type: ignore[misc]
+    assert (state.counts, state.numbers) == (counts, numbers) == ({"a": 1, "b": 3, "c": 4}, {2, 3})
+    assert len(follower.drain()) == 4

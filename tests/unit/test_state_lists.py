@@ -425,3 +425,16 @@ def test_an_iterator_that_fails_midway_changes_nothing(act: Callable[[Any], obje
         act(state.numbers)
     assert state.numbers == [1, 2, 3]
     assert follower.drain() == []
+
+
+def test_a_list_that_is_built_again_is_noted() -> None:
+    state, plain_list = State(numbers=[3, 1, 2]), [3, 1, 2]
+    follower = Follower(state)
+    for values in ([3, 4], [], [5]):
+        state.numbers.__init__(values)  # type: ignore[misc]
+        plain_list.__init__(values)  # type: ignore[misc]
+        assert state.numbers == plain_list
+        assert follower.drain()
+    state.numbers.__init__()  # type: ignore[misc]
+    assert state.numbers == []
+    follower.drain()

@@ -244,3 +244,23 @@ def test_extra_fields() -> None:
     assert to_json(typed) == {"a": [1, 2], "b": [3]}
     with pytest.raises(InvalidValue, match="^/a/2: "):
         typed.a.append("x")
+
+
+def test_what_is_built_is_not_built_again() -> None:
+    state = State(count=3, part=Part(n=1), parts=[Part(n=2)])
+    follower = Follower(state)
+    with pytest.raises(StateError, match="this State was built already"):
+        state.__init__(count=7)  # type: ignore[misc]
+    with pytest.raises(StateError, match="this Part was built already"):
+        state.parts[0].__init__(n=7)  # type: ignore[misc]
+    with pytest.raises(StateError, match="this Child was built already"):
+        state.child.__init__(values=[1])  # type: ignore[misc]
+    assert follower.drain() == []
+    assert (state.count, state.part.n, state.parts[0].n) == (3, 1, 2)
+    state.parts.append(type(state.parts[0])(n=4))
+    state.parts[1].kids.append(Part())
+    follower.drain()
+    assert State.model_validate(state) is state
+    state.count = 4
+    assert State.model_validate(state) is state
+    assert len(follower.drain()) == 1
