@@ -59,8 +59,9 @@ def fork(
 
 
 def restore(
-    first: Annotated[str, typer.Argument(metavar="[PATH] @MOMENT", help="What to restore; all without a path.")],
-    second: Annotated[str | None, typer.Argument(hidden=True)] = None,
+    what: Annotated[
+        list[str], typer.Argument(metavar="[PATH] @MOMENT", help="What to restore, all without a path; and from when.")
+    ],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     store: StoreOption = None,
@@ -72,9 +73,12 @@ def restore(
     What was there before stays in the history, and is had back in the same way once it is committed. Nothing is
     committed by this. Programs that have the files open read what they hold now.
     """
-    path, moment = ("", first) if second is None else (first.rstrip("/"), second)
+    *paths, moment = what
+    if len(paths) > 1:
+        raise InvalidInput(f"one path at a time, and then the commit: restore {paths[0]} @3")
     if not moment.startswith("@"):
         raise InvalidInput(f"{moment!r} names no commit to go back to; write it with an @, such as @3 or @last")
+    path = paths[0].rstrip("/") if paths else ""
     found = repository(store).restore(workspace, moment, "" if path == "." else path, dry_run=dry_run)
     if as_json:
         from chronicle.workspace.treediff import change_object  # noqa: PLC0415 - the help needs none of it

@@ -125,6 +125,7 @@ class StorePlace:
 
         Raises:
             NotFound: it is none.
+            InvalidInput: this user may not read it.
             Corrupt: it says nothing sensible of itself.
             UnsupportedFormat: a newer version wrote it.
         """
@@ -134,6 +135,8 @@ class StorePlace:
             url = described["url"] if found == _FORMAT_OF_URL else None
         except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"{self.directory} is no store; chronicle mount makes one") from None
+        except PermissionError:
+            raise InvalidInput(f"{self._format_path} cannot be read; mend its permissions") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Corrupt(f"{self._format_path} cannot be read: {error}") from error
         if not isinstance(found, int) or found > _FORMAT_OF_URL:

@@ -428,6 +428,7 @@ class LayerState:
         self._files.forget_clean(node.ino)
         self.modified.pop(node.ino, None)
         node.content = content
+        node.sparse = None
         node.dirty = node.unversioned = False
         node.guarded = True
         self.resize(node, content.size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,27 @@ class Patient(Worker):
         _entity_type = "patient"
 
     idle_timeout_s = 600.0
+
+
+class Hoarder(BaseAgent):
+    """Writes as many bytes as its message says, and says how that ended."""
+
+    class State(DeltaState):
+        _entity_type = "hoarder"
+
+    workspace_quota_bytes = 100_000
+    workspace_quota_files = 3
+    idle_timeout_s = 600.0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        name, size = message["text"].split()
+        try:
+            (WORKSPACE / name).write_bytes(bytes(int(size)))
+            said = "written"
+        except OSError as error:
+            said = errno.errorcode[error.errno or 0]
+        reply = await ctx.send_message("")
+        await reply.stream_token(said, final=True)
 
 
 class NoOnMessage(BaseAgent):
