@@ -208,6 +208,12 @@ class FileSystem(Protocol):
         are never counted.
         """
 
+    def list_names(self, handle: int, start: int) -> Iterator[tuple[bytes, int, int, int]]:
+        """Yield entries from an offset on, as `readdir` numbers them: name, inode, mode, and the offset of the next.
+
+        Only the kind in the mode counts. Nothing becomes known to the kernel by it.
+        """
+
     def releasedir(self, handle: int) -> None:
         """Close a directory."""
 

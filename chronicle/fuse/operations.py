@@ -31,6 +31,9 @@ __all__ = ["ChronicleOperations"]
 
 _KEEP_S: Final = 86_400
 """How long the kernel may keep names and attributes. A day: what is kept longer is asked for again, which is cheap."""
+_LOADED_TOGETHER: Final = 1000
+"""Directories with up to so many entries are loaded at once when they are listed; of larger ones only what is shown
+with attributes, which the kernel asks for while it sees that they are wanted."""
 _CAPABILITIES: Final = b"security.capability"
 _NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
 _XATTR_CREATE: Final = 1
@@ -48,7 +51,7 @@ class _Listing:
 
     def __init__(self, inode: int) -> None:
         self.inode = inode
-        self.entries: list[tuple[bytes, Node]] = []
+        self.entries: list[tuple[bytes, int, int]] = []
         self.magic: list[tuple[bytes, MagicEntry]] = []
 
 
@@ -380,22 +383,47 @@ class ChronicleOperations:
             return
         directory = self._directory(listing.inode)
         if start == 0:
-            listing.entries = self._layer.entries(directory)
+            listing.entries = self._layer.listed(directory)
+            if len(listing.entries) <= _LOADED_TOGETHER:
+                self._layer.entries(directory)
             yield b".", directory, 1
         if start <= 1:
             yield b"..", directory.parent or directory, 2
-        children = directory.children
         counts = self._counts
         entries = listing.entries
         for position in range(max(0, start - 2), len(entries)):
-            name, node = entries[position]
-            if children.get(name) is not node:
-                found = self._layer.lookup(directory, name)
-                if found is None:
-                    continue
-                node = found
-            yield name, node, position + 3
-            counts[node.ino] = counts.get(node.ino, 0) + 1
+            name = entries[position][0]
+            node = self._layer.lookup(directory, name)
+            if node is not None:
+                yield name, node, position + 3
+                counts[node.ino] = counts.get(node.ino, 0) + 1
+
+    def list_names(self, handle: int, start: int) -> Iterator[tuple[bytes, int, int, int]]:
+        """Yield entries from an offset on, without attributes."""
+        listing = self._listings[handle]
+        if listing.inode >= MAGIC:
+            if start == 0:
+                listing.magic = self._magic.listing(listing.inode)
+            for position in range(start, len(listing.magic)):
+                known, entry = listing.magic[position]
+                yield known, entry.ino, entry.mode, position + 1
+            return
+        directory = self._directory(listing.inode)
+        if start == 0:
+            listing.entries = self._layer.listed(directory)
+            yield b".", directory.ino, directory.mode, 1
+        if start <= 1:
+            yield b"..", (directory.parent or directory).ino, directory.mode, 2
+        children, entries = directory.children, listing.entries
+        for position in range(max(0, start - 2), len(entries)):
+            name, ino, kind = entries[position]
+            try:
+                node = children[name]
+            except KeyError:  # not loaded, so it is what it was
+                yield name, ino, kind, position + 3
+            else:
+                if node is not None:
+                    yield name, node.ino, node.mode, position + 3
 
     def _list_magic(self, listing: _Listing, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         if start == 0:

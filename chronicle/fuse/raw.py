@@ -57,6 +57,7 @@ _WANTED: Final = (
     | Init.ATOMIC_O_TRUNC
     | Init.BIG_WRITES
     | Init.DO_READDIRPLUS
+    | Init.READDIRPLUS_AUTO
     | Init.PARALLEL_DIROPS
     | Init.MAX_PAGES
     | Init.CACHE_SYMLINKS

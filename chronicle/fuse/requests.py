@@ -11,7 +11,7 @@ EOPNOTSUPP, and does not ask again:
     STATX               the kernel asks for GETATTR
     TMPFILE             EOPNOTSUPP, upon which programs make a file and remove its name
     IOCTL, POLL, BMAP   ENOTTY; always ready; not supported
-    GETLK, SETLK        not even asked: locks are the kernel's own; nor are ACCESS and READDIR
+    GETLK, SETLK        not even asked: locks are the kernel's own; nor is ACCESS
 """
 
 from __future__ import annotations
@@ -302,6 +302,16 @@ class Requests:
             parts.append(wire.dirent(inode, found.mode, name, following))
         return b"".join(parts)
 
+    def _readdir(self, _: Header) -> bytes:
+        handle, offset, room = _READ.unpack_from(self._buffer, self._body)
+        parts: list[bytes] = []
+        for name, inode, mode, following in self._filesystem.list_names(handle, offset):
+            room -= 31 + len(name) & ~7
+            if room < 0:
+                break
+            parts.append(wire.dirent(inode, mode, name, following))
+        return b"".join(parts)
+
     def _releasedir(self, _: Header) -> bytes:
         self._filesystem.releasedir(*_U64.unpack_from(self._buffer, self._body))
         return _EMPTY
@@ -338,6 +348,7 @@ class Requests:
         int(Opcode.REMOVEXATTR): _removexattr,
         int(Opcode.FLUSH): _flush,
         int(Opcode.OPENDIR): _opendir,
+        int(Opcode.READDIR): _readdir,
         int(Opcode.READDIRPLUS): _readdirplus,
         int(Opcode.RELEASEDIR): _releasedir,
         int(Opcode.FSYNCDIR): _fsyncdir,

@@ -105,6 +105,7 @@ class Opcode(IntEnum):
     FLUSH = 25
     INIT = 26
     OPENDIR = 27
+    READDIR = 28
     RELEASEDIR = 29
     FSYNCDIR = 30
     CREATE = 35
@@ -123,6 +124,7 @@ class Init(IntFlag):
     ATOMIC_O_TRUNC = 1 << 3
     BIG_WRITES = 1 << 5
     DO_READDIRPLUS = 1 << 13
+    READDIRPLUS_AUTO = 1 << 14
     PARALLEL_DIROPS = 1 << 18
     MAX_PAGES = 1 << 22
     CACHE_SYMLINKS = 1 << 23

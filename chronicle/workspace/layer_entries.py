@@ -61,6 +61,10 @@ class EntryLayer(ContentLayer):
         """Return a directory's entries by name."""
         return self.names.entries(directory)
 
+    def listed(self, directory: DirNode) -> list[tuple[bytes, int, int]]:
+        """Return what a directory holds by name, with inode numbers and kinds as in ``st_mode``, loading nothing."""
+        return self.names.listed(directory)
+
     def forget(self, ino: int) -> None:
         """Let go of a node that nobody refers to by number any more, if it can be had again."""
         node = self.names.by_ino.get(ino)

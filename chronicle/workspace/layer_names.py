@@ -18,7 +18,7 @@ import msgpack
 
 from chronicle.errors import Corrupt
 from chronicle.workspace import nodes, tree
-from chronicle.workspace.layer_node import DirNode, FileNode, Node, new_node, node_paths
+from chronicle.workspace.layer_node import DirNode, FileNode, Node, kind_bits, new_node, node_paths
 from chronicle.workspace.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.tree import EMPTY, Entry
 
@@ -97,6 +97,22 @@ class Names:
                 for name, value in fresh.items():
                     self._make(directory, name, tree.decode_entry(value), known.get(name))
         return sorted((name, node) for name, node in children.items() if node is not None)
+
+    def listed(self, directory: DirNode) -> list[tuple[bytes, int, int]]:
+        """Return what a directory holds by name, with inode numbers and kinds as in ``st_mode``, loading nothing."""
+        children = directory.children
+        found = [(name, node.ino, stat.S_IFMT(node.mode)) for name, node in children.items() if node is not None]
+        if directory.tree != EMPTY:
+            attrs = nodes.items(self._reader, directory.attrs)
+            known = {name: msgpack.unpackb(value)[0] for name, value in attrs if name not in children}
+            for name, value in nodes.items(self._reader, directory.tree):
+                if name in children or name == b".":
+                    continue
+                if name not in known:  # it gets its number when it is loaded
+                    return [(name, node.ino, stat.S_IFMT(node.mode)) for name, node in self.entries(directory)]
+                found.append((name, known[name], kind_bits(tree.entry_kind(value))))
+        found.sort()
+        return found
 
     def path(self, directory: DirNode) -> bytes:
         """Return a directory's path, ``b""`` for the root."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.tree import Entry
     from chronicle.workspace.versions import DataFile
 
-__all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_of", "new_node", "node_paths"]
+__all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_bits", "kind_of", "new_node", "node_paths"]
 
 _KINDS = {
     stat.S_IFREG: Kind.FILE,
@@ -166,6 +166,11 @@ class DirNode(Node):
         """Names whose entry or attributes differ from the last seal, or below which something does."""
         self.path_cache = b""
         self.path_age = -1
+
+
+def kind_bits(kind: Kind) -> int:
+    """Return a kind as in ``st_mode``."""
+    return _KIND_BITS[kind]
 
 
 def new_node(entry: Entry, ino: int, uid: int, gid: int, now_ns: int) -> Node:

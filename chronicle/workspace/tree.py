@@ -73,6 +73,7 @@ _BARE_CODES: Final = {Kind.FIFO: _FIFO, Kind.SOCKET: _SOCKET}
 _BARE_KINDS: Final = {code: kind for kind, code in _BARE_CODES.items()}
 _DEVICE_CODES: Final = {Kind.CHAR: _CHAR, Kind.BLOCK: _BLOCK}
 _DEVICE_KINDS: Final[dict[object, Kind]] = {code: kind for kind, code in _DEVICE_CODES.items()}
+_KINDS: Final = {_WHOLE: Kind.FILE, _CHUNKED: Kind.FILE, _DIR: Kind.DIR, _SYMLINK: Kind.SYMLINK, **_BARE_KINDS}
 
 EMPTY: Final = blob_id(nodes.encode_node(0, (), ()))
 """The id of the empty directory. Everyone knows it; it is neither stored nor read."""
@@ -180,6 +181,18 @@ def decode_entry(data: bytes) -> Entry:
         return _decode_fields(msgpack.unpackb(memoryview(data)[1:], use_list=False, raw=False, strict_map_key=False))
     except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException, InvalidInput) as error:
         raise Corrupt(f"not a directory entry: {data[:16].hex()}") from error
+
+
+def entry_kind(data: bytes) -> Kind:
+    """Return what the entry that these bytes are is, without decoding it: for long listings.
+
+    Raises:
+        UnsupportedFormat: written by a newer version.
+        Corrupt: not an entry.
+    """
+    # The version's byte, the head of an array of up to 15, the code: see `encode_entry`.
+    kind = _KINDS.get(data[2]) if len(data) > 2 and data[0] == ENTRY_FORMAT and data[1] & 0xF0 == 0x90 else None
+    return kind if kind is not None else decode_entry(data).kind
 
 
 def _decode_fields(fields: tuple[object, ...]) -> Entry:

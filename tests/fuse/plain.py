@@ -164,6 +164,10 @@ class PlainDirectory:
         for position in range(start, len(names)):
             yield names[position], self._shown(self._child(handle, names[position])), position + 1
 
+    def list_names(self, handle: int, start: int) -> Iterator[tuple[bytes, int, int, int]]:
+        for name, found, following in self.readdir(handle, start):
+            yield name, found.ino, found.mode, following
+
     def releasedir(self, handle: int) -> None:
         """It is the inode's number."""
 
