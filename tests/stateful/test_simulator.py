@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +18,17 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import Unavailable
+from chronicle.ids import BranchId, SessionId
+from chronicle.journal.chain import head_after
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import Commit, Head, InboxMessage, MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace import content, tree
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
-from podium.runner import TurnRunner
 from podium.environment import WorkspaceRequest
 from podium.ledger import Ledger
+from podium.runner import TurnRunner
 from podium.stream import StreamHub
 from podium.testing import Broken, Simulator
 from podium.testing.simulator import Places
@@ -44,7 +46,6 @@ def part_of(first: int) -> int:
 
 
 @pytest.mark.timeout(900)  # a minute on two idle cores
-@pytest.mark.timeout(600)
 def test_nothing_is_broken_in_ten_thousand_runs() -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         commits = sum(pool.map(part_of, range(0, SEEDS, PART)))
@@ -195,6 +196,21 @@ class Forgets(MemoryJournalStore):
         return found
 
 
+class StopsHalfWay(MemoryJournalStore):
+    """Says that a batch was done of which it did the first half."""
+
+    def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
+        done = super().commit_many(commits[: (len(commits) + 1) // 2])
+        return done + [head_after(commit.expected, commit.events) for commit in commits[len(done) :]]
+
+
+class FoldsWhatIsRead(MemoryJournalStore):
+    """Drops history that forks read."""
+
+    def _refuse_if_read(self, branch_id: BranchId, *, but: SessionId | None = None) -> None:
+        del branch_id, but
+
+
 def found_within(**arguments: Any) -> str:
     """Return how the simulator says that something is broken."""
     for seed in range(ENOUGH):
@@ -214,7 +230,7 @@ def test_a_journal_without_an_epoch_check_is_found() -> None:
         Simulator(int(seed[1]), store=NoFence).run()
 
 
-@pytest.mark.parametrize("store", [NoHeadCheck, ConsumesLater, Forgets])
+@pytest.mark.parametrize("store", [NoHeadCheck, ConsumesLater, Forgets, StopsHalfWay, FoldsWhatIsRead])
 def test_a_broken_journal_is_found(store: type[MemoryJournalStore]) -> None:
     found_within(store=store)
 
