@@ -2,10 +2,11 @@
 #
 #   make demo      watch an agent work, sleep and wake                 make bench     ratios against bare parts
 #   make test      all tests (ARGS="-k name" for some)                 make nightly   the slow tests too
-#   make check     format, lint, types, imports                        make clean     remove what these made
+#   make check     format, lint, types, imports                        make soak      stress-ng and fio on a mount
+#   make clean     remove what these made
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test check format bench nightly clean
+.PHONY: help setup setup-tests demo test check format bench nightly soak clean
 BIN := .venv/bin
 ARGS ?=
 export PYTHON
@@ -28,6 +29,10 @@ test: setup-tests
 # Its models run for minutes, so a dump of their stacks after 170 s says nothing, and has ended a run.
 nightly: setup-tests
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 $(ARGS)
+
+soak:
+	@tools/setup --soak
+	$(BIN)/python -m tests.soak $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check .
