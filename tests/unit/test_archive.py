@@ -13,11 +13,8 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import ChronicleError, Conflict, Corrupt, UnsupportedFormat
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.sqlite import SqliteJournalStore
-from coordinator.verification import Verifier
 from podium.address import Address
-from podium.agent import AgentContext, BaseAgent
-from podium.agent.models.delta_state import DeltaState
+from podium.agent import AgentContext
 from podium.archive import Archive, export_agent
 from podium.branching import fork_agent, rewind_agent
 from podium.deletion import delete_agent
@@ -27,9 +24,11 @@ from podium.folding import fold_agent
 from podium.importing import Imported, import_agent
 from podium.record import list_agents, read_agent
 from podium.testing import AgentHarness
+from tests.unit import notes_agent
+from tests.unit.notes_agent import problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from chronicle.blobs.store import BlobStore
@@ -38,41 +37,25 @@ if TYPE_CHECKING:
 NOW_MS = 1_700_000_000_000
 
 
-class Notes(BaseAgent):
-    """Keeps what it is told, in its state and in a file."""
+class Notes(notes_agent.Notes):
+    """Keeps what it is told, and a large file with it."""
 
     max_attempts = 1
 
-    class State(DeltaState):
-        _entity_type = "notes"
-        said: list[str] = []
-
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        ctx.state.said.append(message["text"])
-        (ctx.workspace / "notes.txt").write_text("\n".join(ctx.state.said))
         (ctx.workspace / "big").write_bytes(random.Random(message["text"]).randbytes(200_000))
-        if message["text"] == "fail":
-            raise ValueError("as told")
+        await super().on_message(ctx, message)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JournalStore]:
+@pytest.fixture
+def other(store: JournalStore) -> JournalStore:
     """The journal on another machine."""
-    made: JournalStore = (
-        MemoryJournalStore() if request.param == "memory" else SqliteJournalStore(tmp_path / "other.db")
-    )
-    yield made
-    made.close()
+    return store
 
 
 def take(store: JournalStore, blobs: BlobStore, path: Path, name: str) -> Imported:
     with Archive(path) as archive:
         return import_agent(store, blobs, archive, Address.parse(name), IdSource(), NOW_MS)
-
-
-def verified(store: JournalStore, blobs: BlobStore) -> bool:
-    verifier = Verifier(store, blobs)
-    return all(verifier.check(session).problem is None for session in store.sessions())
 
 
 @pytest.fixture
@@ -99,13 +82,13 @@ async def test_an_agent_goes_on_elsewhere(parent: AgentHarness, other: JournalSt
             read_agent(store, at, parent.address, turn) for store, at in ((parent.store, parent.blobs), (other, blobs))
         )
         assert (here.state, here.tree) == (there.state, there.tree)
-    assert verified(other, blobs)
+    assert problems(other, blobs) == []
     async with AgentHarness(Notes, "a", store=other, blobs=blobs) as agent:
         assert (agent.workspace / "notes.txt").read_text() == "one"
         await agent.send("four")
         versions = agent.activation.workspace.history("notes.txt")
         assert [version.iteration for version in versions] == [1, 2, 4, 5]
-    assert verified(other, blobs)
+    assert problems(other, blobs) == []
     with pytest.raises(AgentExists, match="notes/a already"):
         take(other, blobs, tmp_path / "a.podium", "notes/a")
 
@@ -129,7 +112,7 @@ async def test_a_fork_brings_what_it_inherits(parent: AgentHarness, other: Journ
     assert take(other, blobs, tmp_path / "b.podium", "notes/b").head == head
     assert read_agent(other, blobs, Address("notes", "b")).state == state
     assert [session.name for session in list_agents(other)] == ["notes/b"]
-    assert verified(other, blobs)
+    assert problems(other, blobs) == []
     with pytest.raises(Conflict, match="not all of them"):  # only the fork's part of it is here
         take(other, blobs, tmp_path / "a.podium", "notes/a")
 
@@ -144,7 +127,7 @@ async def test_a_fork_meets_its_parent_again(parent: AgentHarness, other: Journa
     assert (
         other.branch(read_agent(other, blobs, Address("notes", "b")).head.branch_id).parent_branch_id == ours.branch_id
     )
-    assert verified(other, blobs)
+    assert problems(other, blobs) == []
 
 
 @pytest.fixture
@@ -169,7 +152,7 @@ async def test_an_agent_that_was_folded_goes_on_elsewhere(
     blobs = MemoryBlobStore()
     imported = take(other, blobs, tmp_path / "folded.podium", "notes/a")
     assert imported.head == read_agent(folded.store, folded.blobs, folded.address).head
-    assert verified(other, blobs)
+    assert problems(other, blobs) == []
     session = other.session("notes/a")
     assert [entry.change for entry in other.catalogue(session.session_id)] == ["created", "folded"]
     for turn in (3, 4):
@@ -191,9 +174,9 @@ async def test_an_agent_that_was_folded_goes_on_elsewhere(
             archive.check()
             assert archive.manifest.base is not None
             assert archive.manifest.base.hash == manifest.base.hash
-    assert verified(other, blobs)
+    assert problems(other, blobs) == []
     take(folded.store, folded.blobs, tmp_path / "folded.podium", "notes/copy")
-    assert verified(folded.store, folded.blobs)
+    assert problems(folded.store, folded.blobs) == []
     with pytest.raises(Conflict, match="with other events, or not all of them"):
         take(other, blobs, tmp_path / "a.podium", "notes/b")
 
@@ -210,7 +193,7 @@ async def test_a_fork_of_a_folded_agent_brings_what_it_inherits(
     blobs = MemoryBlobStore()
     take(other, blobs, tmp_path / "b.podium", "notes/b")
     assert read_agent(other, blobs, Address("notes", "b")).state == state
-    assert verified(other, blobs)
+    assert problems(other, blobs) == []
     assert len(other.sessions()) == 2
 
 
@@ -223,7 +206,7 @@ async def test_a_fork_that_stands_on_its_own_needs_nothing_of_its_parent(
     blobs = MemoryBlobStore()
     take(other, blobs, tmp_path / "b.podium", "notes/b")
     assert read_agent(other, blobs, Address("notes", "b")).state == {"said": ["one", "two"]}
-    assert verified(other, blobs)
+    assert problems(other, blobs) == []
 
 
 async def test_a_changed_beginning_of_a_folded_archive_is_damage(folded: AgentHarness, tmp_path: Path) -> None:
@@ -272,7 +255,7 @@ async def test_equal_agents_make_equal_files(parent: AgentHarness, tmp_path: Pat
     assert (tmp_path / "again").read_bytes() == (tmp_path / "a.podium").read_bytes()
     with pytest.raises(UnknownAgent):
         export_agent(parent.store, parent.blobs, Address("notes", "nobody"), tmp_path / "nobody")
-    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("other")) == [
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("journal")) == [
         "a.podium",
         "again",
     ]
@@ -301,7 +284,7 @@ async def test_every_damage_is_refused_and_nothing_is_written(parent: AgentHarne
                 read_agent(store, blobs, parent.address).head
                 == read_agent(parent.store, parent.blobs, parent.address).head
             )
-            assert verified(store, blobs)
+            assert problems(store, blobs) == []
 
 
 def rewritten(source: Path, target: Path, change: Any) -> None:
@@ -388,4 +371,4 @@ async def test_an_import_that_died_anywhere_is_completed_by_the_same_import(
             read_agent(store, blobs, Address("notes", "b")).head
             == read_agent(parent.store, parent.blobs, Address("notes", "b")).head
         )
-        assert verified(store, blobs)
+        assert problems(store, blobs) == []

@@ -15,12 +15,12 @@ from chronicle.workspace.moment_reach import MomentReach
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.verify import TreeChecker
 from coordinator.verification import Verifier
-from podium.agent import AgentContext, BaseAgent
-from podium.agent.models.delta_state import DeltaState
+from podium.agent import AgentContext
 from podium.branching import rewind_agent
 from podium.collection import reached_blobs
 from podium.record import tree_of
 from podium.testing import AgentHarness
+from tests.unit import notes_agent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,23 +28,16 @@ if TYPE_CHECKING:
     from chronicle.journal.store import JournalStore
 
 
-class Notes(BaseAgent):
-    """Keeps what it is told, in its state and in files."""
+class Notes(notes_agent.Notes):
+    """Keeps what it is told, and a large file in a directory for each of it."""
 
     max_attempts = 1
 
-    class State(DeltaState):
-        _entity_type = "notes"
-        said: list[str] = []
-
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        ctx.state.said.append(message["text"])
-        (ctx.workspace / "notes.txt").write_text("\n".join(ctx.state.said))
         below = ctx.workspace / "dir" / message["text"]
         below.mkdir(parents=True, exist_ok=True)
         (below / "large").write_bytes(message["text"].encode() * 100_000)
-        if message["text"] == "fail":
-            raise ValueError("as told")
+        await super().on_message(ctx, message)
 
 
 async def test_what_is_reached_is_what_is_verified() -> None:
