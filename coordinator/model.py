@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from podium.address import Address
 
-__all__ = ["Action", "Assign", "Code", "Fleet", "Host", "HostStatus", "Retire", "StartHost"]
+__all__ = ["Action", "Assign", "Code", "Fleet", "Host", "HostStatus", "Retire", "Route", "StartHost"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,6 +45,16 @@ class Host:
     status: HostStatus
     address: Address | None = None
     """The agent it was given to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an agent is: the name of its host's actor, and under which epoch."""
+
+    host_id: str
+    epoch: int
+    turn: int
+    """Turns committed when it was woken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,21 +18,19 @@ import structlog
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import IdSource
-from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.code_stamp import code_stamp
 from coordinator.holds import Holds
 from coordinator.leases import HOST_PREFIX, LEASE_POLL_S, HostLeases
 from coordinator.logs import log_to
-from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, StartHost
+from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, Route, StartHost
 from coordinator.plan import plan
 from coordinator.ray.cluster import BEATS, cause_of, check_answers, find_actor, lives
+from coordinator.taking_back import TakingBack
 from coordinator.ticking import answer_of
 from podium.address import Address
 from podium.courier import deliver_outbox
-from podium.errors import AgentAsleep, AgentAwake, HostDied, InvalidAddress
-from podium.inbox import drop_message, is_open, message_of
-from podium.record import find_session
+from podium.errors import AgentAsleep, HostDied, InvalidAddress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Lease, Session
     from coordinator.model import Action, Code
 
-__all__ = ["CoordinatorActor", "CoordinatorConfig", "Route"]
+__all__ = ["CoordinatorActor", "CoordinatorConfig"]
 
 _TICK_S: Final = 2.0
 """How often the loop looks without being asked: for edited code and lost hosts."""
@@ -71,16 +69,6 @@ class CoordinatorConfig:
     silence_s: float
     wake_timeout_s: float
     stop_timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where an agent is: the name of its host's actor, and under which epoch."""
-
-    host_id: str
-    epoch: int
-    turn: int
-    """Turns committed when it was woken."""
 
 
 @dataclass(slots=True)
@@ -117,7 +105,7 @@ class CoordinatorActor:
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._leases = HostLeases(self._store, self._clock, config.lease_ttl_s, alive=lives)
         self._holds = Holds(self._clock)
-        self._taken_back: dict[Address, set[MessageId]] = {}
+        self._taking_back = TakingBack(self._store, self._clock, self._ids, self._cancel_in_host)
         self._progress_s = self._clock.monotonic_s()
         """When a host last became ready or took an agent."""
         self._node: Any = None
@@ -169,33 +157,22 @@ class CoordinatorActor:
         """Give a sign of life."""
 
     async def cancel(self, address: Address, message_id: MessageId) -> None:
-        """Take a message back, or give a parked one up; that is durable on return, unless it was handled meanwhile.
-
-        The activation of an agent that is awake does it; for one that sleeps it is done here.
+        """Take a message back, or give a parked one up; that is durable on return.
 
         Raises:
             NotFound: the agent never got it, or has handled it.
             TimeoutError: the agent's code would not stop, or its lease is a dead one's.
         """
         await self._begin()
-        await self.take_back(address, message_id)  # should its host be ended because the agent's code would not stop
-        try:
-            async with asyncio.timeout(self._config.wake_timeout_s):
-                while await asyncio.to_thread(self._is_open, address, message_id):
-                    await self._try_to_cancel(address, message_id)
-        finally:
-            await self.handled(address, message_id)
+        await self._taking_back.cancel(address, message_id, self._config.wake_timeout_s)
 
     async def take_back(self, address: Address, message_id: MessageId) -> None:
         """Let the next activation of an agent, if one comes before `handled`, drop a message first."""
-        self._taken_back.setdefault(address, set()).add(message_id)
+        self._taking_back.note(address, message_id)
 
     async def handled(self, address: Address, message_id: MessageId) -> None:
         """Forget a message that was taken back."""
-        left = self._taken_back.get(address, set())
-        left.discard(message_id)
-        if not left:
-            self._taken_back.pop(address, None)
+        self._taking_back.forget(address, message_id)
 
     async def hold(self, address: Address, holder: str) -> None:
         """Let an agent go to sleep after the turn that it is in; return when it sleeps.
@@ -362,7 +339,7 @@ class CoordinatorActor:
             if handle is None:
                 raise HostDied(f"host {host_id} died while it was warm")
             lease, unclean = taken = await self._leases.wait_for(address, host_id, self._config.wake_timeout_s)
-            taken_back = await asyncio.to_thread(self._still_taken_back, address)
+            taken_back = await asyncio.to_thread(self._taking_back.noted, address)
             async with asyncio.timeout(self._config.wake_timeout_s):
                 turn = await handle.activate.remote(address, *taken, taken_back)
             route = Route(host_id, taken[0].epoch, turn)
@@ -452,37 +429,20 @@ class CoordinatorActor:
         self._changed.set()
         return self._hosts.pop(host_id, None)
 
-    async def _try_to_cancel(self, address: Address, message_id: MessageId) -> None:
-        """Take a message back where its agent is now; afterwards it may be elsewhere, and the message still there."""
+    async def _cancel_in_host(self, address: Address, message_id: MessageId) -> bool:
+        """Take a message back where its agent is now; ``False`` if no host has it."""
         host = self._host_of(address)
         if host is None:
-            try:
-                await asyncio.to_thread(
-                    drop_message,
-                    self._store,
-                    find_session(self._store, address),
-                    message_id,
-                    self._ids,
-                    self._clock.now_ms(),
-                )
-            except AgentAwake:  # another command has it for a moment, or a dead host's lease has not run out
-                await asyncio.sleep(LEASE_POLL_S)
-            return
+            return False
         handle = find_actor(host.host_id)
         if handle is None or host.host_id not in self._watches:  # it is just being woken, or gone
             await asyncio.sleep(LEASE_POLL_S)
-            return
+            return True
         try:
             await handle.cancel.remote(message_id)
         except (AgentAsleep, ray.exceptions.RayActorError):
             await self._wait_gone(host.host_id)
-
-    def _is_open(self, address: Address, message_id: MessageId) -> bool:
-        return is_open(message_of(self._store, find_session(self._store, address), message_id))
-
-    def _still_taken_back(self, address: Address) -> list[MessageId]:
-        found = [self._store.message(message_id) for message_id in self._taken_back.get(address, ())]
-        return [message.message_id for message in found if message.status is MessageStatus.PENDING]
+        return True
 
     def _host_of(self, address: Address) -> Host | None:
         return next((host for host in self._hosts.values() if host.address == address), None)
