@@ -171,8 +171,9 @@ class Magic:
                 return self._layer.at(os.fsdecode(path), int(number))
             case (b"turn", number, path):
                 found = self._in_turn(number, path)
-                if found is not None and found[0].content is not None:
-                    return contents.open(self._layer.reader, found[0].content)
+                if found is not None and found[0].kind is not Kind.DIR:
+                    content = found[0].content  # FIFOs, sockets and devices are shown as empty files: none may block
+                    return io.BytesIO() if content is None else contents.open(self._layer.reader, content)
         raise IsADirectoryError(21, "is a directory")
 
     # -- what there is --------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from chronicle.workspace.layer_seal import settle
 from chronicle.workspace.oplog import Operation
 from chronicle.workspace.oplog import operations as stored_operations
 from chronicle.workspace.port import Iteration
+from chronicle.workspace.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,13 +81,15 @@ class HistoryLayer(EntryLayer):
         """Open the content of a version.
 
         Raises:
-            NotFound: it is a directory, or something else without content.
+            NotFound: it is a directory.
         """
         if record.content is not None:
             return contents.open(self._reader, record.content)
         if record.target is not None:
             return io.BytesIO(record.target)
         if record.held is None:
+            if record.kind is not Kind.DIR:
+                return io.BytesIO()  # a FIFO, socket or device
             raise NotFound("a version of a directory has no content of its own")
         return self._files.open_version(record.held, self._reader)
 

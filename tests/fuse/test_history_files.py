@@ -291,6 +291,18 @@ def test_kinds_modes_and_links(root: Path) -> None:
     assert (after.st_atime_ns, after.st_mtime_ns, after.st_ino) == (123_456_789_012, 10**18 + 123, before.st_ino)
 
 
+def test_fifos_and_devices_are_empty_files_in_history(workspace: FuseWorkspace) -> None:
+    """Reading what was must not block."""
+    root = workspace.root
+    os.mkfifo(root / "fifo", 0o600)
+    os.mknod(root / "whiteout", stat.S_IFCHR | 0o600, os.makedev(0, 0))
+    commit(workspace, 1)
+    for name in ("fifo", "whiteout"):
+        for path in (root / ".chronicle/turn/1" / name, root / ".chronicle/at/1" / name):
+            assert stat.S_ISREG(path.stat().st_mode)
+            assert path.read_bytes() == b""
+
+
 def test_extended_attributes(root: Path) -> None:
     (root / "a").write_bytes(b"")
     os.setxattr(root / "a", "user.one", b"1", os.XATTR_CREATE)
