@@ -205,13 +205,17 @@ class LayerFiles:
         return data if size == content.size else None
 
     def fetch(self, reader: BlobReader, ino: int, content: Content) -> DataFile:
-        """Bring content from the blob store into a new data file."""
+        """Bring content from the blob store into a new data file; if that fails, there is none."""
         data, fd = self.create_data()
-        with open(fd, "wb") as file:
-            if content.chunked:
-                shutil.copyfileobj(contents.open(reader, content), file, _COPY_BYTES)
-            else:
-                file.write(contents.read(reader, content))
+        try:
+            with open(fd, "wb") as file:
+                if content.chunked:
+                    shutil.copyfileobj(contents.open(reader, content), file, _COPY_BYTES)
+                else:
+                    file.write(contents.read(reader, content))
+        except BaseException:
+            self.drop_data(data)
+            raise
         self.note_clean([(ino, data, content)])
         return data
 

@@ -38,7 +38,8 @@ _NEAR_AHEAD_BYTES: Final = 512 * 1024
 """Read together with what is asked for, when a store on this node is read in order."""
 _BATCH_BYTES: Final = 512 * 1024
 """Fetched by one thread at a time."""
-_WORKERS: Final = 4
+_WORKERS: Final = 3
+"""A mount server has a thread more for what is read at the moment (`chronicle.fuse.deadlines`)."""
 _SLACK_BYTES: Final = 256 * 1024
 """The kernel's own reading ahead asks a little out of order."""
 _KNOWN_CHUNKS: Final = 512

@@ -337,6 +337,30 @@ def test_a_file_that_is_read_and_changed_at_once(
     again.close()
 
 
+def test_a_change_that_cannot_have_the_old_bytes_leaves_nothing(
+    made: tuple[CountingStore, TreeRef, dict[BlobId, bytes]], tmp_path: Path
+) -> None:
+    store, ref, _ = made
+    layer, _ = open_layer(spec(tmp_path / "here", ref), store, SystemClock())
+    node = file_at(layer, b"large")
+    handle = layer.open(node)
+    store.away = True
+    for action in (
+        lambda: layer.write(handle, 5, b"x"),
+        lambda: layer.truncate(node, 100),
+        lambda: layer.read(handle, 0, 10),
+    ):
+        with pytest.raises(Unavailable):
+            action()
+    assert list((tmp_path / "here" / "w" / "1" / "data").iterdir()) == []
+    assert layer.seal() == ref
+    store.away = False
+    layer.write(handle, 5, b"x")
+    assert layer.read(handle, 0, 10) == LARGE[:5] + b"x" + LARGE[6:10]
+    layer.release(handle)
+    layer.close()
+
+
 def test_a_reader_of_what_was_rolled_back(
     made: tuple[CountingStore, TreeRef, dict[BlobId, bytes]], tmp_path: Path
 ) -> None:
