@@ -90,7 +90,7 @@ def write_and_verify(root: Path, seconds: int) -> None:
     place = root / "fio"
     place.mkdir()
     for name, options in FIO.items():
-        verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1"]
+        verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0"]
         command = ["fio", f"--directory={place}", f"--name={name}", *options.split(), *verify, "--numjobs=2"]
         run(f"fio {name}", *command, timeout_s=60 * seconds + 300)
 

@@ -16,31 +16,26 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
 from chronicle.canonical import encode
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
-from chronicle.journal.records import NewMessage
+from coordinator.admission import Admission
 from coordinator.config import Settings
 from coordinator.home import Home
 from coordinator.model import Code
 from coordinator.ray.fleet import Fleet
 from podium.address import Address
-
-if TYPE_CHECKING:
-    from chronicle.ids import MessageId
-    from chronicle.journal.store import JournalStore
+from podium.busy import BusyPolicy
 
 AGENT = Path(__file__).parent / "agents.py"
 RUNS = 7
 TURNS = 50
 STORED_TURNS = 100
-
-_clock = SystemClock()
-_ids = IdSource()
+INBOX_LIMIT = 10
 
 
 @ray.remote(num_cpus=0)
@@ -55,10 +50,9 @@ class Bare:
 class Bench:
     """A fleet under measurement."""
 
-    def __init__(self, home: Home, fleet: Fleet, store: JournalStore) -> None:
-        self._home = home
+    def __init__(self, fleet: Fleet, admission: Admission) -> None:
         self._fleet = fleet
-        self._store = store
+        self._admission = admission
         self._codes = {name.lower(): Code(str(AGENT), name, name.lower()) for name in ("Tally", "Sleeper")}
 
     async def register(self) -> None:
@@ -66,18 +60,12 @@ class Bench:
         for code in self._codes.values():
             await self._fleet.register(code)
 
-    def _admit(self, address: Address) -> MessageId:
-        now_ms = _clock.now_ms()
-        session = self._store.ensure_session(str(address), _ids.session(now_ms), _ids.branch(now_ms), now_ms)
-        message = NewMessage(_ids.message(now_ms), encode({"text": "count"}), now_ms)
-        return self._store.admit(session.session_id, message).message_id
-
     async def turn(self, address: Address) -> tuple[float, float]:
         """Send a message; return the seconds to the first frame of its turn and to its end."""
         began_s = time.perf_counter()
         started_s = 0.0
-        message_id = self._admit(address)
-        async for frame in self._fleet.deliver(address, self._codes[address.agent_type], message_id, lambda: False):
+        admitted = self._admission.admit(address, encode({"text": "count"}), None, BusyPolicy.ENQUEUE)
+        async for frame in self._fleet.deliver(address, self._codes[address.agent_type], admitted):
             if not started_s and frame["type"] != "agent_start":
                 started_s = time.perf_counter() - began_s
             if frame["type"] == "error":
@@ -112,10 +100,10 @@ async def _raw_call_s(actor: Any) -> float:
 
 async def _measure(home: Home) -> list[dict[str, Any]]:
     fleet = Fleet(home, Settings(warm_hosts=1))
-    store = home.journal()
+    store, blobs = home.journal(), home.blobs()
     try:
         await fleet.start(on_stage=lambda _: None)
-        bench = Bench(home, fleet, store)
+        bench = Bench(fleet, Admission(store, blobs, IdSource(), SystemClock(), INBOX_LIMIT))
         await bench.register()
         cold, wakes, turns, calls = [], [], [], []
         sleeper, active = Address("sleeper", "one"), Address("tally", "one")
@@ -135,6 +123,7 @@ async def _measure(home: Home) -> list[dict[str, Any]]:
     finally:
         await fleet.stop()
         store.close()
+        blobs.close()
     wake, turn = statistics.median(wakes), statistics.median(turns)
     actor, call = statistics.median(cold), statistics.median(calls)
     return [
