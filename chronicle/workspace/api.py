@@ -19,7 +19,7 @@ from chronicle.errors import Unavailable
 from chronicle.workspace.api_file import LayerFile, Mode, wrapped
 from chronicle.workspace.dir_scan import HIDDEN
 from chronicle.workspace.layer_history import encode_path
-from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, kind_of
+from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, kind_of
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.paths import follow
@@ -57,6 +57,8 @@ class Status:
     """Epoch nanoseconds."""
     target: str | None = None
     """Of a symlink."""
+    device: int = 0
+    """Of a device: its number, as in ``st_rdev``."""
 
 
 def open_api_workspace(spec: LayerSpec, blobs: BlobStore, clock: Clock | None = None) -> ApiWorkspace:
@@ -246,6 +248,18 @@ class ApiWorkspace:
                 return self._layer.content_id(last) if last is not None else None
             return None
 
+    def make_node(self, path: str, mode: int, device: int = 0) -> None:
+        """Make a FIFO, a socket's name or a device, as the kind in ``mode`` says; see mknod(2)."""
+        with self._lock:
+            place, _ = self._follow(path, last=False)
+            parent, name = self._place(place, path)
+            if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                self._layer.make_device(parent, name, mode, *self._ids, device)
+            elif stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+                self._layer.make(parent, name, mode, *self._ids)
+            else:
+                raise OSError(errno.EINVAL, "files, directories and symlinks are made by calls of their own", path)
+
     # -- attributes -----------------------------------------------------------------------------------------------
 
     def set_mode(self, path: str, mode: int) -> None:
@@ -395,6 +409,7 @@ def _status(node: Node) -> Status:
         node.gid,
         node.mtime_ns,
         target,
+        node.device if isinstance(node, DeviceNode) else 0,
     )
 
 

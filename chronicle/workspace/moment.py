@@ -125,6 +125,7 @@ class MomentView:
             os.getegid() if entry.gid is None else entry.gid,
             attr.mtime_ns if attr is not None else 0,
             os.fsdecode(entry.target) if entry.target else None,
+            entry.device or 0,
         )
 
 
