@@ -27,6 +27,8 @@ class Settings(BaseSettings):
     no two homes can have the same."""
     presentation: Literal["auto", "fuse", "dir"] = "auto"
     """How agents see their workspace. ``auto`` takes FUSE where it works and says once where it does not."""
+    fuse_transport: Literal["raw", "pyfuse3"] = "raw"
+    """How mounts speak to the kernel: by its own protocol, or through pyfuse3, which is slower and to be installed."""
     warm_hosts: int = Field(default=1, ge=0)
     """Processes kept ready with an agent's code imported: one hides a cold start of over a second from a first
     message; each costs about 90 MB."""

@@ -14,6 +14,7 @@ import typer
 from chronicle.cli.options import JsonOption, WorkspaceOption, repository_at
 from chronicle.cli.output import commit_object, say, write_json
 from chronicle.errors import InvalidInput, NotFound
+from chronicle.fuse.mounts import DEFAULT_TRANSPORT, Transport
 
 if TYPE_CHECKING:
     from chronicle.repository import Repository
@@ -54,6 +55,10 @@ def mount(
     quota_file_size: Annotated[
         str | None, typer.Option("--quota-file-size", metavar="SIZE", help="How large one file may be.")
     ] = None,
+    transport: Annotated[
+        Transport,
+        typer.Option("--transport", envvar="CHRONICLE_TRANSPORT", help="How the mount speaks to the kernel."),
+    ] = DEFAULT_TRANSPORT,
 ) -> None:
     """Mount a workspace. What is written is kept in the store at once, and committed with `chronicle commit`.
 
@@ -63,7 +68,8 @@ def mount(
 
     quota = Quota(_size(quota_bytes), quota_files, _size(quota_file_size))
     repository = repository_at(store)
-    repository.mount(workspace, mountpoint, with_caller=foreground, quota=quota if quota != Quota() else None)
+    limits = quota if quota != Quota() else None
+    repository.mount(workspace, mountpoint, with_caller=foreground, quota=limits, transport=transport)
     say(f"{workspace} of {repository.name} is mounted at {mountpoint.absolute()}")
     if foreground:
         _stay(repository, mountpoint)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.canonical import Json
     from chronicle.fuse.client import FuseWorkspace
+    from chronicle.fuse.mounts import Transport
     from chronicle.ids import BlobId
     from chronicle.journal.sqlite import SqliteJournalStore
     from chronicle.workspace.api import ApiWorkspace
@@ -68,19 +69,28 @@ class Repository(StorePlace):
 
     # -- mounts ---------------------------------------------------------------------------------------------------
 
-    def mount(self, workspace: str, mountpoint: Path, *, with_caller: bool, quota: Quota | None = None) -> None:
+    def mount(
+        self,
+        workspace: str,
+        mountpoint: Path,
+        *,
+        with_caller: bool,
+        quota: Quota | None = None,
+        transport: Transport = mounts.DEFAULT_TRANSPORT,
+    ) -> None:
         """Mount a workspace; it is made if it is not there, and so is the store. What is refused makes nothing.
 
         Args:
             with_caller: unmount when the calling process ends.
             quota: how much the workspace may hold while it is mounted.
+            transport: how the mount speaks to the kernel; the store's mounts that are there keep theirs.
 
         Raises:
             Unavailable: FUSE cannot be used here, or mounting failed.
             Conflict: another process has the workspace open.
             InvalidInput: the mountpoint or the name cannot be used, or the workspace is mounted already.
         """
-        reason = available()
+        reason = available(transport)
         if reason is not None:
             raise Unavailable(reason)
         check_spec(LayerSpec(workspace, self.layers, None, _EPOCH, 1))
@@ -94,11 +104,18 @@ class Repository(StorePlace):
         with self.busy():
             with self.journal(workspace) as journal:
                 spec = replace(self._spec(journal, self._ensure_session(journal, workspace)), quota=quota)
-            self._mount(spec, mountpoint, with_caller=with_caller)
+            self._mount(spec, mountpoint, with_caller=with_caller, transport=transport)
 
-    def _mount(self, spec: LayerSpec, mountpoint: Path, *, with_caller: bool) -> None:
+    def _mount(self, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport) -> None:
         run = self.socket.parent
-        zygote.start(self.socket, run / "mounts", run / "log", until_idle=True, blobs_url=self.blobs_url)
+        zygote.start(
+            self.socket,
+            run / "mounts",
+            run / "log",
+            transport=transport,
+            until_idle=True,
+            blobs_url=self.blobs_url,
+        )
         source = SCHEME + urllib.parse.quote(os.fspath(self.directory))
         try:
             opened = open_fuse_workspace(

@@ -97,6 +97,7 @@ class Fleet:
                 logs=str(home.logs),
                 log_bytes=settings.log_bytes,
                 presentation=self._presentation(),
+                fuse_transport=settings.fuse_transport,
                 host_cpus=settings.host_cpus,
                 lease_ttl_s=settings.lease_ttl_s,
                 owner_pid=os.getpid(),
@@ -272,7 +273,7 @@ class Fleet:
         """Return how workspaces are presented here, and keep the reason when it is not as one would like."""
         if self._settings.presentation == "dir":
             return "dir"
-        self.notice = available()
+        self.notice = available(self._settings.fuse_transport)
         if self.notice is not None and self._settings.presentation == "fuse":
             raise RuntimeError(self.notice)
         return "fuse" if self.notice is None else "dir"

@@ -55,6 +55,7 @@ class NodeConfig:
     log_bytes: int
     """How long each log file may grow, about."""
     presentation: Literal["fuse", "dir"]
+    fuse_transport: Literal["raw", "pyfuse3"]
     host_cpus: float
     lease_ttl_s: float
     owner_pid: int
@@ -182,5 +183,6 @@ class NodeManagerActor:
             self._mounts,
             Path(self._config.logs) / "mounts.log",
             owner_pid=self._config.owner_pid,
+            transport=self._config.fuse_transport,
             blobs_url=self._config.blobs_url,
         )
