@@ -202,11 +202,11 @@ class Life:
             case "rollback" if random_.random() < 0.3:
                 self.sealed = None
                 fresh: dict[int, File] = {}
-                for name, file in self.linked.items():
+                for name, linked in self.linked.items():
                     content = self.committed[name]
-                    if file is not None and content is not None:
-                        fresh.setdefault(id(file), File(content, [content], synced=True))
-                self.will({name: None if file is None else fresh[id(file)] for name, file in self.linked.items()})
+                    if linked is not None and content is not None:
+                        fresh.setdefault(id(linked), File(content, [content], synced=True))
+                self.will({name: None if one is None else fresh[id(one)] for name, one in self.linked.items()})
                 self.layer.rollback()
                 for _, handle in self.handles:
                     self.layer.release(handle)
