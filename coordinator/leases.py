@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import LeaseHeld
+from podium.branching import tells_of_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,4 +78,4 @@ class HostLeases:
         lease = self._store.acquire_lease(
             session.session_id, host_id, self._clock.now_ms(), self._ttl_ms, takeover=dead
         )
-        return lease, before is not None
+        return lease, tells_of_loss(before)

@@ -51,10 +51,13 @@ __all__ = [
     "plan_rewind",
     "rewind_agent",
     "sleeping_lease",
+    "tells_of_loss",
 ]
 
 _HOLDER: Final = "podium-cli"
 """Who holds the lease of an agent that is written while it sleeps: no process, so it is not taken for a living one."""
+_AFTER_LOSS: Final = "podium-cli-after-loss"
+"""The same, where the lease before was one that its holder had not given back."""
 _LEASE_MS: Final = 30_000
 _WITH_GIVEN_UP: Final = (TURN_FAILED, TURN_CANCELLED, AGENT_SNAPSHOT, AGENT_DETACHED)
 
@@ -310,19 +313,27 @@ def sleeping_lease(store: JournalStore, session: Session, now_ms: int) -> Iterat
     Raises:
         AgentAwake: it is in force.
     """
-    before = store.lease(session.session_id)
+    lost = tells_of_loss(store.lease(session.session_id))
     try:
-        lease = store.acquire_lease(session.session_id, _HOLDER, now_ms, _LEASE_MS)
+        lease = store.acquire_lease(session.session_id, _AFTER_LOSS if lost else _HOLDER, now_ms, _LEASE_MS)
     except LeaseHeld as error:
         raise awake(session.name, "is awake") from error
     try:
         yield lease
     finally:
-        if before is None:
-            store.release_lease(session.session_id, lease.epoch)
-        else:
+        if lost:
             with suppress(StaleEpoch):
                 store.renew_lease(session.session_id, lease.epoch, now_ms, 0)
+        else:
+            store.release_lease(session.session_id, lease.epoch)
+
+
+def tells_of_loss(lease: Lease | None) -> bool:
+    """Whether a lease that ran out was an activation's that did not end in order, or is that of a command after one.
+
+    A command that died, or that another one overtook, tried no message.
+    """
+    return lease is not None and lease.holder != _HOLDER
 
 
 def _rewound_tree(store: JournalStore, blobs: BlobStore, plan: Rewind, now_ms: int) -> TreeRef | None:
@@ -337,7 +348,7 @@ def _rewound_tree(store: JournalStore, blobs: BlobStore, plan: Rewind, now_ms: i
 
 
 def awake(name: str, what: str) -> AgentAwake:
-    return AgentAwake(f"{name} {what}; try again when it sleeps: end its clients, or wait until it is idle")
+    return AgentAwake(f"{name} {what}; try again when it sleeps: podium passivate, or wait until it is idle")
 
 
 def _exists(target: Address) -> AgentExists:

@@ -96,6 +96,20 @@ def test_a_command_that_writes_to_a_sleeping_agent_leaves_no_trace() -> None:
     assert fleet.leases.take(ALICE, "host_1")[1] is False
 
 
+def test_a_command_that_died_or_was_overtaken_tried_no_message() -> None:
+    fleet = Fleet()
+    now_ms = fleet.clock.now_ms()
+    fleet.store.acquire_lease(fleet.session.session_id, "podium-cli", now_ms, 30_000)  # it died with it
+    with sleeping_lease(fleet.store, fleet.session, now_ms), sleeping_lease(fleet.store, fleet.session, now_ms):
+        pass
+    assert fleet.leases.take(ALICE, "host_1")[1] is False
+    fleet.clock.advance(16)
+    for _ in range(2):  # what the host did not give back is passed on from one to the next
+        with sleeping_lease(fleet.store, fleet.session, fleet.clock.now_ms()):
+            pass
+    assert fleet.leases.take(ALICE, "host_2")[1] is True
+
+
 async def test_a_lease_is_waited_for_and_not_for_ever() -> None:
     fleet = Fleet()
     with sleeping_lease(fleet.store, fleet.session, fleet.clock.now_ms()):
