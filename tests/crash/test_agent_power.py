@@ -111,8 +111,8 @@ class Home:
             clock,
             ids,
             open_workspace,
-            run_blocking=cast("Any", here),
-            run_store=cast("Any", here),
+            run_blocking=at_once,
+            run_store=at_once,
         )
         activation = Activation(Writer, ADDRESS, lease, environment)
         await activation.start(unclean=before is not None)
