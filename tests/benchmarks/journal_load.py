@@ -10,20 +10,23 @@ import random
 import sqlite3
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronicle.canonical import encode
+from chronicle.clock import SystemClock
 from chronicle.ids import IdSource, MessageId
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, NewMessage, Outcome, Settlement, Snapshot
 from chronicle.journal.sqlite import SqliteJournalStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from chronicle.journal.store import JournalStore
 
-__all__ = ["NEW_BYTES", "TURN_BYTES", "Agent", "floor_rate", "text"]
+__all__ = ["NEW_BYTES", "TURN_BYTES", "Agent", "floor", "text"]
 
 TURN_BYTES = 1_200
 """New text in a turn: half of it the message, half the reply."""
@@ -32,6 +35,7 @@ NEW_BYTES = 2 * TURN_BYTES
 
 _RANDOM = random.Random(1)
 _IDS = IdSource(_RANDOM)
+_now_ms = SystemClock().now_ms  # ids of one time would be spread over all of an index
 _WORDS = ["".join(_RANDOM.choices("abcdefghijklmnopqrstuvwxyz", k=_RANDOM.randint(2, 9))) for _ in range(4_000)]
 
 
@@ -45,17 +49,22 @@ def text(size: int) -> str:
     return " ".join(words)[:size]
 
 
-def floor_rate(path: Path, turns: int) -> float:
-    """Return how many rows of a turn's bytes a plain INSERT with ``synchronous=FULL`` writes in a second."""
-    rows = [text(TURN_BYTES).encode() for _ in range(turns)]
+@contextmanager
+def floor(path: Path) -> Iterator[Callable[[int], float]]:
+    """Return what makes plain INSERTs of a turn's bytes, ``synchronous=FULL``, and says how many seconds they took."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("CREATE TABLE turn (id INTEGER PRIMARY KEY, bytes BLOB)")
-        start = time.perf_counter()
-        for row in rows:
-            db.execute("INSERT INTO turn (bytes) VALUES (?)", (row,))
-        return turns / (time.perf_counter() - start)
+
+        def inserts_s(count: int) -> float:
+            rows = [text(TURN_BYTES).encode() for _ in range(count)]
+            start = time.perf_counter()
+            for row in rows:
+                db.execute("INSERT INTO turn (bytes) VALUES (?)", (row,))
+            return time.perf_counter() - start
+
+        yield inserts_s
 
 
 class Agent:
@@ -63,7 +72,7 @@ class Agent:
 
     def __init__(self, store: JournalStore, name: str) -> None:
         self.store = store
-        self.session = store.ensure_session(name, _IDS.session(1), _IDS.branch(1), 1)
+        self.session = store.ensure_session(name, _IDS.session(_now_ms()), _IDS.branch(_now_ms()), _now_ms())
         self.epoch = store.acquire_lease(self.session.session_id, "benchmark", 0, 1_000, takeover=True).epoch
         self.head = store.head(self.session.main_branch_id)
         self.history: list[str] = []
@@ -72,7 +81,9 @@ class Agent:
 
     def admit(self) -> MessageId:
         """Admit a message with a key, as a client sends it."""
-        message = NewMessage(_IDS.message(1), encode({"text": text(TURN_BYTES // 2)}), 1, _IDS.other("key_", 1))
+        message = NewMessage(
+            _IDS.message(_now_ms()), encode({"text": text(TURN_BYTES // 2)}), 1, _IDS.other("key_", _now_ms())
+        )
         return self.store.admit(self.session.session_id, message).message_id
 
     def drafts(self, turn: int, message_id: MessageId) -> list[Draft]:
@@ -100,7 +111,7 @@ class Agent:
         ]
         self.history.append(asked + answered)
         return [
-            Draft(_IDS.event(1), kind, payload, turn, 1_700_000_000_000 + turn, message_id, message_id)  # type: ignore[arg-type]
+            Draft(_IDS.event(_now_ms()), kind, payload, turn, 1_700_000_000_000 + turn, message_id, message_id)  # type: ignore[arg-type]
             for kind, payload in payloads
         ]
 
@@ -132,7 +143,7 @@ def write_when_told(path: Path, name: str, turns: int) -> None:
     """Be one of several processes that write."""
     store = SqliteJournalStore(path)
     agent = Agent(store, name)
-    prepared = [agent.drafts(turn, _IDS.message(1)) for turn in range(1, turns + 1)]
+    prepared = [agent.drafts(turn, _IDS.message(_now_ms())) for turn in range(1, turns + 1)]
     print("ready", flush=True)
     sys.stdin.readline()
     start = time.perf_counter()
