@@ -23,6 +23,7 @@ import os
 import secrets
 import struct
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
@@ -31,7 +32,6 @@ from chronicle.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
 __all__ = ["CACHE_BYTES", "BlobCache", "cache_from"]
 
@@ -52,13 +52,13 @@ _FLOCK: Final = struct.Struct("hhqqi4x")
 """``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
 
 
-def cache_from(environment: Mapping[str, str], home: Path) -> BlobCache | None:
+def cache_from(environment: Mapping[str, str], home: Path | None) -> BlobCache | None:
     """Return the node's cache as the environment has it; ``None`` if there is to be none.
 
     Args:
         environment: has ``CHRONICLE_CACHE_DIR``, by default ``$XDG_CACHE_HOME/chronicle``, and
             ``CHRONICLE_CACHE_BYTES``, by default `CACHE_BYTES`; 0 for no cache.
-        home: the user's.
+        home: the user's; without one, nothing is kept but where ``CHRONICLE_CACHE_DIR`` says.
 
     Raises:
         InvalidInput: a number of bytes that is none.
@@ -68,8 +68,12 @@ def cache_from(environment: Mapping[str, str], home: Path) -> BlobCache | None:
         raise InvalidInput(f"CHRONICLE_CACHE_BYTES is {limit!r}; give a number of bytes, 0 for no cache")
     if int(limit) == 0:
         return None
-    base = home / (environment.get("XDG_CACHE_HOME") or ".cache")  # an absolute path stays what it is
-    return BlobCache(home / (environment.get("CHRONICLE_CACHE_DIR") or base / "chronicle"), int(limit))
+    given, base = environment.get("CHRONICLE_CACHE_DIR"), environment.get("XDG_CACHE_HOME")
+    if given:
+        return BlobCache(Path(given).absolute(), int(limit))
+    if base:
+        return BlobCache(Path(base) / "chronicle", int(limit))
+    return BlobCache(home / ".cache" / "chronicle", int(limit)) if home is not None else None
 
 
 class BlobCache:
@@ -124,7 +128,7 @@ class BlobCache:
         The kernel gives the right back when its holder dies. Who has waited for half a minute goes ahead without.
         """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self._make()
             descriptor = os.open(self.directory / "claims", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self._give_up(error)
@@ -150,6 +154,12 @@ class BlobCache:
     def _path(self, folder: str, key: bytes) -> Path:
         name = key.hex()
         return self.directory / folder / name[:2] / name[2:]
+
+    def _make(self) -> None:
+        """Make the directory, for this user only: contents of files are in it."""
+        if not self.directory.is_dir():
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, exist_ok=True)
 
     def _put(self, folder: str, key: bytes, data: bytes) -> None:
         taken = -(-len(data) // _BLOCK_BYTES) * _BLOCK_BYTES or _BLOCK_BYTES
@@ -178,7 +188,7 @@ class BlobCache:
 
     def _take(self, taken: int) -> bool:
         """Account for bytes that are about to be written, making room for them; False if there is none."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self._make()
         descriptor = os.open(self.directory / "used", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

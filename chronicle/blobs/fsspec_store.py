@@ -349,8 +349,15 @@ def open_medium(
     if not remote.is_far:
         cache = None
     elif cache == "node":
-        cache = cache_from(os.environ, Path.home())
+        cache = cache_from(os.environ, _home())
     return remote, ListedCatalog(remote, new_name, cache), cache
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:  # a container's user may have none
+        return None
 
 
 def _runs(entries: list[PackEntry]) -> Iterator[list[PackEntry]]:

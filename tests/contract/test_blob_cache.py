@@ -61,6 +61,9 @@ def test_what_is_put_is_got_by_another_process(tmp_path: Path) -> None:
     other = BlobCache(tmp_path, LIMIT)
     assert [other.get(raw(data)) for data in (b"", b"x", noise(1), noise(2))] == [b"", b"x", noise(1), None]
     other.put_part("pack", b"index")
+    mine = tmp_path / "new" / "cache"
+    put(BlobCache(mine, LIMIT), b"x")
+    assert stat.S_IMODE(mine.stat().st_mode) == 0o700
     assert BlobCache(tmp_path, LIMIT).get_part("pack") == b"index"
     assert other.get_part("other") is None
 
@@ -131,6 +134,7 @@ def test_where_it_is_and_how_large(tmp_path: Path) -> None:
     named_one = cache_from({"CHRONICLE_CACHE_DIR": "/y"}, tmp_path)
     assert named_one is not None
     assert named_one.directory == Path("/y")
+    assert cache_from({}, None) is None
     with pytest.raises(InvalidInput, match="number of bytes"):
         cache_from({"CHRONICLE_CACHE_BYTES": "lots"}, tmp_path)
 
