@@ -415,13 +415,20 @@ class MountModel(RuleBasedStateMachine):
             return ("link", file.target, links)
         return (file.content, file.mode, links, file.xattrs)
 
+    def was_directory(self, path: str) -> bool:
+        """Whether history shows a directory: it is one, or what is not a file now was one last, or has any below."""
+        if self.kind(path) is not None:
+            return self.kind(path) == "dir"
+        last = [what for what in self.world.history[path] if what is not None][-1:]
+        return last == ["dir"] or any(other.startswith(path + "/") for other in self.world.history)
+
     @rule()
     def read_history(self) -> None:
         """Each path's versions, by ``query`` and ``at``, and each turn's tree are those of the model."""
         for path, expected in self.world.history.items():
-            rows = json.loads(Path(self.at(f".chronicle/query/{path}")).read_text()) if self.kind(path) != "dir" else []
-            if not rows:
+            if self.was_directory(path):
                 continue
+            rows = json.loads(Path(self.at(f".chronicle/query/{path}")).read_text())
             assert len(rows) == len(expected), (path, rows, expected)
             for row, what in zip(rows, expected, strict=True):
                 at = Path(self.at(f".chronicle/at/{row['iteration']}/{path}"))
