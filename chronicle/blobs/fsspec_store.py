@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from chronicle.blobs import ident, packs
 from chronicle.blobs.cache import BlobCache, cache_from
-from chronicle.blobs.catalog import Catalog, ListedCatalog, pack_object
+from chronicle.blobs.catalog import Catalog, ListedCatalog, pack_object, read_pack_index
 from chronicle.blobs.condemned import MarkWatch
 from chronicle.blobs.local_catalog import LocalCatalog
 from chronicle.blobs.objects import LocalObjects, Objects, shown_url
@@ -50,6 +50,8 @@ _CACHED_BLOB_BYTES: Final = 32 * 1024
 """Blobs up to this size are cached: tree nodes are at most about 16 KiB, and file chunks would drive them out."""
 _GAP_BYTES: Final = 32 * 1024
 """Blobs of one pack with no more than this between them are read in one go: a request costs more than that."""
+_INDEXES: Final = 16
+"""Packs whose whole index is remembered by who reads stretches of them."""
 _RUN_BYTES: Final = 4 * 1024 * 1024
 """One go reads no more than about this: several at a time are faster than one."""
 
@@ -91,6 +93,7 @@ class FsspecBlobStore:
         self._mark = MarkWatch(self._objects)
         self._lock = threading.RLock()
         self._cache = _Cache(cache_bytes)
+        self._indexes: OrderedDict[str, list[PackEntry]] = OrderedDict()
         self._formatted = self._check_format()
 
     def get(self, blob_id: BlobId) -> bytes:
@@ -131,6 +134,53 @@ class FsspecBlobStore:
         if lacking:
             found |= self._fetch(lacking)
         return {ident.from_raw(raw): data for raw, data in found.items()}
+
+    def get_stretch(self, blob_id: BlobId, size_bytes: int) -> dict[BlobId, bytes]:
+        """Return a blob and those that lie behind it in its pack, as many as fit into so many stored bytes.
+
+        They are read in one go, and each is checked; others than the one asked for are left out if they are damaged.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: as `get`, for the blob itself.
+        """
+        raw = ident.to_raw(blob_id)
+        with self._lock:
+            place = self._find(raw)
+        if place is None:
+            raise self._nowhere(raw)
+        name, entry = place
+        stretch = [entry]
+        try:
+            until = entry.offset + size_bytes
+            stretch += [
+                other
+                for other in self._entries_of(name)
+                if entry.offset < other.offset and other.offset + other.stored <= until
+            ]
+            size = stretch[-1].offset + stretch[-1].stored - entry.offset
+            stored = self._objects.read(pack_object(name), entry.offset, size)
+        except (NotFound, Corrupt):  # dropped since, or its index is damaged: the blob itself may be had all the same
+            return {blob_id: self._read(raw)}
+        found = {}
+        for other in stretch:
+            at = other.offset - entry.offset
+            try:
+                found[ident.from_raw(other.raw_id)] = packs.unpack_blob(name, other, stored[at : at + other.stored])
+            except Corrupt:
+                continue
+        if blob_id not in found:
+            found[blob_id] = self._read(raw)
+        return found
+
+    def _entries_of(self, name: str) -> list[PackEntry]:
+        """Return a pack's entries by their offset."""
+        entries = self._indexes.get(name)
+        if entries is None:
+            entries = sorted(read_pack_index(self._objects, name), key=lambda entry: entry.offset)
+            self._indexes[name] = entries
+            while len(self._indexes) > _INDEXES:
+                self._indexes.popitem(last=False)
+        return entries
 
     @property
     def is_far(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.gc import collect
+from chronicle.blobs.scanning import ScanningReader
 from chronicle.errors import Conflict, Corrupt, NotFound
 from chronicle.fuse import zygote
 from chronicle.journal.verify import verify_session
@@ -68,7 +69,8 @@ class Stats:
 def verify(place: StorePlace) -> Iterator[Check]:
     """Check each workspace: its chain of commits, and every blob that they reach, read back and hashed once."""
     with place.record() as journal, place.blobs(kept=False) as blobs:
-        checker = TreeChecker(blobs)
+        reader = ScanningReader(blobs) if blobs.is_far else blobs
+        checker = TreeChecker(reader)
         for session in journal.sessions():
             report = verify_session(journal, session)
             problem = str(report.damage) if report.damage is not None else None
@@ -77,7 +79,7 @@ def verify(place: StorePlace) -> Iterator[Check]:
                 problem = _damaged_commit(checker, journal, session)
             yield Check(session.name, report.events, checker.blobs - before, problem)
             if problem is not None:
-                checker = TreeChecker(blobs)  # it may remember what it never came to
+                checker = TreeChecker(reader)  # it may remember what it never came to
 
 
 def count(place: StorePlace, workspace: str) -> Stats:

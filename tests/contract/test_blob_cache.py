@@ -19,8 +19,10 @@ import pytest
 
 from chronicle.blobs import blob_id, ident
 from chronicle.blobs.cache import CACHE_BYTES, BlobCache, cache_from
+from chronicle.blobs.catalog import pack_object
 from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.errors import InvalidInput
+from chronicle.blobs.scanning import ScanningReader
+from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.testing.blob_contract import named
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.s3_server import BUCKET, S3Server, running_s3
@@ -256,6 +258,34 @@ def test_concurrent_readers_fetch_a_blob_once(s3: S3Server, proxy: FaultyProxy, 
         thread.join()
     assert results == [data] * 12
     assert len(proxy.reads()) - before == 1
+
+
+def test_whoever_reads_all_reads_stretches(s3: S3Server, proxy: FaultyProxy) -> None:
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+    packs = [[noise(1_000 * pack + number, 20_000) for number in range(60)] for pack in range(3)]
+    writer = FsspecBlobStore(url, options=s3.options(), cache=None)
+    for blobs in packs:
+        writer.put(named(*blobs))
+    store = FsspecBlobStore(url, cache_bytes=0, options=s3.options(proxy.endpoint), cache=None)
+    reader = ScanningReader(store)
+    for blobs in packs:
+        for data in blobs:
+            assert reader.get(blob_id(data)) == data
+    assert len(proxy.reads()) <= 3 * 3, "the index at opening, and once more, and the stretch"
+    with pytest.raises(NotFound):
+        reader.get(blob_id(b"never"))
+    damaged, neighbour = packs[1][30], packs[1][31]
+    place = store._catalog.find(raw(damaged))
+    assert place is not None
+    path, offset = pack_object(place[0]), place[1].offset
+    pack = bytearray(store._objects.read(path))
+    pack[offset + 7] ^= 1
+    store._objects.write(path, [bytes(pack)])
+    again = ScanningReader(FsspecBlobStore(url, cache_bytes=0, options=s3.options(), cache=None))
+    assert again.get(blob_id(packs[1][29])) == packs[1][29]
+    assert again.get(blob_id(neighbour)) == neighbour
+    with pytest.raises(Corrupt, match=blob_id(damaged)):
+        again.get(blob_id(damaged))
 
 
 def test_whoever_dies_while_fetching_holds_up_nobody(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""Reading nearly all of a far store: stretches of packs at a time, where a request for each blob would take hours."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from chronicle.blobs.fsspec_store import FsspecBlobStore
+    from chronicle.ids import BlobId
+
+__all__ = ["ScanningReader"]
+
+_STRETCH_BYTES: Final = 4 * 1024 * 1024
+_KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Trees and contents of a commit lie apart in its pack, and are read in turn."""
+
+
+class ScanningReader:
+    """A `chronicle.blobs.store.BlobReader` for whoever wants what lies beside a blob next. Belongs to one thread.
+
+    Args:
+        store: what is read.
+    """
+
+    def __init__(self, store: FsspecBlobStore) -> None:
+        self._store = store
+        self._kept: OrderedDict[BlobId, bytes] = OrderedDict()
+        self._kept_bytes = 0
+
+    def get(self, blob_id: BlobId) -> bytes:
+        """Return a blob's bytes; see `chronicle.blobs.store.BlobReader.get`."""
+        data = self._kept.get(blob_id)
+        if data is not None:
+            return data
+        found = self._store.get_stretch(blob_id, _STRETCH_BYTES)
+        for other, kept in found.items():
+            if other not in self._kept:
+                self._kept[other] = kept
+                self._kept_bytes += len(kept)
+        while self._kept_bytes > _KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+        return found[blob_id]
