@@ -143,7 +143,7 @@ def gist(event: Event, blobs: BlobReader) -> str:
             return f"{message_id}: {by} took its place ({policy})"
         case "turn.cancelled", {"message_id": message_id}:
             return f"{message_id}: taken back"
-        case "agent.detached", {"state": state}:
+        case "agent.detached" | "agent.snapshot", {"state": state}:
             return json_text(state)
         case _:
             return json_text(payload)

@@ -16,6 +16,7 @@ import pytest
 from chronicle.clock import SystemClock
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
+from podium import events
 from tests.terminal import TerminalProcess
 from tests.unit.cli_home import HomeMaker
 
@@ -174,6 +175,13 @@ def test_log_takes_a_part(podium: Podium) -> None:
     assert podium.err == "podium: no events of type 'turn.commited'; did you mean turn.committed or turn.failed?\n"
     podium("log", "counter/a", "--type", "foo", code=ExitCode.USAGE)
     assert "there is agent.created, " in podium.err
+
+
+def test_log_knows_every_type_that_is_written() -> None:
+    names = {value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
+    assert names <= events.EVENT_TYPES
+    documented = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(names) if f"`{name}`" not in documented] == []
 
 
 def test_log_as_text_is_one_line_an_event(podium: Podium) -> None:
