@@ -298,7 +298,12 @@ class Layer(HistoryLayer):
         """Let go of the layer; it stays on disk as it is, and survives the loss of power from now on."""
         for handle in list(self._handles):
             self.release(handle)
-        self._sync_all()
+        try:
+            self._sync_all()
+        finally:
+            self._let_go_of_files()
+
+    def _let_go_of_files(self) -> None:
         self._chunks.close()
         for node in self.modified.values():
             if node.data is not None:
