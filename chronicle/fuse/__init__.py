@@ -1,4 +1,4 @@
-"""Workspaces as FUSE mounts. The only package that may import pyfuse3, and only in the processes that serve mounts."""
+"""Workspaces as FUSE mounts. The only package that may import pyfuse3, and only where it serves mounts."""
 
 from __future__ import annotations
 
