@@ -10,9 +10,10 @@ import asyncio
 import sqlite3
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -21,6 +22,9 @@ from langgraph.graph.message import add_messages
 
 from tests.benchmarks.__main__ import Row
 from tests.benchmarks.turn_load import TEXT, Talker, harness, turns_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 OLD = 900
 TIMED = 100
@@ -37,8 +41,9 @@ def _answer(state: Conversation) -> dict[str, Any]:
     return {"messages": [AIMessage(TEXT)]}
 
 
-def _langgraph_s(directory: Path) -> list[float]:
-    """Return the seconds of each of several batches of turns, the conversation being `OLD` turns old at the first."""
+@contextmanager
+def _langgraph(directory: Path) -> Iterator[Callable[[int], float]]:
+    """Return what goes on with a conversation by so many turns, and says how many seconds that took."""
     connection = sqlite3.connect(directory / "langgraph.db", check_same_thread=False)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
@@ -55,23 +60,27 @@ def _langgraph_s(directory: Path) -> list[float]:
             graph.invoke({"messages": [HumanMessage(TEXT)]}, config, durability="sync")
         return time.perf_counter() - began_s
 
-    turns(OLD)
-    timed = [turns(TIMED // RUNS) for _ in range(RUNS)]
+    yield turns
     connection.close()
-    return timed
 
 
-async def _podium_s(directory: Path) -> list[float]:
-    async with harness(Talker, directory) as agent:
-        await turns_s(agent, OLD)
-        return [await turns_s(agent, TIMED // RUNS) for _ in range(RUNS)]
+async def _measure(directory: Path) -> tuple[float, float]:
+    """Return the seconds of some turns of each, a few of one and of the other in turn; both are `OLD` turns old."""
+    theirs_s, ours_s = [], []
+    with _langgraph(directory) as turns:
+        async with harness(Talker, directory) as agent:
+            turns(OLD)
+            await turns_s(agent, OLD)
+            for _ in range(RUNS):
+                theirs_s.append(turns(TIMED // RUNS))
+                ours_s.append(await turns_s(agent, TIMED // RUNS))
+    return median(theirs_s), median(ours_s)
 
 
 def run() -> list[Row]:
     """Measure and return the row."""
     with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as directory:
-        theirs = median(_langgraph_s(Path(directory)))
-        ours = median(asyncio.run(_podium_s(Path(directory))))
+        theirs, ours = asyncio.run(_measure(Path(directory)))
     return [
         {
             "name": f"turns {OLD + 1}-{OLD + TIMED}, in turns a second",
