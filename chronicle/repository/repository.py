@@ -99,6 +99,8 @@ class Repository(StorePlace):
             attached.detach()
             raise InvalidInput(f"workspace {workspace!r} is mounted at {attached.root} already; unmount it first")
         self._check_apart(mountpoint)
+        if self._is_abandoned(mountpoint):
+            mounts.unmount(mountpoint.absolute())
         mounts.check_mountpoint(mountpoint)
         self.create()
         with self.busy():
@@ -116,10 +118,9 @@ class Repository(StorePlace):
             until_idle=True,
             blobs_url=self.blobs_url,
         )
-        source = SCHEME + urllib.parse.quote(os.fspath(self.directory))
         try:
             opened = open_fuse_workspace(
-                self.socket, spec, self.blobs_url, mountpoint, with_caller=with_caller, source=source
+                self.socket, spec, self.blobs_url, mountpoint, with_caller=with_caller, source=self._source
             )
             if opened.recovered is not None:
                 self._keep(spec.workspace_id, opened.recovered)
@@ -136,9 +137,26 @@ class Repository(StorePlace):
         Raises:
             NotFound: nothing of this store is mounted there.
         """
+        if self._is_abandoned(mountpoint):
+            mounts.unmount(mountpoint.absolute())
+            return
         if zygote.is_running(self.socket) is None:
             raise NotFound(f"nothing of {self.name} is mounted")
         unmount_workspace(self.socket, mountpoint)
+
+    @property
+    def _source(self) -> str:
+        """What the system shows as the device of this store's mounts."""
+        return SCHEME + urllib.parse.quote(os.fspath(self.directory))
+
+    def _is_abandoned(self, mountpoint: Path) -> bool:
+        """Whether a mount of this store is left there whose processes were all killed, so that nobody serves it."""
+        point = mountpoint.absolute()
+        if not mounts.is_mounted(point) or mounts.source_of(point) != self._source:
+            return False
+        if zygote.is_running(self.socket) is None:
+            return True
+        return all(mount["mountpoint"] != os.fspath(point) for mount in list_mounts(self.socket))
 
     def _check_apart(self, mountpoint: Path) -> None:
         """Refuse a mountpoint in the store, and a store in the mountpoint: each would hide the other."""

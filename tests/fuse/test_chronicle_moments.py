@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ import pytest
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.ident import blob_id
 from chronicle.cli import ExitCode
-from chronicle.fuse import mounts
+from chronicle.fuse import mounts, zygote
+from chronicle.fuse.client import list_mounts
 from chronicle.testing.workspace_contract import files_below
 from tests.fuse.command import Command, running_command
+from tests.fuse.conftest import wait_for_end
 from tests.unit.read_only import without_write_access
 
 if TYPE_CHECKING:
@@ -271,3 +274,24 @@ def test_a_mount_is_measured(chronicle: Command, tmp_path: Path) -> None:
     assert len(rows) == 9
     assert all(row["disk_us"] > 0 and row["ratio"] == row["mount_us"] / row["disk_us"] for row in rows)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("then", ["mount", "unmount"])
+def test_what_a_kill_of_everything_leaves_is_no_obstacle(chronicle: Command, tmp_path: Path, then: str) -> None:
+    root = chronicle.mount()
+    (root / "a").write_text("kept")
+    socket = chronicle.store / "run" / "zygote.sock"
+    pids = [zygote.is_running(socket), *(int(str(mount["pid"])) for mount in list_mounts(socket))]
+    for pid in pids:
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)  # so that none can tidy up after another
+    for pid in pids:
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_for_end(pid)
+    assert mounts.is_mounted(root)
+    if then == "unmount":
+        chronicle("unmount", root)
+        assert not mounts.is_mounted(root)
+    assert (chronicle.mount() / "a").read_text() == "kept"
+    assert tmp_path in root.parents
