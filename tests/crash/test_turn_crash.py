@@ -1,4 +1,4 @@
-"""An agent that dies at every write of a turn, and at any other time: after each death all of it is at one turn.
+"""An agent that dies at every write of a turn or a fold, and at any other time: after each death all is at one turn.
 
 The processes that die wake a real activation on SQLite, blobs in files and a plain directory. What they leave is
 checked from outside: the chain verifies, each answered message is in the state exactly once and no admitted one is
@@ -46,7 +46,7 @@ def turns_after_deaths(library: Path, *arguments: str | Path) -> list[int]:
 
 
 def test_ended_before_each_write(library: Path, tmp_path: Path) -> None:
-    turns = turns_after_deaths(library, "writes", tmp_path, "10")
+    turns = turns_after_deaths(library, "writes", tmp_path, "8")
     assert turns == sorted(turns)
     assert len(turns) > 500
     assert turns[-1] > 10
