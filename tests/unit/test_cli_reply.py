@@ -155,3 +155,21 @@ def test_what_the_last_frame_means() -> None:
     assert outcome({"type": "turn_end"}, before) is ExitCode.OK
     assert outcome({"type": "error", "error": {"type": "ValueError"}}, before) is ExitCode.TURN_FAILED
     assert outcome({"type": "message_end"}, before) is before
+
+
+def test_artifacts_are_told_of_when_their_turn_is_committed(capsys: pytest.CaptureFixture[str]) -> None:
+    def artifact(artifact_id: str) -> dict[str, Any]:
+        frame = {"name": "a.png", "media_type": "image/png", "size": 7}
+        return {"type": "artifact", "artifact_id": artifact_id, **frame}
+
+    begun: dict[str, Any] = {"type": "turn_start", "turn": 1, "attempt": 1}
+    lost = artifact("art_lost")
+    frames = [begun, lost, {**begun, "attempt": 2}, update("here"), artifact("art_kept")]
+    out, err = show(capsys, frames)
+    assert (out, err) == ("here", "")
+    out, err = show(capsys, [*frames, {"type": "turn_end"}])
+    assert out == "here\n"
+    assert err == "[a.png] image/png, 7 bytes: podium artifact art_kept\n"
+    parked = {"type": "error", "error": {"type": "ValueError", "message": "no"}, "parked": True}
+    _, err = show(capsys, [begun, lost, parked])
+    assert "art_lost" not in err
