@@ -21,15 +21,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import select
-import struct
-import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyfuse3
 
 from chronicle.errors import Unavailable
+from chronicle.fuse.cutting import drop_pages
 from chronicle.fuse.watch import Watch
 
 if TYPE_CHECKING:
@@ -41,10 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["MountSession"]
 
 log = logging.getLogger(__name__)
-
-_REQUEST_LIMIT: Final = 4 * 1024 * 1024
-"""The kernel gives no request to a reader who could not take the longest one: 1 MiB of data, as libfuse asks for."""
-_OUT_HEADER_SIZE: Final = 16
 
 
 class MountSession:
@@ -145,18 +139,9 @@ class MountSession:
         self._watch.beside(tell, done)
 
     def forget_pages(self, inodes: Iterable[int]) -> None:
-        """Make the kernel drop what it cached of inodes: reads and mappings of them have to ask again, in vain.
-
-        Only for a session that is stopped. Dropping a page waits for the request that is to fill or to store it; so
-        another thread drops, and this one refuses what is asked. Where the connection was aborted nothing is.
-        """
-        ended, ends = os.pipe()
-        dropping = threading.Thread(target=_forget_pages, args=(list(inodes), ends), name="forget-pages")
-        dropping.start()
+        """Make the kernel drop what it cached of inodes; see `drop_pages`. Only for a session that is stopped."""
         if self._fuse_fd is not None:
-            _refuse_requests(self._fuse_fd, ended)
-        dropping.join()
-        os.close(ended)
+            drop_pages(self._fuse_fd, inodes, pyfuse3.invalidate_inode)
 
     def close(self) -> None:
         """End the connection to the kernel; whoever still uses the mount gets ENOTCONN. Unmounting is left to others.
@@ -175,34 +160,6 @@ class MountSession:
         """
         self._fuse_fd = fuse_fd
         return self._watch.wait(fuse_fd)
-
-
-def _forget_pages(inodes: list[int], ends: int) -> None:
-    """Drop the pages of inodes, and close a descriptor at the end."""
-    try:
-        for inode in inodes:
-            with suppress(OSError):  # the kernel does not know it any more
-                pyfuse3.invalidate_inode(inode)
-    finally:
-        os.close(ends)
-
-
-def _refuse_requests(fuse_fd: int, ended: int) -> None:
-    """Answer requests with ENOTCONN until the other end of ``ended`` is closed or the connection is gone."""
-    poll = select.poll()
-    poll.register(fuse_fd, select.POLLIN)
-    poll.register(ended, select.POLLIN)
-    while all(fd != ended for fd, _ in poll.poll()):
-        try:
-            request = os.read(fuse_fd, _REQUEST_LIMIT)
-        except OSError as error:
-            if error.errno == errno.ENODEV:
-                return
-            continue  # it was taken back
-        # struct fuse_in_header of linux/fuse.h: length, opcode, unique; struct fuse_out_header: length, error, unique.
-        (unique,) = struct.unpack_from("=8xQ", request)
-        with suppress(OSError):  # it wants no answer, or not any more
-            os.write(fuse_fd, struct.pack("=IiQ", _OUT_HEADER_SIZE, -errno.ENOTCONN, unique))
 
 
 class _Waits:

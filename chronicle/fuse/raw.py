@@ -16,13 +16,12 @@ import errno
 import logging
 import mmap
 import os
-import select
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Unavailable
 from chronicle.fuse import device, wire
+from chronicle.fuse.cutting import GONE, drop_pages
 from chronicle.fuse.requests import Requests
 from chronicle.fuse.watch import Watch
 from chronicle.fuse.wire import Init, Notify, Opcode
@@ -135,7 +134,7 @@ class RawSession:
             try:
                 length = os.readv(fd, into)
             except OSError as error:
-                if error.errno in _GONE:
+                if error.errno in GONE:
                     return
                 if error.errno in (errno.EAGAIN, errno.ENOENT, errno.EINTR):  # it was taken back
                     continue
@@ -223,40 +222,8 @@ class RawSession:
         self._watch.beside(tell, done)
 
     def forget_pages(self, inodes: Iterable[int]) -> None:
-        """Make the kernel drop what it cached of inodes: reads and mappings of them have to ask again, in vain.
-
-        Only for a session that is stopped. Dropping a page waits for the request that is to fill or to store it; so
-        another thread drops, and this one refuses what is asked. Where the connection was aborted nothing is.
-        """
-        ended, ends = os.pipe()
-        dropping = threading.Thread(target=self._forget_pages, args=(list(inodes), ends), name="forget-pages")
-        dropping.start()
-        self._refuse_requests(ended)
-        dropping.join()
-        os.close(ended)
-
-    def _forget_pages(self, inodes: list[int], ends: int) -> None:
-        try:
-            for inode in inodes:
-                self._notify(inode, 0)
-        finally:
-            os.close(ends)
-
-    def _refuse_requests(self, ended: int) -> None:
-        """Answer requests with ENOTCONN until the other end of ``ended`` is closed or the connection is gone."""
-        waiting = select.poll()
-        waiting.register(self._device, select.POLLIN)
-        waiting.register(ended, select.POLLIN)
-        while all(fd != ended for fd, _ in waiting.poll()):
-            try:
-                os.readv(self._device, self._into)
-            except OSError as error:
-                if error.errno in _GONE:
-                    return
-                continue  # it was taken back
-            unique = wire.IN_HEADER.unpack_from(self._buffer, _FIRST)[2]
-            with suppress(OSError):  # it wants no answer, or not any more
-                os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size, -errno.ENOTCONN, unique))
+        """Make the kernel drop what it cached of inodes; see `drop_pages`. Only for a session that is stopped."""
+        drop_pages(self._device, inodes, lambda inode: self._notify(inode, 0))
 
     def close(self) -> None:
         """End the connection to the kernel; whoever still uses the mount gets ENOTCONN. Unmounting is left to others.
@@ -271,6 +238,4 @@ class RawSession:
         self._buffer.close()
 
 
-_GONE: Final = (errno.ENODEV, errno.ECONNABORTED)
-"""What the device says when it was unmounted, or aborted."""
 _SPECIAL: Final = frozenset(map(int, (Opcode.INIT, Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT)))
