@@ -328,6 +328,12 @@ class Layer(HistoryLayer):
         self._files.sync_names()
         self._sync_log()
 
+    def note_mended(self, records_: list[bytes]) -> None:
+        """Log what was done about a loss of power, so that it is done again whenever the log is read back."""
+        self._log.append_all(records_)
+        self._files.sync_names()
+        self._sync_log()
+
     def keep_lock(self, fd: int) -> None:
         """Hold a lock's descriptor until `close`."""
         self._lock_fd = fd

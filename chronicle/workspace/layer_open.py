@@ -182,11 +182,13 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         files = LayerFiles(directory)
         files.next_number = max(files.next_number, header.next_number)
         layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, sealed or header.base, clock)
-        used = replay(layer, files, payloads[first:])
+        used, mended = replay(layer, files, payloads[first:])
     except Corrupt as error:
         raise Corrupt(f"{directory} cannot be read back: {error}") from error
     if sealed is not None:
         layer.resume(position(payloads[:first]), adopt=sealed == base)
+    if mended:  # before it is noted that this boot's disk is whole
+        layer.note_mended(mended)
     files.settle()
     if len(payloads) > 1:
         files.remove_orphans(used)

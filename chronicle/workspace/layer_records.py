@@ -30,6 +30,7 @@ __all__ = [
     "REMOVE",
     "RENAME",
     "RESTORE",
+    "REVERTED",
     "SEALED",
     "SYNCED",
     "TIMES",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 FORMAT: Final = 2
-"""2 has `DEVICE` and `SYNCED` besides what 1 has."""
+"""2 has `DEVICE`, `SYNCED` and `REVERTED` besides what 1 has."""
 HEADER: Final = 0
 CREATE: Final = 1
 MAKE: Final = 2
@@ -62,6 +63,7 @@ SEALED: Final = 12
 FLOORS: Final = 13
 DEVICE: Final = 14
 SYNCED: Final = 15
+REVERTED: Final = 17
 
 COPY: Final = 1
 """In a `DATA` record without an undo file: the data file begins as a copy of what the blob store has."""

@@ -40,11 +40,11 @@ _SEALED_CODE = bytes((records.SEALED,))
 """MessagePack has the elements of a short array after one byte, and small integers as themselves."""
 
 
-def replay(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> set[int]:
-    """Do again what the records say.
+def replay(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> tuple[set[int], list[bytes]]:
+    """Do again what the records say, and see to what a loss of power left.
 
     Returns:
-        the numbers of the data and undo files that the state refers to.
+        the numbers of the data and undo files that the state refers to, and records that are to be appended to the log.
 
     Raises:
         Corrupt: a record cannot be, given those before it.
@@ -56,7 +56,7 @@ def replay(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> s
             replayer.do(fields)
         except (AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
             raise Corrupt(f"a layer's log has a record that cannot be: {fields!r}") from error
-    return replayer.finish()
+    return replayer.finish(), replayer.mended
 
 
 class _Replayer:
@@ -67,6 +67,7 @@ class _Replayer:
         self._used: set[int] = set()
         self._copies: dict[int, FileNode] = {}
         """By number, data files that began as a copy of stored content, and are not known to be on disk."""
+        self.mended: list[bytes] = []
 
     def do(self, fields: Sequence[Any]) -> None:
         """Do one record again."""
@@ -103,6 +104,11 @@ class _Replayer:
                 state.do_version(self._file(path), op, size, mtime, ts)
             case (records.SYNCED, number):
                 self._copies.pop(number, None)
+            case (records.REVERTED, path):
+                node = self._file(path)
+                assert node.data is not None
+                self._copies.pop(node.data.number, None)
+                state.do_revert(node)
             case (records.TURN, turn):
                 state.do_turn(turn)
             case (records.FLOORS, floors, gaps):
@@ -142,7 +148,9 @@ class _Replayer:
         for data in (*state.retired, *modified):
             self._files.remake_data(data)
         for number, node in self._copies.items():
-            if node.data is self._data[number]:
+            path = state.names.path_of(node)
+            if path is not None and node.data is self._data[number]:
+                self.mended.append(records.pack((records.REVERTED, path)))
                 state.do_revert(node)
         self._copies.clear()
 

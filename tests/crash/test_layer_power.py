@@ -226,16 +226,17 @@ class Life:
     def contents(tree: Tree) -> dict[str, bytes | None]:
         return {path: None if file is None else file.content for path, file in tree.items()}
 
-    def abandon(self) -> None:
-        """Let go of the layer as a loss of power does."""
-        for fd in {handle.node.fd for handle in self.layer._handles} - {-1}:
-            os.close(fd)
-        for data in (*self.layer._retired, *(node.data for node in self.layer.modified.values())):
-            if data is not None:
-                data.close_undos()
-        self.layer._log.close()
-        self.layer._files.close()
-        os.close(self.layer._lock_fd)
+
+def abandon(layer: Layer) -> None:
+    """Let go of a layer as the death of its process does."""
+    for fd in {handle.node.fd for handle in layer._handles} - {-1}:
+        os.close(fd)
+    for data in (*layer._retired, *(node.data for node in layer.modified.values())):
+        if data is not None:
+            data.close_undos()
+    layer._log.close()
+    layer._files.close()
+    os.close(layer._lock_fd)
 
 
 @pytest.fixture
@@ -299,6 +300,10 @@ def after_power_loss(life: Life, disk: Disk, target: Path, generator: random.Ran
         wrong = judge(life, found)
         if wrong is not None:
             return wrong
+        abandon(layer)
+        layer, recovered = open_layer(Life.spec(target / "layers", life.base, 1), life.blobs, ManualClock())
+        if recovered is not None or look(layer) != found:
+            return "another opening finds something else"
         ref = layer.seal()
         layer.adopt(ref)
         if files_in(life.blobs, ref.tree_id) != found or look(layer) != found:
@@ -334,6 +339,8 @@ class Outage:
         for module in MODULES:
             patch.setattr(module, "os", self.recorder)
         patch.setattr(layer_files, "open", opened(self.recorder), raising=False)
+        if seed % 2:  # most files are large, then
+            patch.setattr(layer_content, "_COPY_SYNC_BYTES", 600)
         patch.setattr(RecordingPath, "disk", self.disk)
         self.life = Life(RecordingPath(root), seed)
         self.recorder.before_call = self._sometimes
@@ -345,7 +352,7 @@ class Outage:
             self.look()
         self.disk.check()
         self.recorder.before_call = lambda: None
-        self.life.abandon()
+        abandon(self.life.layer)
 
     def _sometimes(self) -> None:
         """In the middle of a step."""
