@@ -44,6 +44,8 @@ __all__ = [
 T = TypeVar("T")
 
 _SNAPSHOT_FORMAT: Final = 1
+_AROUND: Final = 8
+"""Events read at a time where the end of a turn is looked for: about two turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +246,21 @@ def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -
         raise _never_started(address)
     _check_turn(address, head, turn)
     low, high = 0, head.seq  # the turn's first event is after low, and not after high: turns never go down
+    low_turn, high_turn = -1, head.turn
+    halve = False
     while high - low > 1:
-        middle = (low + high) // 2
-        event = next(store.events(head.branch_id, after_seq=middle - 1, to_seq=middle), None)
-        if event is None or event.turn < turn:
-            low = middle
+        # Turns mostly have as many events each, so the place can be told; halving helps where they have not.
+        share = 0.5 if halve else (turn - low_turn) / (high_turn - low_turn + 1)
+        start = max(low, low + int((high - low) * share) - _AROUND // 2)
+        end = min(start + _AROUND, high - 1)
+        halve = not halve
+        for event in store.events(head.branch_id, after_seq=start, to_seq=end):
+            if event.turn >= turn:
+                high, high_turn = event.seq, event.turn
+                break
+            low, low_turn = event.seq, event.turn
         else:
-            high = middle
+            low = max(low, end)  # also where there are none any more: they were folded
     for event in store.events(head.branch_id, after_seq=high - 1, to_seq=head.seq, types=STATE_EVENTS):
         if event.turn == turn:
             return event.seq
