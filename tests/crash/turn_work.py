@@ -42,6 +42,7 @@ from podium.activation import Activation, Step
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent, Retention
 from podium.agent.models.delta_state import DeltaState
+from podium.artifacts import list_artifacts, read_artifact
 from podium.environment import Environment, WorkspaceRequest
 from podium.errors import UnknownAgent
 from podium.record import AgentRecord, read_agent
@@ -50,6 +51,8 @@ ADDRESS = Address("clerk", "test")
 KINDS = ("plain", "delete", "large", "raises", "moves")
 KILLED = 77
 """What the preloaded library ends a process with."""
+SMALL = 1_000
+"""Bytes up to which an artifact is handed out from memory."""
 _NEVER_PARKED = 1_000_000
 
 
@@ -66,6 +69,16 @@ def files_after(log: list[int]) -> dict[str, bytes]:
             case "moves":
                 files[f"folder/{number % 3}.txt"] = b"number %d" % number
     return files
+
+
+def handed_out(number: int) -> bytes | None:
+    """The artifact that the agent must hand out for a message, if any: a file of its, or small bytes."""
+    match KINDS[number % len(KINDS)]:
+        case "large":
+            return random.Random(number).randbytes(150_000)
+        case "moves":
+            return b"moved %d" % number
+    return None
 
 
 class Clerk(BaseAgent):
@@ -96,6 +109,9 @@ class Clerk(BaseAgent):
                 (ctx.workspace / "folder").mkdir(exist_ok=True)
                 (ctx.workspace / "fresh").write_bytes(b"number %d" % number)
                 (ctx.workspace / "fresh").rename(ctx.workspace / "folder" / f"{number % 3}.txt")
+        if (wanted := handed_out(number)) is not None:
+            large = ctx.workspace / "large.bin"
+            await ctx.add_artifact(f"{number}.bin", large if len(wanted) > SMALL else wanted)
         ctx.state.log.append(number)
         ctx.state.first.setdefault(KINDS[number % len(KINDS)], number)
         await ctx.send_message(f"did {number}")
@@ -221,6 +237,10 @@ def check(home: Home) -> Left:
         assert kept == [(number, f"did {number}") for number in log[len(log) - len(kept) :]]
         assert len(kept) >= min(len(log), 3), "more was dropped than the agent's retention lets go"
         assert tree_files(home.blobs(), record) == files_after(log), "the tree is not that of the state"
+        wanted = [(f"{number}.bin", data) for number, _ in kept if (data := handed_out(number)) is not None]
+        blobs = home.blobs()
+        made = [(each.name, read_artifact(blobs, each)) for each in list_artifacts(store, blobs, ADDRESS)]
+        assert made == wanted, "what was handed out is not what the state says"
         return Left(record.turn, len(messages))
     finally:
         store.close()
