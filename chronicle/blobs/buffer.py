@@ -22,6 +22,10 @@ SPILL_BYTES: Final = 32 * 1024 * 1024
 """How much may be pending before it is put early. A turn of ordinary size stays one pack; memory stays bounded."""
 
 
+_NODE_START: Final = b"\x01\x93"
+"""The version of a node, and a MessagePack array of three."""
+
+
 class BlobBuffer:
     """Gathers new blobs for one `chronicle.blobs.store.BlobStore.put`. A `chronicle.blobs.store.BlobReader`.
 
@@ -92,7 +96,9 @@ class BlobBuffer:
 
     def _put(self) -> None:
         if self._pending:
-            self._store.put(self._pending)
+            # Nodes of trees come last and side by side: whoever lists directories far away reads many in one request,
+            # and no contents with them.
+            self._store.put(dict(sorted(self._pending.items(), key=_is_node)))
             self._pending = {}
             self._pending_bytes = 0
 
@@ -118,3 +124,8 @@ class ScratchBuffer:
         """Return a blob's bytes; see `chronicle.blobs.store.BlobReader.get`."""
         made = self._made.get(blob_id)
         return made if made is not None else self._reader.get(blob_id)
+
+
+def _is_node(item: tuple[BlobId, bytes]) -> bool:
+    """Whether a blob begins as a node of a map does. A file may as well: this decides on an order and nothing else."""
+    return item[1].startswith(_NODE_START)

@@ -18,12 +18,14 @@ from uuid import uuid4
 import pytest
 
 from chronicle.blobs import blob_id, ident
+from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.cache import CACHE_BYTES, BlobCache, cache_from
 from chronicle.blobs.catalog import pack_object
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.scanning import ScanningReader
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.testing.blob_contract import named
+from chronicle.workspace import nodes
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.s3_server import BUCKET, S3Server, running_s3
 
@@ -173,9 +175,9 @@ def start(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def test_processes_share_it_and_are_killed(tmp_path: Path) -> None:
-    processes = [start(FILLER, tmp_path, LIMIT, seed, 4_000) for seed in range(2)]
+    processes = [start(FILLER, tmp_path, LIMIT, seed, 1_500) for seed in range(2)]
     try:
-        for seed in range(2, 10):
+        for seed in range(2, 7):
             victim = start(FILLER, tmp_path, LIMIT, seed, 100_000)
             processes.append(victim)
             assert victim.stdout is not None
@@ -237,6 +239,25 @@ def test_what_was_fetched_is_not_fetched_again(s3: S3Server, proxy: FaultyProxy,
     assert len(proxy.reads()) == 3
     assert again.get(blob_id(blobs[10])) == blobs[10]
     assert len(proxy.reads()) == 3
+
+
+def test_nodes_of_trees_lie_together_and_come_together(s3: S3Server, proxy: FaultyProxy, tmp_path: Path) -> None:
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+    buffer = BlobBuffer(FsspecBlobStore(url, options=s3.options(), cache=None))
+    contents = [noise(number, 1_000) for number in range(100)]
+    roots = []
+    for number in range(30):  # directories, each after what is in it
+        for data in contents[3 * number : 3 * number + 3]:
+            buffer.add(data)
+        entries: dict[bytes, bytes | None] = {noise(part, 8): noise(number, 40) for part in range(100)}
+        roots.append(nodes.update(buffer, None, entries))
+    buffer.flush()
+    cache = BlobCache(tmp_path, 50_000_000)
+    reader = FsspecBlobStore(url, options=s3.options(proxy.endpoint), cache=cache)
+    for root in roots:
+        assert len(list(nodes.items(reader, root))) == 100
+    assert len(proxy.reads()) <= 6, "the index, and stretches of 64 KiB"
+    assert [data for data in contents if cache.get(raw(data)) is not None] == []
 
 
 def test_concurrent_readers_fetch_a_blob_once(s3: S3Server, proxy: FaultyProxy, tmp_path: Path) -> None:
