@@ -176,9 +176,10 @@ def _far(root: Path) -> list[Row]:
 
 def _read_all(blobs: FsspecBlobStore, stored: content.Content, *, ahead: bool) -> None:
     chunks = Chunks(blobs)
-    chunks.reads_ahead = ahead
     file = LazyFile(blobs, chunks, stored)
     for at in range(0, stored.size, READ_BYTES):
+        if not ahead:
+            file._next = -1  # as if each read were the first one
         assert file.read(at, READ_BYTES)
     file.close()
     chunks.close()
