@@ -19,6 +19,7 @@ import random
 import select
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -302,13 +303,16 @@ def end_before_each_write(home: Home, rounds: int) -> Iterator[int]:
 
 
 def kill_at_any_time(home: Home, seed: int, rounds: int) -> Iterator[int]:
-    """Kill processes from outside after a few milliseconds."""
+    """Kill processes from outside at any time of their lives, once one has shown how long they are."""
     generator = random.Random(seed)
+    longest_s = None
     for _ in range(rounds):
+        began_s = time.monotonic()
         pid = in_child(home, 0, 30, sleep=True)
         ended = os.pidfd_open(pid)
-        select.select([ended], [], [], generator.random() * 0.3)
+        select.select([ended], [], [], longest_s and generator.random() * longest_s)
         os.close(ended)
+        longest_s = longest_s or time.monotonic() - began_s
         os.kill(pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         assert code in (0, -signal.SIGKILL), f"ended with {code}"
