@@ -75,8 +75,9 @@ class TakingBack:
 
     def noted(self, address: Address) -> list[MessageId]:
         """Return the messages of an agent that its activation is to drop first; reads the journal."""
-        found = [self._store.message(message_id) for message_id in sorted(self._noted.get(address, ()))]
-        return [message.message_id for message in found if message.status is MessageStatus.PENDING]
+        found = [self._store.message(message_id) for message_id in self._noted.get(address, ())]
+        waiting = [message for message in found if message.status is MessageStatus.PENDING]
+        return [message.message_id for message in sorted(waiting, key=lambda message: message.position)]
 
     async def _drop(self, address: Address, message_id: MessageId) -> None:
         session = await asyncio.to_thread(find_session, self._store, address)

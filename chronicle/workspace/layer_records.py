@@ -120,8 +120,11 @@ class Header:
             raise Corrupt("a layer's log does not begin with a header")
         if version > FORMAT:
             raise UnsupportedFormat(f"a layer has format {version}; this code reads {FORMAT}: upgrade podium")
-        workspace_id, epoch, base, *rest = fields
-        return cls(workspace_id, epoch, unpack_ref(base), *rest)
+        try:
+            workspace_id, epoch, base, *rest = fields
+            return cls(workspace_id, epoch, unpack_ref(base), *rest)
+        except (ValueError, TypeError) as error:
+            raise Corrupt("a layer's log begins with a header that has other fields") from error
 
 
 def pack_ref(ref: TreeRef | None) -> bytes | None:
