@@ -167,16 +167,16 @@ class TurnRunner:
             self._env.run_blocking,
         )
         context = self._context(scope)
-        steering = Steering(lambda handed: self._steer(scope, handed))
         steerable = message is not None and self._steerable
-        self._steering = steering if steerable else None
+        steering = self._steering = Steering(lambda handed: self._steer(scope, handed)) if steerable else None
 
         def call() -> Awaitable[Any]:
-            return steering.around(lambda: hook(context)) if steerable else hook(context)
+            return steering.around(lambda: hook(context)) if steering is not None else hook(context)
 
         try:
             answer = await self.usercode.call(call, limit_s, heard.message_id if heard else None)
-            patch = await self._commit(cause, message, scope, steering.taken)
+            steered = steering.taken if steering is not None else ()
+            patch = await self._commit(cause, message, scope, steered)
         except TryFailed as failed:
             failed.said = scope.abandon()
             raise
@@ -187,7 +187,7 @@ class TurnRunner:
             self._steering = None
         if scope.outbox:
             self._env.on_sent()
-        return Done(answer, patch, steering.taken)
+        return Done(answer, patch, steered)
 
     async def next_turn(self) -> None:
         """Let the workspace stand on what was committed, and changes from now on belong to the next turn."""

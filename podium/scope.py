@@ -49,7 +49,7 @@ class _Collected:
     drafts: list[Draft] = field(default_factory=list)
     outbox: list[OutboxMessage] = field(default_factory=list)
     over: bool = False
-    yield_s: float = 0.0
+    yield_s: float = field(default_factory=lambda: asyncio.get_running_loop().time() + _LONGEST_HOLD_S)
     """When the event loop gets its turn next, by its own clock."""
 
     def close(self) -> None:

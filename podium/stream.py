@@ -139,7 +139,10 @@ class StreamHub:
         if frame["type"] in TERMINAL_FRAMES:
             self._so_far.pop(message_id, None)
         else:
-            self._so_far.setdefault(message_id, _Backlog()).add(frame)
+            backlog = self._so_far.get(message_id)
+            if backlog is None:
+                backlog = self._so_far[message_id] = _Backlog()
+            backlog.add(frame)
         for subscription in self._subscriptions.get(message_id, ()):
             subscription.push(frame)
 
