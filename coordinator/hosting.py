@@ -24,6 +24,7 @@ from chronicle.errors import ChronicleError, StaleEpoch
 from chronicle.fuse.client import open_fuse_workspace
 from chronicle.ids import IdSource, MessageId
 from chronicle.journal.committer import DirectCommitter
+from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
@@ -198,14 +199,22 @@ class AgentHost:
         """
         activation, _ = self._running()
         assert self._event_loop is not None
-        running = activation.running_message_id
-        stopped = None
-        if policy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK} and running not in {None, message_id}:
-            stopped = running
+        stopped = self._stopped_for(message_id) if policy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK} else None
+        if stopped is not None:
             activation.make_due(stopped)
         preempting = asyncio.run_coroutine_threadsafe(activation.preempt(message_id, policy), self._event_loop)
         preempting.add_done_callback(_log_failure)  # not waited for: code that blocks would hold up the sender's stream
         return stopped
+
+    def _stopped_for(self, message_id: MessageId) -> MessageId | None:
+        """Return the message whose turn runs, if another one that waits behind it may stop it."""
+        activation, _ = self._running()
+        running = activation.running_message_id
+        if running is None or running == message_id:
+            return None
+        message = self._store.message(message_id)  # a repeat of one that was handled long ago stops nobody
+        waits = message.status is MessageStatus.PENDING and self._store.message(running).position < message.position
+        return running if waits else None
 
     def stop(self, *, patient: bool = False) -> None:
         """End in order after the turn that runs.

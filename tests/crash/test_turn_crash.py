@@ -45,10 +45,11 @@ def turns_after_deaths(library: Path, *arguments: str | Path) -> list[int]:
     return [int(number) for number in done.stdout.split()]
 
 
+@pytest.mark.timeout(900)
 def test_ended_before_each_write(library: Path, tmp_path: Path) -> None:
-    turns = turns_after_deaths(library, "writes", tmp_path, "8")
+    turns = turns_after_deaths(library, "writes", tmp_path, "14")
     assert turns == sorted(turns)
-    assert len(turns) > 500
+    assert len(turns) > 1_000
     assert turns[-1] > 10
 
 

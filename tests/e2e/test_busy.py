@@ -179,6 +179,19 @@ async def test_code_that_blocks_is_ended_for_a_message_that_interrupts(podium: P
     assert cancelled["payload"]["message_id"] == blocked.frames[0]["message_id"]
 
 
+async def test_a_repeat_of_what_was_answered_stops_nobody(podium: Podium, client: ServiceClient) -> None:
+    async with talk(client, "r") as r:
+        first = await r.say("hello", key="once")
+        long, long_done = r.send("go on")
+        await long.until("message_update")
+        assert (await r.say("hello", BusyPolicy.INTERRUPT, "once"))[-1] == first[-1]
+        await asyncio.sleep(7)  # a process that had to be ended for it would be by now
+        await r.say("me", BusyPolicy.STEER)
+        frames = await long_done
+        assert [frame["type"] for frame in frames if frame["type"] in {"turn_retry", "turn_end"}] == ["turn_end"]
+    assert said(podium, "r") == ["hello", "go on", "steered by me"]
+
+
 @pytest.mark.parametrize("policy", [BusyPolicy.INTERRUPT, BusyPolicy.STEER])
 async def test_a_host_that_dies_at_that_moment_loses_no_message(
     podium: Podium, client: ServiceClient, policy: BusyPolicy
