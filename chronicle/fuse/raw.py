@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 _LONGEST_READ: Final = 1024 * 1024
 """Bytes; the most that the kernel asks for without ``fs.fuse.max_pages_limit`` being raised."""
 _LONGEST_WRITE: Final = 512 * 1024
-"""Bytes. With 1 MiB a large file written in order takes up to a tenth longer: server and writer then pass on more than a
-CPU's second cache holds."""
+"""Bytes. With 1 MiB a large file written in order takes up to a tenth longer: server and writer then pass on more than
+a CPU's second cache holds."""
 _FIRST: Final = mmap.PAGESIZE - 80
 """Where a request begins in the buffer, so that what is to be written (after 80 bytes) is at the start of a page."""
 _BUFFER_BYTES: Final = mmap.PAGESIZE + _LONGEST_WRITE + mmap.PAGESIZE

@@ -228,8 +228,8 @@ def large_files(directory: Path, placement: str, cpus: set[int]) -> list[Row]:
 def settle() -> None:
     """Let what was written before reach the disk, and have the kernel's free memory at hand.
 
-    A virtual machine's host takes back what is free for long. Bringing it again costs ten times what writing to it does,
-    now on one side and now on the other.
+    A virtual machine's host takes back what is free for long. Bringing it again costs ten times what writing to it
+    does, now on one side and now on the other.
     """
     os.sync()
     room = min(WARM_BYTES, os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE // 2)
