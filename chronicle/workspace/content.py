@@ -4,6 +4,9 @@ Up to `WHOLE_BYTES` the content is one blob. Above, it is cut by `chronicle.work
 listed in a map of `chronicle.workspace.nodes`, from the offset at which a chunk ends (8 bytes, big-endian) to its
 length (4 bytes, big-endian) and raw id. So the list itself is split into blobs: a change in a file of 1 GiB rewrites
 two or three list nodes and not 16,000 entries. Equal bytes give an equal `Content`, however they were written.
+
+Holes of a file are not read (`chronicle.workspace.sparse`): they are so many times the same chunk in the list. Only the
+list grows with them, 13 KB for 64 MiB.
 """
 
 from __future__ import annotations
@@ -14,14 +17,15 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
-from chronicle.blobs.ident import RAW_ID_BYTES, from_raw, to_raw
+from chronicle.blobs.ident import RAW_ID_BYTES, blob_id, from_raw, to_raw
 from chronicle.blobs.store import get_many
 from chronicle.errors import Corrupt
 from chronicle.workspace import nodes
 from chronicle.workspace.chunking import MAX_CHUNK_BYTES, chunks
+from chronicle.workspace.sparse import Pieces, write_sparsely
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from _typeshed import WriteableBuffer
 
@@ -34,6 +38,7 @@ __all__ = [
     "Content",
     "chunk_list",
     "chunks_in",
+    "copy_to",
     "end_offset",
     "open",
     "read",
@@ -51,6 +56,10 @@ _TOGETHER: Final = 32
 """Chunks that are fetched at once when a file is read in order: 2 MiB."""
 _AROUND_BYTES: Final = 2 * MAX_CHUNK_BYTES
 """How much is read at a time around a change."""
+_EDITS: Final = 128 * 1024
+"""Where more entries of a chunk list change, the list is made anew in order, without being held: 64 MiB of memory."""
+_ZEROS: Final = blob_id(bytes(MAX_CHUNK_BYTES))
+"""What the chunks of a hole are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +97,29 @@ def store_file(buffer: nodes.NodeBuffer, fileobj: BinaryIO) -> Content:
     """Add what can still be read from a file to the buffer and return its reference.
 
     Memory stays bounded if the buffer's is. What the file holds while it is read is what is stored: a file that
-    changes meanwhile gives a mixture, consistent in itself.
+    changes meanwhile gives a mixture, consistent in itself. Costs in proportion to the data that is not in holes, and
+    2 µs for each 256 KiB of holes.
     """
     head = _read_up_to(fileobj, WHOLE_BYTES + 1)
     if len(head) <= WHOLE_BYTES:
         return Content(buffer.add(head), len(head), chunked=False)
+    pieces = Pieces(fileobj)
 
-    def read_on(size: int) -> bytes:
+    def read_on(size: int) -> bytes | int:
         nonlocal head
         if head:
             part, head = head[:size], head[size:]
             return part
-        return fileobj.read(size)
+        return pieces.read(size)
 
-    entries: dict[bytes, bytes | None] = {}
     end = 0
-    for chunk in chunks(read_on):
-        end += len(chunk)
-        entries[_key(end)] = _value(len(chunk), buffer.add(chunk))
-    root = nodes.update(buffer, None, entries)
+
+    def entries() -> Iterator[tuple[bytes, bytes]]:
+        nonlocal end
+        for end, value in _stored(buffer, chunks(read_on), 0):
+            yield _key(end), value
+
+    root = nodes.build(buffer, entries())
     assert root is not None
     return Content(root, end, chunked=True)
 
@@ -118,6 +131,7 @@ def store_changes(
 
     Costs in proportion to what changed, a chunk or two for each range, and not to the file's size: a cut depends only
     on the bytes since the cut before, so once a new cut falls on an old one behind a change, what follows is as it was.
+    Where that changes a large part of a very long list, it is `store_file`.
 
     Args:
         buffer: has, or finds, the chunk list of ``old``.
@@ -138,16 +152,16 @@ def store_changes(
     pending = deque(sorted((min(start, old.size - 1), end) for start, end in ranges))
     removed: dict[bytes, bytes | None] = {}
     added: dict[bytes, bytes | None] = {}
+    pieces = Pieces(fileobj)
     while pending:
         start, until = pending.popleft()
         before = chunk_list(buffer, old, start)
         first = next(before)
         removed[_key(first.end)] = None
-        old_end, at = first.end, first.start
-        fileobj.seek(at)
-        for chunk in chunks(fileobj.read, _AROUND_BYTES):
-            at += len(chunk)
-            added[_key(at)] = _value(len(chunk), buffer.add(chunk))
+        at, old_end = first.start, first.end
+        pieces.seek(at)
+        for at, value in _stored(buffer, chunks(pieces.read, _AROUND_BYTES), first.start):
+            added[_key(at)] = value
             while pending and pending[0][0] < at:
                 until = max(until, pending.popleft()[1])
             while old_end < at:
@@ -158,6 +172,9 @@ def store_changes(
                 old_end = following.end
             if at >= until and at == old_end:
                 break
+            if len(added) + len(removed) > _EDITS:
+                fileobj.seek(0)
+                return store_file(buffer, fileobj)
         if at >= size:
             removed.update((_key(rest.end), None) for rest in before)
     root = nodes.update(buffer, old.id, {**removed, **added})
@@ -216,6 +233,43 @@ def read(reader: BlobReader, content: Content, offset: int = 0, size: int | None
         if at >= end:
             return b"".join(parts)
     raise Corrupt(f"the chunk list {content.id} has nothing for offset {at} of {content.size}")
+
+
+def copy_to(
+    reader: BlobReader, content: Content, file: BinaryIO, report: Callable[[int], None] = lambda _size: None
+) -> None:
+    """Write content into an empty file, with holes for the blocks of zeros that a chunk begins or ends with.
+
+    Args:
+        reader: what is not in holes is read from it, several chunks at once.
+        content: what is written.
+        file: open for writing, at 0, and seekable.
+        report: called with a number of bytes whenever so much more was written.
+
+    Raises:
+        NotFound, Corrupt, Unavailable: as `read`.
+        OSError: it could not be written.
+    """
+    if not content.chunked:
+        file.write(read(reader, content))
+        report(content.size)
+        return
+    rest = chunk_list(reader, content)
+    at = 0
+    while batch := list(islice(rest, _TOGETHER)):
+        found = _get_chunks(reader, content, [chunk for chunk in batch if chunk.id != _ZEROS])
+        for chunk in batch:
+            if chunk.start != at:
+                break
+            if chunk.id == _ZEROS:
+                file.seek(chunk.end)
+            else:
+                write_sparsely(file, found[chunk.id])
+            at = chunk.end
+        report(at - batch[0].start)
+    if at != content.size:
+        raise Corrupt(f"the chunk list {content.id} has nothing for offset {at} of {content.size}")
+    file.truncate(content.size)
 
 
 def open(reader: BlobReader, content: Content) -> BinaryIO:  # noqa: A001 - read as content.open
@@ -286,14 +340,37 @@ class _ContentFile(io.RawIOBase):
             raise Corrupt(
                 f"the chunk list {self._content.id} has nothing for offset {self._at} of {self._content.size}"
             )
-        found = get_many(self._reader, list(dict.fromkeys(chunk.id for chunk in chunks)))
-        for chunk in chunks:
-            if len(found[chunk.id]) != chunk.end - chunk.start:
-                raise Corrupt(
-                    f"chunk {chunk.id} of {self._content.id} has {len(found[chunk.id])} bytes, its list says "
-                    f"{chunk.end - chunk.start}"
-                )
+        found = _get_chunks(self._reader, self._content, chunks)
         return deque((chunk.start, found[chunk.id]) for chunk in chunks)
+
+
+def _get_chunks(reader: BlobReader, content: Content, chunks: list[Chunk]) -> Mapping[BlobId, bytes]:
+    """Return the bytes of chunks by id, each fetched once and as long as the list says."""
+    found: Mapping[BlobId, bytes] = (
+        get_many(reader, list(dict.fromkeys(chunk.id for chunk in chunks))) if chunks else {}
+    )
+    for chunk in chunks:
+        if len(found[chunk.id]) != chunk.end - chunk.start:
+            raise Corrupt(
+                f"chunk {chunk.id} of {content.id} has {len(found[chunk.id])} bytes, its list says "
+                f"{chunk.end - chunk.start}"
+            )
+    return found
+
+
+def _stored(buffer: nodes.NodeBuffer, found: Iterator[bytes | int], start: int) -> Iterator[tuple[int, bytes]]:
+    """Add chunks to the buffer and yield where each ends and its value in the list; see `chunks`."""
+    zeros = b""
+    for chunk in found:
+        if isinstance(chunk, int):
+            if not zeros:
+                zeros = _value(MAX_CHUNK_BYTES, buffer.add(bytes(MAX_CHUNK_BYTES)))
+            for _ in range(chunk):
+                start += MAX_CHUNK_BYTES
+                yield start, zeros
+        else:
+            start += len(chunk)
+            yield start, _value(len(chunk), buffer.add(chunk))
 
 
 def _read_up_to(fileobj: BinaryIO, size: int) -> bytes:

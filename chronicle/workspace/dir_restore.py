@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["restore"]
 
-_COPY_BYTES: Final = 1024 * 1024
 _TOGETHER: Final = 64
 """Small files whose contents are fetched at once: 4 MiB at most."""
 _TEMPORARY: Final = b".chronicle-restoring"
@@ -154,15 +153,9 @@ class _Restore:
         _remove(temporary)
         if entry.content is not None:
             with open(temporary, "xb") as file:
-                if entry.content.chunked:
-                    with contents.open(self._reader, entry.content) as source:
-                        while data := source.read(_COPY_BYTES):
-                            file.write(data)
-                            self._report(len(data), 0)
-                    self._report(0, 1)
-                else:
-                    file.write(contents.read(self._ready, entry.content))
-                    self._report(entry.content.size, 1)
+                reader = self._reader if entry.content.chunked else self._ready
+                contents.copy_to(reader, entry.content, file, lambda size: self._report(size, 0))
+                self._report(0, 1)
         elif entry.kind is Kind.SYMLINK:
             os.symlink(entry.target, temporary)
         elif entry.kind is Kind.FIFO:

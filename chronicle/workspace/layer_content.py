@@ -282,7 +282,7 @@ class ContentLayer(LayerState):
         if not self._is_here(node):
             assert node.content is not None
             node.data = self._files.fetch(self._reader, node.ino, node.content)
-            node.sparse = None
+            node.note_holes(self._files.stat_data(node.data))
         assert node.data is not None
         return self._files.open_data(node.data)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
@@ -209,10 +208,7 @@ class LayerFiles:
         data, fd = self.create_data()
         try:
             with open(fd, "wb") as file:
-                if content.chunked:
-                    shutil.copyfileobj(contents.open(reader, content), file, _COPY_BYTES)
-                else:
-                    file.write(contents.read(reader, content))
+                contents.copy_to(reader, content, file)
         except BaseException:
             self.drop_data(data)
             raise

@@ -121,6 +121,10 @@ class FileNode(Node):
             return os.fstat(self.fd).st_blocks if self.fd >= 0 else self.sparse
         return -(-self.length // _PAGE_BYTES) * (_PAGE_BYTES // 512)
 
+    def note_holes(self, status: os.stat_result) -> None:
+        """Take note of whether its data file, whose status this is, has holes."""
+        self.sparse = status.st_blocks if status.st_blocks * 512 < status.st_size else None
+
 
 class LinkNode(Node):
     """A symlink."""

@@ -128,8 +128,7 @@ class _Replayer:
             if node.data is None:
                 continue
             status = files.stat_data(node.data)
-            if status.st_blocks * 512 < status.st_size:
-                node.sparse = status.st_blocks
+            node.note_holes(status)
             if status.st_size != node.length or node.unversioned:
                 node.data.unpin(None)  # what it holds is not a version of another size
                 state.resize(node, status.st_size)

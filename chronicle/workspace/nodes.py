@@ -33,6 +33,7 @@ __all__ = [
     "Cutter",
     "Node",
     "NodeBuffer",
+    "build",
     "decode_node",
     "diff",
     "encode_node",
@@ -56,6 +57,8 @@ _MIN_ITEMS: Final = 2
 """Each level has at most half the nodes of the one below, however large the keys, so the levels end."""
 _TOGETHER: Final = 64
 """Nodes that are read at once when a map is read in order: 200 KB. They mostly lie side by side."""
+_HELD_BYTES: Final = 4 * 1024 * 1024
+"""So much of new nodes is added to the buffer at once by `build`, for nodes that lie side by side are read together."""
 _ITEM_OVERHEAD: Final = 4
 """What msgpack adds to a key and a value of usual length."""
 
@@ -191,6 +194,17 @@ def walk(reader: BlobReader, root: BlobId | None, seen: set[BlobId]) -> Iterator
             stack.extend(node.child(index) for index in range(len(node.keys) - 1, -1, -1))
 
 
+def build(buffer: NodeBuffer, pairs: Iterable[tuple[bytes, bytes]]) -> BlobId | None:
+    """Return the root of the map of these items, ascending by key; the same as an `update` of the empty map.
+
+    Memory is bounded if the buffer's is: nodes are added as they are finished.
+    """
+    work = _Build(buffer)
+    for key, value in pairs:
+        work.feed(0, key, value)
+    return work.finish()
+
+
 def update(buffer: NodeBuffer, root: BlobId | None, edits: Mapping[bytes, bytes | None]) -> BlobId | None:
     """Return the root of the map with edits made: a value puts a key, ``None`` removes it (if it is there).
 
@@ -199,6 +213,8 @@ def update(buffer: NodeBuffer, root: BlobId | None, edits: Mapping[bytes, bytes 
     """
     if not edits:
         return root
+    if root is None:
+        return build(buffer, ((key, value) for key, value in sorted(edits.items()) if value is not None))
     return _Edit(buffer).apply(root, sorted(edits.items()))
 
 
@@ -309,6 +325,61 @@ class Cutter:
             self._keys, self._values, self._size = [], [], 0
 
 
+class _Build:
+    """One `build`: a node of each level, and finished ones that the buffer does not have yet."""
+
+    def __init__(self, buffer: NodeBuffer) -> None:
+        self._buffer = buffer
+        self._cutters: list[Cutter] = []
+        self._counts: list[int] = []
+        """How many nodes of each level are finished."""
+        self._root: bytes | None = None
+        """The raw id of the last finished node."""
+        self._made: list[bytes] = []
+        self._made_bytes = 0
+
+    def feed(self, level: int, key: bytes, value: bytes) -> None:
+        """Take the next item of a level."""
+        if level == len(self._cutters):
+            self._cutters.append(Cutter(level))
+            self._counts.append(0)
+        cutter = self._cutters[level]
+        cutter.feed(key, value)
+        if cutter.nodes:
+            self._lift(level)
+
+    def finish(self) -> BlobId | None:
+        """End all levels and return the root."""
+        level = 0
+        while level < len(self._cutters):
+            self._cutters[level].finish()
+            if self._cutters[level].nodes:
+                self._lift(level)
+            if self._counts[level] == 1:  # alone on its level, so it is the root; above is nothing but its item
+                break
+            level += 1
+        self._add()
+        return from_raw(self._root) if self._root is not None else None
+
+    def _lift(self, level: int) -> None:
+        """Take the finished nodes of a level, and make them items of the one above."""
+        cutter = self._cutters[level]
+        finished, cutter.nodes = cutter.nodes, []
+        for key, data in finished:
+            self._made.append(data)
+            self._made_bytes += len(data)
+            if self._made_bytes > _HELD_BYTES:
+                self._add()
+            self._root = raw = blake3(data).digest()
+            self._counts[level] += 1
+            self.feed(level + 1, key, raw)
+
+    def _add(self) -> None:
+        for data in self._made:
+            self._buffer.add(data)
+        self._made, self._made_bytes = [], 0
+
+
 class _Edit:
     """One `update`: the nodes it has read, and those it made and has not handed to the buffer yet."""
 
@@ -317,20 +388,16 @@ class _Edit:
         self._read: dict[BlobId, Node] = {}
         self._made: dict[BlobId, bytes] = {}
 
-    def apply(self, root: BlobId | None, edits: list[tuple[bytes, bytes | None]]) -> BlobId | None:
+    def apply(self, root: BlobId, edits: list[tuple[bytes, bytes | None]]) -> BlobId | None:
         """Return the new root and add the new nodes to the buffer."""
-        if root is None:
-            top = self._cut(0, [(key, value) for key, value in edits if value is not None])
-            level = 0
-        else:
-            height = self.node(root).level
-            for level in range(height):
-                changed = self._recut(root, level, edits)
-                if not changed:
-                    return root
-                edits = sorted(changed.items())
-            level = height
-            top = self._recut_root(root, edits)
+        height = self.node(root).level
+        for level in range(height):
+            changed = self._recut(root, level, edits)
+            if not changed:
+                return root
+            edits = sorted(changed.items())
+        level = height
+        top = self._recut_root(root, edits)
         while len(top) > 1:
             level += 1
             top = self._cut(level, top)

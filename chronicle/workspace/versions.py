@@ -15,10 +15,12 @@ import errno
 import io
 import os
 import struct
+import sys
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.layer_log import read_frames, write_frames
+from chronicle.workspace.sparse import extent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -282,6 +284,22 @@ class VersionFile(io.RawIOBase):
             if stop > self._at:  # else it is behind the end of that later, shorter version
                 end = min(end, stop)
         return os.pread(self._fd, end - self._at, self._at)
+
+    def extent(self, offset: int) -> tuple[int, bool]:
+        """Return where the extent that holds an offset ends, and whether it is a hole; see `sparse.extent`."""
+        held = self._held
+        end = held.size
+        if held.stored or offset >= end:
+            return sys.maxsize, False
+        undos = held.data.undos
+        for index in range(bisect_left(undos, held.level, key=_level), len(undos)):
+            stop, position = undos[index].kept(offset)
+            if position is not None:
+                return min(end, stop), False
+            if stop > offset:
+                end = min(end, stop)
+        until, is_hole = extent(self._fd, offset)
+        return min(end, until), is_hole
 
     def _read_stored(self, end: int) -> bytes:
         if self._moved is None:
