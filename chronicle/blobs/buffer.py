@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader, BlobStore
     from chronicle.ids import BlobId
 
-__all__ = ["SPILL_BYTES", "BlobBuffer", "ScratchBuffer"]
+__all__ = ["NODE_START", "SPILL_BYTES", "BlobBuffer", "ScratchBuffer"]
 
 SPILL_BYTES: Final = 32 * 1024 * 1024
 """How much may be pending before it is put early. A turn of ordinary size stays one pack; memory stays bounded."""
 
 
-_NODE_START: Final = b"\x01\x93"
+NODE_START: Final = b"\x01\x93"
 """The version of a node, and a MessagePack array of three."""
 
 
@@ -128,4 +128,4 @@ class ScratchBuffer:
 
 def _is_node(item: tuple[BlobId, bytes]) -> bool:
     """Whether a blob begins as a node of a map does. A file may as well: this decides on an order and nothing else."""
-    return item[1].startswith(_NODE_START)
+    return item[1].startswith(NODE_START)

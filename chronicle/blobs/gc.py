@@ -5,6 +5,10 @@ reachable: from then on writers put again what they would have skipped for being
 asks anew what is reachable, copies that out of the condemned packs and drops them. A commit that skipped a blob before
 it saw the mark is in the journal when the grace is over, and so its blobs are reachable in the second half.
 
+Each turn leaves a small pack. When there are many, the first half also *merges* them: what is reachable in them is
+written to new packs, blobs that are alike side by side in one frame, and the old ones are condemned with the rest.
+Everything copied is laid out so, on stores of this node; far ones are not merged, as that reads everything.
+
 So the caller's duties are: a commit reaches the journal within the grace after its put; ``reached`` looks at every
 root there is at the moment it is called; one collection runs at a time (on local disks a lock sees to it). Packs
 younger than the grace are left alone. docs/internals/gc.md has the argument and the states after a crash.
@@ -15,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +29,7 @@ from chronicle.blobs.catalog import PACK_FOLDER, pack_object, read_pack_index
 from chronicle.blobs.condemned import Mark, read_mark, write_mark
 from chronicle.blobs.fsspec_store import open_medium
 from chronicle.blobs.objects import STAMP_S, LocalObjects, Objects
+from chronicle.blobs.similar import runs_of_similar, sketch
 from chronicle.clock import Clock, SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound
 from chronicle.ids import IdSource, made_ms
@@ -34,13 +40,24 @@ if TYPE_CHECKING:
     from chronicle.blobs.packs import PackEntry
     from chronicle.ids import BlobId
 
-__all__ = ["GRACE_S", "GcReport", "collect"]
+    _Replace = Callable[[list[tuple[str, PackEntry]], set[str]], None]
+
+__all__ = ["GRACE_S", "MERGE_FROM", "GcReport", "collect"]
 
 GRACE_S: Final = 3600.0
 """Between a put and its commit lie seconds; an hour leaves room for a stopped process, clocks that differ and a store
 that is slow to answer."""
 _COPY_BYTES: Final = 32 * 1024 * 1024
 """Blobs that are copied out of condemned packs go into packs of about this size."""
+_SMALL_BYTES: Final = 4 * 1024 * 1024
+"""Smaller packs are those of turns, or what was left over when such were merged."""
+MERGE_FROM: Final = 16
+"""Fewer small packs are not worth merging."""
+_AGAIN: Final = 5
+"""Merged packs are merged again when all are not more than so many times the small ones: what is new is most alike to
+what it was made from, and that lies in the large ones."""
+_MERGE_BYTES: Final = 1024**3
+"""With more than this, the large ones are left: merging takes 10 s a GiB, and the place of both for a while."""
 _STALE_TMP_S: Final = 24 * 3600
 """A file in ``tmp/`` that is older was left by a crash."""
 
@@ -56,11 +73,13 @@ class GcReport:
     condemned: int = 0
     """Packs that this call marked; a later call drops them."""
     condemned_bytes: int = 0
+    merged: int = 0
+    """So many of the condemned packs were merged into new ones: nearly all that is in them goes on."""
     dropped: int = 0
     """Packs that went."""
     dropped_bytes: int = 0
     copied: int = 0
-    """Blobs that were copied out of them."""
+    """Blobs that were copied out of them, and out of those that were merged."""
     copied_bytes: int = 0
     """Of the packs that took them."""
     damaged: list[str] = field(default_factory=list)
@@ -77,6 +96,7 @@ def collect(
     alone: bool = False,
     dry_run: bool = False,
     keep_from: float = 0.5,
+    merge_from: int = MERGE_FROM,
     clock: Clock | None = None,
     ids: IdSource | None = None,
     options: Mapping[str, Any] | None = None,
@@ -92,6 +112,7 @@ def collect(
         dry_run: change nothing.
         keep_from: packs of which at least this part, by stored bytes, is reachable are kept as they are; 1.0 drops
             every unreachable byte, which deleting for good wants.
+        merge_from: merge small packs when there are so many of them.
         clock: dates marks and new packs.
         ids: names new packs.
         options: what the fsspec file system takes.
@@ -112,7 +133,7 @@ def collect(
     if not alone and not isinstance(objects, LocalObjects) and grace_s <= STAMP_S:
         raise InvalidInput(f"a grace of {grace_s} s is too short for {url}: writers look for marks every {STAMP_S} s")
     with _only_one(objects):
-        collection = _Collection(objects, new_name, clock.now_ms(), dry_run=dry_run)
+        collection = _Collection(objects, new_name, clock.now_ms(), merge_from=merge_from, dry_run=dry_run)
         mark = read_mark(objects)
         kept = {ident.to_raw(identifier) for identifier in reached()}
         collection.survey()
@@ -120,7 +141,7 @@ def collect(
         if mark.packs and collection.now_ms - mark.since_ms >= grace_ms:
             mark = collection.sweep(mark, kept, catalog.replace)
         if not mark.packs:
-            mark = collection.condemn(mark, kept, grace_ms, keep_from)
+            mark = collection.condemn(mark, kept, grace_ms, keep_from, catalog.replace)
             if alone and mark.packs:
                 mark = collection.sweep(mark, kept, catalog.replace)
         if mark.packs:
@@ -133,9 +154,12 @@ def collect(
 class _Collection:
     """One call of `collect`: the packs there are, and what is done to them."""
 
-    def __init__(self, objects: Objects, new_name: Callable[[], str], now_ms: int, *, dry_run: bool) -> None:
+    def __init__(
+        self, objects: Objects, new_name: Callable[[], str], now_ms: int, *, merge_from: int, dry_run: bool
+    ) -> None:
         self._objects = objects
         self._new_name = new_name
+        self._merge_from = merge_from
         self._dry_run = dry_run
         self._entries: dict[str, list[PackEntry]] = {}
         self._sizes: dict[str, int] = {}
@@ -156,14 +180,20 @@ class _Collection:
         self.report.packs = len(self._sizes)
         self.report.size_bytes = sum(self._sizes.values())
 
-    def condemn(self, before: Mark, kept: set[bytes], grace_ms: int, keep_from: float) -> Mark:
-        """Mark old packs of which little is reachable."""
+    def condemn(self, before: Mark, kept: set[bytes], grace_ms: int, keep_from: float, replace: _Replace) -> Mark:
+        """Mark old packs of which little is reachable, and small ones when there are many, merging those."""
         chosen = set()
-        for name, entries in self._entries.items():
-            stored = sum(entry.stored for entry in entries) + len(entries)
-            alive = sum(entry.stored + 1 for entry in entries if entry.raw_id in kept)
-            if made_ms(name) <= self.now_ms - grace_ms and (alive == 0 or alive < stored * keep_from):
+        old = {name for name in self._entries if made_ms(name) <= self.now_ms - grace_ms}
+        for name in old:
+            entries = self._entries[name]
+            sharing = Counter(entry.offset for entry in entries)
+            sizes = {entry.raw_id: entry.stored / sharing[entry.offset] + 1 for entry in entries}
+            alive = sum(size for raw_id, size in sizes.items() if raw_id in kept)
+            if alive == 0 or alive < sum(sizes.values()) * keep_from:
                 chosen.add(name)
+        merged = self._merge(self._worth_merging(old - chosen), kept, replace)
+        self.report.merged = len(merged)
+        chosen |= merged
         self.report.condemned = len(chosen)
         self.report.condemned_bytes = sum(self._sizes[name] for name in chosen)
         if not chosen:
@@ -173,28 +203,64 @@ class _Collection:
             write_mark(self._objects, mark)
         return mark
 
-    def sweep(
-        self, mark: Mark, kept: set[bytes], replace: Callable[[list[tuple[str, PackEntry]], set[str]], None]
-    ) -> Mark:
-        """Copy what is reachable out of condemned packs and drop them."""
-        doomed = {name for name in mark.packs if name in self._entries}
+    def _worth_merging(self, names: set[str]) -> set[str]:
+        """Return which of these packs to merge: the small ones if there are many, perhaps with the large ones.
+
+        Those only if they are not much more, so that each byte is written a few times in its life.
+        """
+        if self._objects.is_far:
+            return set()
+        small = {name for name in names if self._sizes[name] < _SMALL_BYTES}
+        if len(small) < self._merge_from:
+            return set()
+        total = sum(self._sizes[name] for name in names)
+        if total > _MERGE_BYTES or total > _AGAIN * sum(self._sizes[name] for name in small):
+            return small
+        return names
+
+    def _merge(self, names: set[str], kept: set[bytes], replace: _Replace) -> set[str]:
+        """Write what is reachable in packs to new ones; return the packs that are not needed any more.
+
+        Writers find the copies by the time the old packs are condemned, so that they put nothing again.
+        """
+        if not names:
+            return set()
+        saved = self._needed(names, kept)
+        self.report.copied += len(saved)
+        if self._dry_run:
+            return names
+        stuck = self._copy(saved)
+        replace(self._places(), set())
+        return names - stuck
+
+    def _places(self) -> list[tuple[str, PackEntry]]:
+        """Return all places, new packs' first: of a blob that lies in several, the index keeps the first."""
+        return [(name, entry) for name, entries in reversed(self._entries.items()) for entry in entries]
+
+    def _needed(self, names: set[str], kept: set[bytes]) -> dict[bytes, tuple[str, PackEntry]]:
+        """Return what is reachable and lies in these packs only, and where."""
         elsewhere = {
             entry.raw_id
             for name, entries in self._entries.items()
-            if name not in doomed
+            if name not in names
             for entry in entries
             if entry.raw_id in kept
         }
-        saved: dict[bytes, tuple[str, PackEntry]] = {}
-        for name in sorted(doomed):
+        needed: dict[bytes, tuple[str, PackEntry]] = {}
+        for name in sorted(names):
             for entry in self._entries[name]:
                 if entry.raw_id in kept and entry.raw_id not in elsewhere:
-                    saved.setdefault(entry.raw_id, (name, entry))
+                    needed.setdefault(entry.raw_id, (name, entry))
+        return needed
+
+    def sweep(self, mark: Mark, kept: set[bytes], replace: _Replace) -> Mark:
+        """Copy what is reachable out of condemned packs and drop them."""
+        doomed = {name for name in mark.packs if name in self._entries}
+        saved = self._needed(doomed, kept)
         self.report.copied += len(saved)
         if not self._dry_run:
             doomed -= self._copy(saved)
-            places = [(name, entry) for name, entries in self._entries.items() for entry in entries]
-            replace(places, doomed)  # before any pack goes: whoever sees a pack gone finds the copies
+            replace(self._places(), doomed)  # before any pack goes: whoever sees a pack gone finds the copies
             for name in doomed:
                 self._objects.delete(pack_object(name))
         self.report.dropped += len(doomed)
@@ -208,28 +274,60 @@ class _Collection:
 
     def _copy(self, saved: dict[bytes, tuple[str, PackEntry]]) -> set[str]:
         """Write blobs into new packs; return the packs that must stay because a blob in them is damaged."""
-        stuck = set()
-        batch: dict[BlobId, bytes] = {}
-        size = 0
-        for raw_id, (name, entry) in saved.items():
-            stored = self._objects.read(pack_object(name), entry.offset, entry.stored)
-            try:
-                data = packs.unpack_blob(name, entry, stored)
-            except Corrupt as error:
-                self.report.damaged.append(str(error))
-                stuck.add(name)
-                continue
-            batch[ident.from_raw(raw_id)] = data
-            size += len(data)
-            if size >= _COPY_BYTES:
+        stuck: set[str] = set()
+        if self._objects.is_far:  # reading twice, and out of order, costs more than it saves
+            batch: list[dict[bytes, bytes]] = []
+            size = 0
+            for raw_id, data in self._whole(saved, stuck):
+                batch.append({raw_id: data})
+                size += len(data)
+                if size >= _COPY_BYTES:
+                    self._write(batch)
+                    batch, size = [], 0
+            if batch:
                 self._write(batch)
-                batch, size = {}, 0
-        if batch:
-            self._write(batch)
+            return stuck
+        found = [(sketch(data), len(data), raw_id) for raw_id, data in self._whole(saved, stuck)]
+        sizes = {raw_id: length for _, length, raw_id in found}
+        runs: list[list[bytes]] = []
+        size = 0
+        for run in runs_of_similar(found, packs.GROUP_BYTES, packs.GROUP_BLOBS):
+            runs.append(run)
+            size += sum(sizes[raw_id] for raw_id in run)
+            if size >= _COPY_BYTES:
+                self._write_runs(runs, saved, stuck)
+                runs, size = [], 0
+        if runs:
+            self._write_runs(runs, saved, stuck)
         return stuck
 
-    def _write(self, batch: dict[BlobId, bytes]) -> None:
-        parts, entries = packs.encode_pack(batch)
+    def _write_runs(self, runs: list[list[bytes]], saved: dict[bytes, tuple[str, PackEntry]], stuck: set[str]) -> None:
+        found = dict(self._whole({raw_id: saved[raw_id] for run in runs for raw_id in run}, stuck))
+        self._write([{raw_id: found[raw_id] for raw_id in run if raw_id in found} for run in runs])
+
+    def _whole(self, wanted: dict[bytes, tuple[str, PackEntry]], stuck: set[str]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield blobs that are as they were; note what is damaged, and the packs that must stay for it."""
+        for raw_id, name, data in self._read(wanted):
+            if isinstance(data, Corrupt):
+                self.report.damaged.append(str(data))
+                stuck.add(name)
+            else:
+                yield raw_id, data
+
+    def _read(self, wanted: dict[bytes, tuple[str, PackEntry]]) -> Iterator[tuple[bytes, str, bytes | Corrupt]]:
+        """Yield blobs, their packs and their bytes, or what is wrong with them; each range is read once."""
+        ranges: dict[tuple[str, int], list[PackEntry]] = {}
+        for name, entry in wanted.values():
+            ranges.setdefault((name, entry.offset), []).append(entry)
+        for (name, offset), entries in sorted(ranges.items(), key=lambda one: one[0]):
+            stored = self._objects.read(pack_object(name), offset, entries[0].stored)
+            for entry, data in packs.unpack_group(name, entries, stored):
+                yield entry.raw_id, name, data
+
+    def _write(self, groups: list[dict[bytes, bytes]]) -> None:
+        """Write blobs to a new pack."""
+        named = ({ident.from_raw(raw_id): data for raw_id, data in group.items()} for group in groups if group)
+        parts, entries = packs.encode_groups(named)
         name = self._new_name()
         self._objects.write(pack_object(name), parts)
         self._entries[name] = entries

@@ -57,7 +57,7 @@ def gc(
         write_json(asdict(report))
         return
     write_line(
-        f"{report.packs} packs, {report.size_bytes} bytes: {report.condemned} marked, "
+        f"{report.packs} packs, {report.size_bytes} bytes: {report.condemned} marked ({report.merged} of them merged), "
         f"{report.dropped} freed ({report.dropped_bytes - report.copied_bytes} bytes)"
     )
     if report.ripe_ms is not None and not now:

@@ -23,7 +23,11 @@ from chronicle.testing.blob_contract import named
 
 GRACE_S = 100
 PROCESSES = 3
-UNIVERSE = [bytes([number]) * (100 * number + 1) for number in range(8)]
+UNIVERSE = [
+    *(bytes([number]) * (100 * number + 1) for number in range(4)),
+    *(b"\n".join(b"a line that all of them share %d" % line for line in range(40)) + b"\n%d" % n for n in range(4)),
+]
+"""The last ones are alike, and share frames when they are copied."""
 
 processes = st.integers(0, PROCESSES - 1)
 choices = st.sets(st.sampled_from(UNIVERSE), min_size=1, max_size=4).map(lambda blobs: named(*blobs))
@@ -80,9 +84,17 @@ class GcModel(RuleBasedStateMachine):
             self.journal.extend(late)
         self.clock.advance(seconds)
 
-    @rule(keep_from=st.sampled_from([0.5, 1.0]))
-    def collect(self, keep_from: float) -> None:
-        collect(self.url, self.reached, grace_s=GRACE_S, keep_from=keep_from, clock=self.clock, ids=self.ids)
+    @rule(keep_from=st.sampled_from([0.5, 1.0]), merge_from=st.sampled_from([2, 100]))
+    def collect(self, keep_from: float, merge_from: int) -> None:
+        collect(
+            self.url,
+            self.reached,
+            grace_s=GRACE_S,
+            keep_from=keep_from,
+            merge_from=merge_from,
+            clock=self.clock,
+            ids=self.ids,
+        )
 
     def reached(self) -> set[BlobId]:
         return {identifier for blobs in self.journal for identifier in blobs}

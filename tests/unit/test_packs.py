@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +29,17 @@ GOLDEN_PLAIN = (
     "00000000000000ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f00000000000000080000000500000005"
     "00000000000000000d000000028674d308c53e4b03acf0544c066abd9543485250454e4401"
 )
+GOLDEN_GROUP_BLOBS = named(
+    b"a line of text that is there\n" * 4 + b"one", b"a line of text that is there\n" * 4 + b"two", b"alone"
+)
+GOLDEN_GROUPS = (
+    "4348525041434b0228b52ffd20f7ad01008402020000007761206c696e65206f66207465787420746861742069732074686572650a6f6e"
+    "6574776f0300510fe988801ab7e5b4616c6f6e6518d3e8c7f4b2b882124e742f7e938264744387b443bcd0a6db96633b8d4b8e78000000"
+    "00000000080000003e000000770272180be9240896122bd07f433e7bc2939b4ab58d106364dad8aab52516188e42000000000000004600"
+    "0000050000000500cf4cd547788aa62473769a3bf9f79e8d792ac6f54ad93bb08f9a84f3dacec8eb00000000000000080000003e000000"
+    "7703000000000000004b00000003a717cb55e5b6ef5f0135350b5fee4bb543485250454e4402"
+)
+"""With the first two of them in a group, of the second version, and to be read for ever."""
 GOLDEN_SEGMENT = (
     "434852494e44580100000002000000000000000230314b3841424344454647484a4b4d4e5051525354565758593030314b384142434445"
     "4647484a4b4d4e505152535456575859310000000000000001000000020000000200000002000000020000000200000002000000020000"
@@ -83,6 +97,66 @@ def test_golden_pack_of_what_is_not_compressed() -> None:
 )
 def test_packs_round_trip(blobs: dict[BlobId, bytes]) -> None:
     assert decoded(encoded(blobs)) == blobs
+
+
+@given(
+    st.lists(
+        st.lists(st.binary(max_size=50) | st.binary(max_size=5).map(lambda part: part * 90), min_size=1, max_size=6),
+        max_size=5,
+    )
+)
+def test_groups_round_trip(groups: list[list[bytes]]) -> None:
+    seen: set[bytes] = set()
+    distinct = []
+    for group in groups:
+        left = [data for data in dict.fromkeys(group) if data not in seen]
+        seen.update(left)
+        distinct += [named(*left)] if left else []
+    parts, entries = packs.encode_groups(distinct)
+    pack = b"".join(parts)
+    assert decoded(pack) == named(*seen)
+    assert sorted(entry.raw_id for entry in entries) == [entry.raw_id for entry in entries]
+    for members in distinct:
+        own = [entry for entry in entries if ident.from_raw(entry.raw_id) in members]
+        assert len({(entry.offset, entry.stored) for entry in own}) == 1
+        first = own[0]
+        together = packs.unpack_group("P", own, pack[first.offset : first.offset + first.stored])
+        assert {ident.from_raw(entry.raw_id): data for entry, data in together} == members
+
+
+def test_golden_pack_with_a_group() -> None:
+    assert decoded(bytes.fromhex(GOLDEN_GROUPS)) == GOLDEN_GROUP_BLOBS
+
+
+def test_versions_of_a_text_cost_little_in_a_group() -> None:
+    text = random.Random(1).randbytes(8_000).hex().encode()
+    versions = named(*(text[: 1000 * n] + b"changed" + text[1000 * n :] for n in range(5)))
+    assert len(b"".join(packs.encode_groups([versions])[0])) < 1.2 * len(encoded(named(text)))
+
+
+def test_a_changed_bit_of_a_group_is_noticed_or_changes_nothing() -> None:
+    whole = bytes.fromhex(GOLDEN_GROUPS)
+    harmless = 0
+    for place in range(len(whole)):
+        for bit in range(8):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << bit
+            try:
+                assert decoded(bytes(damaged)) == GOLDEN_GROUP_BLOBS
+                harmless += place >= len(packs.HEAD)
+            except (Corrupt, UnsupportedFormat):
+                continue
+    assert harmless <= 4
+
+
+def test_one_damaged_blob_of_a_group_is_told_and_the_others_are_had() -> None:
+    group = named(b"a" * 100, b"b" * 100)
+    parts, entries = packs.encode_groups([group])
+    pack = b"".join(parts)
+    wrong = [replace(entries[0], raw_id=bytes(32)), entries[1]]
+    found = list(packs.unpack_group("P", wrong, pack[entries[0].offset : entries[0].offset + entries[0].stored]))
+    assert isinstance(found[0][1], Corrupt)
+    assert found[1][1] == group[ident.from_raw(entries[1].raw_id)]
 
 
 def test_incompressible_blobs_lie_as_they_are() -> None:

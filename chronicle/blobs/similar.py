@@ -1,0 +1,59 @@
+"""Which blobs are alike: versions of a file, of a directory's node, of a history.
+
+Compressed side by side, the second of two versions costs little more than what differs. Who lies beside whom is found
+by a sketch: the smallest checksums among a blob's pieces, which are its lines, or the items of a tree's node. Two blobs
+that share most pieces share most of a sketch. A wrong guess costs bytes and nothing else.
+"""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from chronicle.blobs.buffer import NODE_START
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Sketch", "runs_of_similar", "sketch"]
+
+Sketch = tuple[int, ...]
+"""Up to `_MINIMA` checksums, ascending."""
+
+_MINIMA: Final = 4
+_SHARED: Final = 2
+"""So many in common make two blobs alike."""
+_PIECE_BYTES: Final = 16
+"""Shorter pieces are left out: an empty line, ``return None`` and a brace are in every source file."""
+_ITEM: Final = b"\xc4"
+"""Begins each key and value of a node: MessagePack's byte string of up to 255 bytes."""
+
+
+def sketch(data: bytes) -> Sketch:
+    """Return what a blob is recognised by; nothing for one without pieces."""
+    pieces = data.split(_ITEM if data.startswith(NODE_START) else b"\n")
+    return tuple(nsmallest(_MINIMA, {crc32(piece) for piece in pieces if len(piece) >= _PIECE_BYTES}))
+
+
+def runs_of_similar(found: Iterable[tuple[Sketch, int, bytes]], most_bytes: int, most: int) -> Iterator[list[bytes]]:
+    """Yield the names of what was sketched in runs, each of things that are alike.
+
+    Args:
+        found: a sketch, bytes, and the name of each.
+        most_bytes: of a run of more than one.
+        most: in a run.
+    """
+    run: list[bytes] = []
+    before: set[int] = set()
+    total = 0
+    for minima, size, item in sorted(found, key=lambda one: one[:2]):
+        alike = len(before.intersection(minima)) >= min(_SHARED, len(minima))
+        if run and not (alike and minima and total + size <= most_bytes and len(run) < most):
+            yield run
+            run, total = [], 0
+        run.append(item)
+        total += size
+        before = set(minima)
+    if run:
+        yield run
