@@ -275,7 +275,7 @@ def test_a_pack_of_a_newer_format_is_refused(root: Path) -> None:
     store = open_at(root)
     store.put(named(b"x"))
     (pack,) = pack_files(root)
-    pack.write_bytes(pack.read_bytes()[:-1] + b"\x02")
+    pack.write_bytes(pack.read_bytes()[:-1] + b"\x03")
     for path in (root / "index").iterdir():
         path.unlink()
     with pytest.raises(UnsupportedFormat, match="upgrade"):
