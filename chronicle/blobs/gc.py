@@ -186,8 +186,8 @@ class _Collection:
         old = {name for name in self._entries if made_ms(name) <= self.now_ms - grace_ms}
         for name in old:
             entries = self._entries[name]
-            sharing = Counter(entry.offset for entry in entries)
-            sizes = {entry.raw_id: entry.stored / sharing[entry.offset] + 1 for entry in entries}
+            sharing = Counter((entry.offset, entry.stored) for entry in entries)
+            sizes = {entry.raw_id: entry.stored / sharing[entry.offset, entry.stored] + 1 for entry in entries}
             alive = sum(size for raw_id, size in sizes.items() if raw_id in kept)
             if alive == 0 or alive < sum(sizes.values()) * keep_from:
                 chosen.add(name)
@@ -316,11 +316,11 @@ class _Collection:
 
     def _read(self, wanted: dict[bytes, tuple[str, PackEntry]]) -> Iterator[tuple[bytes, str, bytes | Corrupt]]:
         """Yield blobs, their packs and their bytes, or what is wrong with them; each range is read once."""
-        ranges: dict[tuple[str, int], list[PackEntry]] = {}
-        for name, entry in wanted.values():
-            ranges.setdefault((name, entry.offset), []).append(entry)
-        for (name, offset), entries in sorted(ranges.items(), key=lambda one: one[0]):
-            stored = self._objects.read(pack_object(name), offset, entries[0].stored)
+        ranges: dict[tuple[str, int, int], list[PackEntry]] = {}
+        for name, entry in wanted.values():  # an empty blob has the offset of the next one
+            ranges.setdefault((name, entry.offset, entry.stored), []).append(entry)
+        for (name, offset, size), entries in sorted(ranges.items(), key=lambda one: one[0]):
+            stored = self._objects.read(pack_object(name), offset, size)
             for entry, data in packs.unpack_group(name, entries, stored):
                 yield entry.raw_id, name, data
 
