@@ -20,11 +20,13 @@ from chronicle.workspace.history import path_history
 from chronicle.workspace.layer_content import Handle
 from chronicle.workspace.layer_history import HistoryLayer
 from chronicle.workspace.layer_log import LayerLog, position
+from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_records import Header, pack
+from chronicle.workspace.layer_replay import redo
 from chronicle.workspace.layer_seal import SealInput, put_seal
 from chronicle.workspace.oplog import Gap, first_root, read_root, stored_operations
 from chronicle.workspace.port import Usage
-from chronicle.workspace.restore import restore
+from chronicle.workspace.restore import plan
 from chronicle.workspace.tree import Kind
 
 if TYPE_CHECKING:
@@ -196,8 +198,27 @@ class Layer(HistoryLayer):
         self._rotate(later, self._commit.next_seq, self._commit.turn)
 
     def restore(self, then: TreeRef | None, path: bytes = b"") -> Touched:
-        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.restore.restore`."""
-        return restore(self, then, path)
+        """Make a path, or everything, what it was in a commit, in one step; see `chronicle.workspace.restore`.
+
+        Whoever has a file open reads what it holds now. With a quota, nothing is changed if it would be over it.
+
+        Args:
+            then: the commit; ``None`` for the time before the first one.
+            path: what to restore, ``b""`` for everything.
+
+        Raises:
+            NotFound, InvalidInput, OSError, Corrupt, Unavailable: as `chronicle.workspace.restore.plan`.
+        """
+        planned = plan(self, then, path, self._now())
+        if planned.records:
+            for node in planned.changed:  # while it may still fail; of what is not in the index nothing is believed
+                self._files.forget_clean(node.ino)
+            self._log.append_together([pack((records.TOGETHER, len(planned.records))), *planned.records])
+            redo(self, self._files, planned.records)
+            for node in planned.changed:
+                if isinstance(node, FileNode):
+                    self._read_anew(node)
+        return planned.touched
 
     def rollback(self) -> None:
         """Give up everything since the base; see `chronicle.workspace.port.Workspace.rollback`.

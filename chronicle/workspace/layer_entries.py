@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
 
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_content import ContentLayer, Handle
@@ -17,10 +16,7 @@ from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.layer_records import pack
 from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.quota import limited
-from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES, encode_entry
-
-if TYPE_CHECKING:
-    from chronicle.workspace.tree import Entry
+from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES
 
 __all__ = ["EntryLayer"]
 
@@ -216,24 +212,6 @@ class EntryLayer(ContentLayer):
         ts_ns = self._now()
         self._log.append(pack((records.LINK, ts_ns, source, self.names.join(parent, name))))
         self.do_link(node, source, parent, name, ts_ns)
-
-    def put(self, path: bytes, entry: Entry, mtime_ns: int) -> Node:
-        """Make a path what it was in a commit, which is a version of its own; see `LayerState.do_restore`.
-
-        What is there must be of the entry's kind and have one name; its directory must be there. Whoever has the file
-        open reads what it holds now. Quotas are the caller's to check (`check_quota`).
-        """
-        ts_ns = self._now()
-        directory, _, name = path.rpartition(b"/")
-        parent = self.resolve(directory) if path else None
-        assert parent is None or isinstance(parent, DirNode)
-        there = self.resolve(path)
-        ino = self.names.next_ino if there is None else there.ino
-        self._log.append(pack((records.RESTORE, ts_ns, path, ino, encode_entry(entry), mtime_ns)))
-        node = self.do_restore(parent, name, ino, entry, mtime_ns, ts_ns)
-        if isinstance(node, FileNode):
-            self._read_anew(node)
-        return node
 
     def _check_new(self, parent: DirNode, name: bytes) -> None:
         if parent.nlink == 0:

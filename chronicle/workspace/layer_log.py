@@ -128,6 +128,27 @@ class LayerLog:
             self._end += position(part)
             self._unsynced = True
 
+    def append_together(self, payloads: Sequence[bytes]) -> None:
+        """Append frames that mean something together only. A crash may keep the first of them: they must tell.
+
+        Raises:
+            OSError: they could not be written; the log is as it was before.
+        """
+        try:
+            for start in range(0, len(payloads), _BATCH_FRAMES):
+                write_frames(self._fd, payloads[start : start + _BATCH_FRAMES])
+        except OSError:
+            self.cut(self._end)
+            raise
+        self._end += position(payloads)
+        self._unsynced = True
+
+    def cut(self, end: int) -> None:
+        """Drop the frames from a position on."""
+        os.ftruncate(self._fd, end)
+        self._end = end
+        self._unsynced = True
+
     def frames_since(self, position: int) -> list[bytes]:
         """Return the payloads of the frames from a position on that `end` gave."""
         with open(f"/proc/self/fd/{self._fd}", "rb") as file:

@@ -25,7 +25,7 @@ from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_files import LayerFiles
 from chronicle.workspace.layer_log import LayerLog, position
-from chronicle.workspace.layer_records import FLOORS, Header, pack
+from chronicle.workspace.layer_records import FLOORS, Header, pack, whole
 from chronicle.workspace.layer_replay import last_sealed, replay
 from chronicle.workspace.oplog import ROOT_INO, read_root
 from chronicle.workspace.tree import EMPTY
@@ -178,6 +178,14 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
     log, payloads = LayerLog.open(directory / "log")
     try:
         header = Header.decode(payloads[0])
+        count = whole(payloads)
+        if count < len(payloads):  # a crash came before all was logged that counts together
+            payloads = payloads[:count]
+            log.cut(position(payloads))
+        if payloads[0] != header.encode():  # so that older code does not take it for a log of its own
+            payloads[0] = header.encode()
+            log.close()
+            log = LayerLog.create(directory / "log", payloads)
         first, sealed = last_sealed(payloads)
         files = LayerFiles(directory)
         files.next_number = max(files.next_number, header.next_number)

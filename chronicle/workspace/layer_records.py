@@ -16,6 +16,8 @@ from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.workspace.port import TreeRef
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.workspace.versions import DataFile
 
 __all__ = [
@@ -34,18 +36,21 @@ __all__ = [
     "SEALED",
     "SYNCED",
     "TIMES",
+    "TOGETHER",
     "TURN",
     "VERSION",
     "XATTR",
     "Header",
+    "code_of",
     "pack",
     "pack_data",
     "pack_ref",
     "unpack_ref",
+    "whole",
 ]
 
-FORMAT: Final = 2
-"""2 has `DEVICE`, `SYNCED` and `REVERTED` besides what 1 has."""
+FORMAT: Final = 3
+"""2 has `DEVICE`, `SYNCED` and `REVERTED` besides what 1 has, 3 has `TOGETHER`."""
 HEADER: Final = 0
 CREATE: Final = 1
 MAKE: Final = 2
@@ -64,6 +69,7 @@ FLOORS: Final = 13
 DEVICE: Final = 14
 SYNCED: Final = 15
 REVERTED: Final = 17
+TOGETHER: Final = 18
 
 COPY: Final = 1
 """In a `DATA` record without an undo file: the data file begins as a copy of what the blob store has."""
@@ -135,6 +141,24 @@ def pack_ref(ref: TreeRef | None) -> bytes | None:
 def unpack_ref(raw: bytes | None) -> TreeRef | None:
     """Return the tree that a record names."""
     return TreeRef(from_raw(raw[:32]), from_raw(raw[32:])) if raw is not None else None
+
+
+def code_of(payload: bytes) -> int:
+    """Return a record's code. MessagePack has what is in a short array after one byte, and small integers as such."""
+    return payload[1] if len(payload) > 1 else HEADER
+
+
+def whole(payloads: Sequence[bytes]) -> int:
+    """Return how many records of a log, from its first, count: those logged to count together do if all are there."""
+    at = 1
+    while at < len(payloads):
+        if code_of(payloads[at]) == TOGETHER:
+            (_, count) = msgpack.unpackb(payloads[at])
+            if at + count >= len(payloads):
+                return at
+            at += count
+        at += 1
+    return len(payloads)
 
 
 def pack_data(ts_ns: int, path: bytes | None, data: DataFile, undo: int, size: int) -> bytes:

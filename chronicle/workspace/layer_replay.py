@@ -24,20 +24,16 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer_state import LayerState
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["last_sealed", "replay"]
+__all__ = ["last_sealed", "redo", "replay"]
 
 
 def last_sealed(payloads: Sequence[bytes]) -> tuple[int, TreeRef | None]:
     """Return where the records after the last seal begin, and what was sealed; ``(1, None)`` without one."""
     for position in range(len(payloads) - 1, 0, -1):
-        if payloads[position][1:2] == _SEALED_CODE:
+        if records.code_of(payloads[position]) == records.SEALED:
             fields = msgpack.unpackb(payloads[position], use_list=False)
             return position + 1, records.unpack_ref(fields[1])
     return 1, None
-
-
-_SEALED_CODE = bytes((records.SEALED,))
-"""MessagePack has the elements of a short array after one byte, and small integers as themselves."""
 
 
 def replay(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> tuple[set[int], list[bytes]]:
@@ -50,13 +46,13 @@ def replay(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> t
         Corrupt: a record cannot be, given those before it.
     """
     replayer = _Replayer(state, files)
-    for payload in payloads:
-        fields = msgpack.unpackb(payload, use_list=False)
-        try:
-            replayer.do(fields)
-        except (AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
-            raise Corrupt(f"a layer's log has a record that cannot be: {fields!r}") from error
+    replayer.do_all(payloads)
     return replayer.finish(), replayer.mended
+
+
+def redo(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> None:
+    """Do what records say that were logged just now."""
+    _Replayer(state, files).do_all(payloads)
 
 
 class _Replayer:
@@ -68,6 +64,15 @@ class _Replayer:
         self._copies: dict[int, FileNode] = {}
         """By number, data files that began as a copy of stored content, and are not known to be on disk."""
         self.mended: list[bytes] = []
+
+    def do_all(self, payloads: Sequence[bytes]) -> None:
+        """Do records again."""
+        for payload in payloads:
+            fields = msgpack.unpackb(payload, use_list=False)
+            try:
+                self.do(fields)
+            except (AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
+                raise Corrupt(f"a layer's log has a record that cannot be: {fields!r}") from error
 
     def do(self, fields: Sequence[Any]) -> None:
         """Do one record again."""
@@ -109,6 +114,8 @@ class _Replayer:
                 assert node.data is not None
                 self._copies.pop(node.data.number, None)
                 state.do_revert(node)
+            case (records.TOGETHER, _):
+                pass  # those that follow are all there
             case (records.TURN, turn):
                 state.do_turn(turn)
             case (records.FLOORS, floors, gaps):

@@ -4,22 +4,28 @@ Nothing is forgotten by it. Each path that differs gets one more version, ``rest
 of it can be undone by restoring what was there before. The work is in proportion to what differs, and no content is
 read: files refer to what the blob store has. What differs is found by sealing first.
 
+It is one step. All records are worked out before anything is changed, and logged such that they count together or not
+at all; then they are done the way they are when the log is read back. What doing them needs of the blob store was read
+while they were worked out. So whatever fails, fails before, and after a crash all of it was done or nothing.
+
 A path that is restored alone does not become one file with names outside of it, whatever it was in the commit.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.errors import InvalidInput, NotFound
+from chronicle.workspace import layer_records as records
 from chronicle.workspace import nodes, tree
 from chronicle.workspace.layer_node import DirNode, kind_of
+from chronicle.workspace.layer_records import pack
 from chronicle.workspace.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
-from chronicle.workspace.tree import EMPTY, Entry, Kind
+from chronicle.workspace.tree import EMPTY, Entry, Kind, encode_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.oplog import OplogRoot
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["Touched", "restore", "restored_tree"]
+__all__ = ["Plan", "Touched", "plan", "restored_tree"]
 
 Difference = tuple[bytes, Entry | None, Entry | None]
 """A path, what it is, and what it is to be."""
@@ -43,6 +49,16 @@ class Touched(NamedTuple):
     """Inode number of a directory, and a name in it."""
     inodes: list[int]
     """What is behind those names before and after, and the directories."""
+
+
+class Plan(NamedTuple):
+    """What a restore is going to do."""
+
+    records: list[bytes]
+    """To be logged, as one, and done, in this order."""
+    changed: list[Node]
+    """What has another content, mode or target afterwards; new files are not among them."""
+    touched: Touched
 
 
 def restored_tree(buffer: nodes.NodeBuffer, now: BlobId, then: BlobId, path: bytes = b"") -> BlobId:
@@ -77,13 +93,14 @@ def restored_tree(buffer: nodes.NodeBuffer, now: BlobId, then: BlobId, path: byt
     return tree.update_tree(buffer, now, {**changes, path: replace(wanted, link=None)})
 
 
-def restore(layer: Layer, then: TreeRef | None, path: bytes = b"") -> Touched:
-    """Make a path of a layer what it was in a commit.
+def plan(layer: Layer, then: TreeRef | None, path: bytes, ts_ns: int) -> Plan:
+    """Work out what makes a path of a layer what it was in a commit. The layer is sealed, and not changed.
 
     Args:
-        layer: changed; with a quota, nothing is changed if it would be over it.
+        layer: with a quota, nothing may be over it that is not now.
         then: the commit; ``None`` for the time before the first one.
         path: what to restore, ``b""`` for everything.
+        ts_ns: when it happens.
 
     Raises:
         NotFound: the path was not there then.
@@ -96,24 +113,45 @@ def restore(layer: Layer, then: TreeRef | None, path: bytes = b"") -> Touched:
     buffer = ScratchBuffer(layer.reader)
     wanted = restored_tree(buffer, now.tree_id, root.tree_id, path)
     found = list(tree.diff_trees(buffer, now.tree_id, wanted))
-    work = _Restore(layer, root, alone=bool(path))
-    work.check(root, found)
+    work = _Planner(layer, root, ts_ns, alone=bool(path))
+    work.check(found)
     work.run(found)
-    return Touched(work.names, sorted(work.inodes))
+    return Plan(work.records, work.changed, Touched(work.names, sorted(work.inodes)))
 
 
-class _Restore:
-    def __init__(self, layer: Layer, root: OplogRoot, *, alone: bool) -> None:
+@dataclass(slots=True, eq=False)
+class _Thing:
+    """What has an inode number, as it is at one point of the plan."""
+
+    ino: int
+    kind: Kind
+    names: int
+    """How many it has; of a directory 1."""
+    atime_ns: int
+    node: Node | None = field(default=None)
+    """What it is in the layer; None if it is only planned."""
+
+
+class _Planner:
+    def __init__(self, layer: Layer, root: OplogRoot, ts_ns: int, *, alone: bool) -> None:
         self._layer = layer
         self._root = root
+        self._ts_ns = ts_ns
         self._alone = alone
-        self._linked: dict[bytes, Node] = {}
-        """By what the names of a file have in common, the file."""
+        self._at: dict[bytes, _Thing | None] = {}
+        """What paths are that the records so far change."""
+        self._live: dict[int, _Thing] = {}
+        """What was looked at in the layer, by inode number."""
+        self._linked: dict[bytes, bytes] = {}
+        """By what the names of a file have in common, the path at which it was put."""
+        self.records: list[bytes] = []
+        self.changed: list[Node] = []
         self.names: list[tuple[int, bytes]] = []
         self.inodes: set[int] = set()
 
-    def check(self, root: OplogRoot, found: list[Difference]) -> None:
-        layer = self._layer
+    def check(self, found: list[Difference]) -> None:
+        """Refuse what would be over the quota."""
+        layer, root = self._layer, self._root
         if layer.quota is None:
             return
         sizes = [(_size(was), _size(now)) for _, was, now in found]
@@ -128,7 +166,7 @@ class _Restore:
         layer.check_quota(after, max((now for was, now in sizes if now > was), default=0))
 
     def run(self, found: list[Difference]) -> None:
-        """Do what the differences ask for: a directory goes after what is in it, and comes before."""
+        """Plan what the differences ask for: a directory goes after what is in it, and comes before."""
         directories = set()
         for path, _, wanted in reversed(found):
             if wanted is None:
@@ -143,57 +181,80 @@ class _Restore:
         for path in sorted(directories, reverse=True):
             self._date(path)
 
+    def _resolve(self, path: bytes) -> _Thing | None:
+        """Return what is at a path after the records so far."""
+        if path in self._at:
+            return self._at[path]
+        node = self._layer.resolve(path)
+        if node is None:
+            return None
+        thing = self._live.get(node.ino)
+        if thing is None:
+            is_dir = isinstance(node, DirNode)
+            thing = _Thing(node.ino, kind_of(node), 1 if is_dir else node.nlink, node.atime_ns, node)
+            self._live[node.ino] = thing
+            if not is_dir:
+                self._layer.names.load_links(node)
+        return thing
+
     def _remove(self, path: bytes) -> None:
-        parent, name = self._place(path)
-        node = self._layer.lookup(parent, name)
-        assert node is not None
-        self.inodes.add(node.ino)
-        if isinstance(node, DirNode):
-            self._layer.rmdir(parent, name)
-        else:
-            self._layer.unlink(parent, name)
+        thing = self._resolve(path)
+        assert thing is not None
+        self._place(path)
+        self.inodes.add(thing.ino)
+        self.records.append(pack((records.REMOVE, self._ts_ns, path)))
+        thing.names -= 1
+        self._at[path] = None
 
     def _put(self, path: bytes, wanted: Entry, changed: set[bytes]) -> None:
-        layer = self._layer
-        there = layer.resolve(path)
-        if not path:
-            layer.put(path, wanted, self._mtime_ns(path))
-            return
+        there = self._resolve(path)
         if wanted.link is not None:
-            file = self._linked.get(wanted.link)
-            if file is None and not self._alone and wanted.link not in changed:
-                file = layer.resolve(wanted.link)  # as it is
-            if file is not None:
+            source = self._linked.get(wanted.link)
+            if source is None and not self._alone and wanted.link not in changed:
+                source = wanted.link  # as it is
+            file = self._resolve(source) if source is not None else None
+            if source is not None and file is not None:
                 if there is not file:
                     if there is not None:
                         self._remove(path)
-                    layer.link(file, *self._place(path))
+                    self._place(path)
                     self.inodes.add(file.ino)
+                    self.records.append(pack((records.LINK, self._ts_ns, source, path)))
+                    file.names += 1
+                    self._at[path] = file
                 return
-        if there is not None and (
-            kind_of(there) is not wanted.kind or (there.nlink > 1 and not isinstance(there, DirNode))
-        ):
+        if there is not None and (there.kind is not wanted.kind or there.names > 1):
             self._remove(path)
-        node = layer.put(path, replace(wanted, link=None), self._mtime_ns(path))
-        self._place(path)
-        self.inodes.add(node.ino)
+            there = None
+        mtime_ns = self._mtime_ns(path)
+        if there is None:
+            names = self._layer.names
+            there = self._at[path] = _Thing(names.next_ino, wanted.kind, 1, mtime_ns)
+            names.next_ino += 1  # if this comes to nothing, it was not the last number
+        elif there.node is not None:
+            self.changed.append(there.node)
+        entry = encode_entry(replace(wanted, link=None))
+        self.records.append(pack((records.RESTORE, self._ts_ns, path, there.ino, entry, mtime_ns)))
+        self.inodes.add(there.ino)
+        if path:
+            self._place(path)
         if wanted.link is not None:
-            self._linked[wanted.link] = node
+            self._linked[wanted.link] = path
 
-    def _place(self, path: bytes) -> tuple[DirNode, bytes]:
+    def _place(self, path: bytes) -> None:
+        """Note that a name is given to something else."""
         directory, _, name = path.rpartition(b"/")
-        parent = self._layer.resolve(directory)
-        assert isinstance(parent, DirNode)
+        parent = self._resolve(directory)
+        assert parent is not None
         self.inodes.add(parent.ino)
         self.names.append((parent.ino, name))
-        return parent, name
 
     def _date(self, path: bytes) -> None:
         """Give a directory in which something was done the time that it had; none if it was not there."""
-        node = self._layer.resolve(path)
+        thing = self._resolve(path)
         mtime_ns = self._mtime_ns(path)
-        if node is not None and mtime_ns:
-            self._layer.set_times(node, node.atime_ns, mtime_ns)
+        if thing is not None and mtime_ns:
+            self.records.append(pack((records.TIMES, self._ts_ns, path, thing.atime_ns, mtime_ns)))
 
     def _mtime_ns(self, path: bytes) -> int:
         """Return what a path's modification time was; 0 if it was not there."""

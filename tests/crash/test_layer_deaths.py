@@ -66,6 +66,10 @@ class Life:
     handles: dict[str, Handle]
     ref: TreeRef | None = None
     first: TreeRef | None = None
+    marked: TreeRef | None = None
+
+    def mark(self) -> None:
+        self.marked = self.ref
 
     def place(self, path: str) -> tuple[DirNode, bytes]:
         directory, _, name = path.rpartition("/")
@@ -170,6 +174,34 @@ STORY: list[Callable[[Life], object]] = [
     lambda life: life.close("a"),
     lambda life: life.seal(),
     lambda life: life.adopt(),
+    lambda life: life.layer.unlink(*life.place("l")),  # one of two names
+    lambda life: life.layer.link(life.file("a"), *life.place("l")),
+    lambda life: life.layer.unlink(*life.place("e/b")),
+    lambda life: life.layer.rmdir(*life.place("e")),
+    lambda life: life.create("e"),  # a file where a directory was
+    lambda life: life.write("e", 0, b"a file now" * 1000),
+    lambda life: life.close("e"),
+    lambda life: life.mkdir("d"),
+    lambda life: life.create("d/b"),
+    lambda life: life.close("d/b"),
+    lambda life: life.seal(),
+    lambda life: life.mark(),
+    lambda life: life.open("e"),
+    lambda life: life.layer.restore(life.base),  # a directory comes, files of one and of two names go
+    lambda life: life.write("e", 3, b"into what is gone"),
+    lambda life: life.close("e"),
+    lambda life: life.layer.restore(life.marked),
+    lambda life: life.layer.restore(life.first),
+    lambda life: life.layer.restore(None),
+    lambda life: life.layer.restore(life.marked),
+    lambda life: life.open("l"),
+    lambda life: life.write("l", 0, b"through the other name"),
+    lambda life: life.close("l"),
+    lambda life: life.layer.unlink(*life.place("l")),
+    lambda life: life.seal(),  # restoring seals first: what is in the data file now is named once
+    lambda life: life.layer.restore(life.marked),
+    lambda life: life.seal(),
+    lambda life: life.adopt(),
 ]
 State = tuple[dict[str, Any], dict[str, list[bytes | None]]]
 
@@ -218,6 +250,7 @@ def live(directory: Path, dies_at: int | None, *, torn: bool, states: list[State
     with pytest.MonkeyPatch.context() as patch:
         for module in MODULES:
             patch.setattr(module, "os", mortal)
+        patch.setattr(layer_log, "_BATCH_FRAMES", 3)  # what counts together is in several writes
         mortal.dies_at = dies_at
         try:
             for step, act in enumerate(STORY):  # noqa: B007 - where it ended

@@ -126,7 +126,7 @@ class Life:
         act = random_.choice(
             ["create"] * 4 + ["write"] * 8 + ["fsync"] * 3 + ["close"] * 3
             + ["open", "open", "rename", "rename", "remove", "mkdir", "link", "truncate", "truncate", "mode"]
-            + ["seal", "adopt", "adopt", "rollback", "empty", "exchange"]
+            + ["seal", "adopt", "adopt", "rollback", "empty", "exchange", "restore"]
         )  # fmt: skip
         self.doing = f"{act} {path}"
         match act:
@@ -188,11 +188,15 @@ class Life:
             case "mode" if files:
                 self.layer.set_mode(self.node(random_.choice(files)), random_.choice([0o600, 0o755]), 0, 0)
             case "seal":
-                ref = self.layer.seal()
-                for file in filter(None, self.tree.values()):
-                    file.sync()
-                self.steps = [self.tree]
-                self.sealed = ref, self.contents(self.tree), self.tree
+                self.seal()
+            case "restore":
+                self.seal()  # restoring does that first
+                self.will(self.committed_tree())
+                self.layer.restore(self.base)
+                for index, (_, handle) in enumerate(self.handles):
+                    at = self.layer.names.path_of(handle.node)
+                    if at is not None:  # the same file, and what it holds now
+                        self.handles[index] = self.file(at.decode()), handle
             case "adopt" if self.sealed is not None:
                 self.base, self.committed, self.linked = self.sealed  # the journal has it
                 self.sealed = None
@@ -201,17 +205,28 @@ class Life:
                 self.layer.begin_turn(self.turn)
             case "rollback" if random_.random() < 0.3:
                 self.sealed = None
-                fresh: dict[int, File] = {}
-                for name, linked in self.linked.items():
-                    content = self.committed[name]
-                    if linked is not None and content is not None:
-                        fresh.setdefault(id(linked), File(content, [content], synced=True))
-                self.will({name: None if one is None else fresh[id(one)] for name, one in self.linked.items()})
+                self.will(self.committed_tree())
                 self.layer.rollback()
                 for _, handle in self.handles:
                     self.layer.release(handle)
                 self.handles.clear()
                 self.steps = [self.tree]
+
+    def seal(self) -> None:
+        ref = self.layer.seal()
+        for file in filter(None, self.tree.values()):
+            file.sync()
+        self.steps = [self.tree]
+        self.sealed = ref, self.contents(self.tree), self.tree
+
+    def committed_tree(self) -> Tree:
+        """Return what was committed, as files of which nothing else was seen."""
+        fresh: dict[int, File] = {}
+        for name, linked in self.linked.items():
+            content = self.committed[name]
+            if linked is not None and content is not None:
+                fresh.setdefault(id(linked), File(content, [content], synced=True))
+        return {name: None if one is None else fresh[id(one)] for name, one in self.linked.items()}
 
     def file(self, path: str) -> File:
         file = self.tree[path]
@@ -339,6 +354,7 @@ class Outage:
         for module in MODULES:
             patch.setattr(module, "os", self.recorder)
         patch.setattr(layer_files, "open", opened(self.recorder), raising=False)
+        patch.setattr(layer_log, "_BATCH_FRAMES", 2)  # what counts together is in several writes
         if seed % 2:  # most files are large, then
             patch.setattr(layer_content, "_COPY_SYNC_BYTES", 600)
         patch.setattr(RecordingPath, "disk", self.disk)

@@ -6,9 +6,12 @@ import copy
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -17,6 +20,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
 from chronicle.testing.workspace_contract import files_in
+from chronicle.workspace import layer_log
 from chronicle.workspace.layer import Handle
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
@@ -59,6 +63,27 @@ class World:
     """Path → its versions: content, None for a deletion, "dir" for a directory."""
 
 
+class Death(BaseException):
+    """The process is gone."""
+
+
+class MortalOs:
+    """``os``, in which a number of writes is made and no more; of the one after them the first half is."""
+
+    def __init__(self, writes: int) -> None:
+        self._writes = writes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def write(self, fd: int, data: Any) -> int:
+        self._writes -= 1
+        if self._writes < 0:
+            os.write(fd, bytes(data)[: len(data) // 2])
+            raise Death
+        return os.write(fd, data)
+
+
 class LayerModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -74,9 +99,12 @@ class LayerModel(RuleBasedStateMachine):
         """What the last newer epoch found."""
         self.given: dict[str, dict[int, tuple[bytes | str | None, int]]] = {}
         """Path → every number that was ever seen, and what it stood for and since when."""
+        self.commits: list[tuple[TreeRef, World]] = []
+        """What can be gone back to."""
         self.open_files: list[Open] = []
         self.layer, _ = open_layer(self.spec(None), self.blobs, self.clock)
         self.base = self.layer.base
+        self.commits.append((self.base, World()))
         self.layer.begin_turn(self.turn)
 
     def teardown(self) -> None:
@@ -306,10 +334,10 @@ class LayerModel(RuleBasedStateMachine):
             self.settle(file)
         ref = self.layer.seal()
         assert self.layer.seal() == ref
-        expected = {path: file.content if file is not None else None for path, file in self.world.files.items()}
-        assert files_in(self.blobs, ref.tree_id) == expected
+        assert files_in(self.blobs, ref.tree_id) == self.contents(self.world)
         assert read_root(self.blobs, ref.oplog_id).usage == self.layer.usage == measure(self.blobs, ref.tree_id)
         self.sealed = ref, copy.deepcopy(self.world)
+        self.commits.append(self.sealed)
 
     @precondition(lambda self: self.sealed is not None)
     @rule()
@@ -331,6 +359,92 @@ class LayerModel(RuleBasedStateMachine):
         self.world = copy.deepcopy(self.committed)
         self.sealed = None
 
+    @rule(back=st.integers(0, 3), pick=st.none() | st.integers(0, 9), writes=st.none() | st.integers(0, 4))
+    def restore(self, back: int, pick: int | None, writes: int | None) -> None:
+        """Go back to a commit, with all or with one path, or die on the way there."""
+        ref, then = self.commits[-1 - back % len(self.commits)]
+        there = ["nowhere", *then.files]
+        path = there[pick % len(there)] if pick is not None else ""
+        if path and path not in then.files:
+            with pytest.raises(NotFound, match="was not there"):
+                self.layer.restore(ref, path.encode())
+            self.seal()
+            return
+        above = [path[:at] for at, character in enumerate(path) if character == "/"]
+        if any(self.kind(one) == "file" for one in above):
+            return
+        self.seal()  # restoring does that first
+        before = self.contents(self.world)
+        after = self.contents(then)
+        if path:
+            wanted = {one: what for one, what in after.items() if one == path or one.startswith(path + "/")}
+            kept = {one: what for one, what in before.items() if one != path and not one.startswith(path + "/")}
+            after = {**kept, **dict.fromkeys(above), **wanted}
+        if writes is not None:
+            with pytest.MonkeyPatch.context() as patch, suppress(Death):
+                patch.setattr(layer_log, "os", MortalOs(writes))
+                patch.setattr(layer_log, "_BATCH_FRAMES", 2)
+                self.layer.restore(ref, path.encode())
+            self.abandon()
+            self.layer, recovered = open_layer(self.spec(self.base), self.blobs, self.clock)
+            assert recovered is None
+        else:
+            self.layer.restore(ref, path.encode())
+        found = self.seen()
+        if writes is not None and found != after:
+            assert found == before, "all of it or nothing"
+            return
+        assert found == after
+        self.take(found)
+
+    def contents(self, world: World) -> dict[str, bytes | None]:
+        return {path: file.content if file is not None else None for path, file in world.files.items()}
+
+    def seen(self) -> dict[str, bytes | None]:
+        """Return what the layer holds by path; None for directories."""
+        found: dict[str, bytes | None] = {}
+        stack = [("", self.layer.root)]
+        while stack:
+            prefix, directory = stack.pop()
+            for name, node in self.layer.entries(directory):
+                path = prefix + name.decode()
+                if isinstance(node, DirNode):
+                    found[path] = None
+                    stack.append((path + "/", node))
+                else:
+                    assert isinstance(node, FileNode)
+                    handle = self.layer.open(node)
+                    found[path] = self.layer.read(handle, 0, 1 << 20)
+                    self.layer.release(handle)
+        return found
+
+    def take(self, found: dict[str, bytes | None]) -> None:
+        """Let the model have what was restored: the files as the layer has them, and what went on top of histories."""
+        files: dict[int, File] = {}
+        self.world.files = {}
+        for path, what in found.items():
+            self.world.files[path] = None
+            if what is not None:
+                node = self.node(path)
+                file = files.setdefault(node.ino, File(what, node.mode & 0o7777, versioned=True))
+                self.world.files[path] = file
+        for opened in self.open_files:
+            opened.file = files.get(opened.handle.node.ino, opened.file)
+        for path in {*self.world.history, *found}:
+            expected = self.world.history.setdefault(path, [])
+            records = self.layer._view().records(path.encode())
+            assert len(records) >= len(expected)
+            for record in records[len(expected) :]:
+                assert record.op in {"restore", "delete", "link"}
+                if record.deleted:
+                    expected.append(None)
+                elif path in found and found[path] is None:
+                    expected.append("dir")
+                else:
+                    with self.layer.open_version(record) as version:
+                        expected.append(version.read())
+            assert not expected or expected[-1] == ("dir" if path in found and found[path] is None else found.get(path))
+
     @rule(told=st.booleans())
     def kill(self, told: bool) -> None:
         """The process dies; perhaps after the journal committed what it had sealed."""
@@ -351,8 +465,7 @@ class LayerModel(RuleBasedStateMachine):
         self.abandon()
         self.epoch += 1
         self.layer, recovered = open_layer(self.spec(self.base), self.blobs, self.clock)
-        expected = {path: file.content if file is not None else None for path, file in self.world.files.items()}
-        before = {path: file.content if file is not None else None for path, file in self.committed.files.items()}
+        expected, before = self.contents(self.world), self.contents(self.committed)
         if recovered is not None:
             assert files_in(self.blobs, recovered.tree_id) == expected
         else:
@@ -367,30 +480,20 @@ class LayerModel(RuleBasedStateMachine):
     @invariant()
     def names_and_contents_agree(self) -> None:
         self.clock.advance(1)
-        found: dict[str, bytes | None] = {}
-        stack = [("", self.layer.root)]
-        while stack:
-            prefix, directory = stack.pop()
-            entries = self.layer.entries(directory)
-            assert len(entries) == len(dict(entries))
-            subdirectories = 0
-            for name, node in entries:
-                path = prefix + name.decode()
-                if isinstance(node, DirNode):
-                    subdirectories += 1
-                    found[path] = None
-                    stack.append((path + "/", node))
-                else:
-                    assert isinstance(node, FileNode)
-                    handle = self.layer.open(node)
-                    found[path] = self.layer.read(handle, 0, 1 << 20)
-                    self.layer.release(handle)
-                    assert node.size == len(found[path] or b"")
-                    file = self.world.files[path]
-                    assert file is not None
-                    assert node.nlink == len(self.paths_of(file))
-            assert directory.nlink == 2 + subdirectories
-        assert found == {path: file.content if file is not None else None for path, file in self.world.files.items()}
+        found = self.seen()
+        assert found == self.contents(self.world)
+        for path in ["", *found]:
+            node = self.layer.resolve(path.encode())
+            if isinstance(node, DirNode):
+                entries = self.layer.entries(node)
+                assert len(entries) == len(dict(entries))
+                assert node.nlink == 2 + sum(isinstance(child, DirNode) for _, child in entries)
+            else:
+                file = self.world.files[path]
+                assert isinstance(node, FileNode)
+                assert file is not None
+                assert node.size == len(file.content)
+                assert node.nlink == len(self.paths_of(file))
         files = {id(file): len(file.content) for file in self.world.files.values() if file is not None}
         directories = list(self.world.files.values()).count(None)
         assert self.layer.usage == (sum(files.values()), len(files) + directories)
