@@ -78,13 +78,15 @@ def open_fuse_workspace(
 
 
 def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspace | None:
-    """Return a workspace that a zygote has mounted already, to be used beside whoever mounted it; ``None`` if not.
+    """Return a workspace that a zygote has mounted already, to be used beside whoever mounted it.
+
+    ``None`` if it is not mounted, or was given up.
 
     Raises:
         Unavailable: the zygote or the mount server does not answer.
     """
     for mount in list_mounts(zygote_socket):
-        if mount["workspace_id"] == workspace_id:
+        if mount["workspace_id"] == workspace_id and mount["state"] != "failed":
             control_socket = Path(str(mount["control"]))
             caller = Caller(control_socket, _CALL_DEADLINE_S)
             try:

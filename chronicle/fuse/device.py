@@ -10,12 +10,11 @@ import array
 import errno
 import os
 import socket
-import stat
 import subprocess
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.mounts import KIND, mount_call
+from chronicle.fuse.mounts import KIND, MOUNT_FLAGS, mount_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["mount"]
 
 _DEVICE: Final = "/dev/fuse"
-# linux/mount.h
-_MS_NOSUID: Final = 2
-_MS_NODEV: Final = 4
 _FUSERMOUNT: Final = "fusermount3"
 _DEADLINE_S: Final = 30
 _BLANKS: Final = str.maketrans({",": "\\,", "\\": "\\\\"})
@@ -53,15 +49,14 @@ def mount(mountpoint: Path, source: str, *, allow_other: bool) -> int:
 def _mount_as_root(mountpoint: Path, source: str, *, allow_other: bool) -> int | None:
     """Mount by system call; None if this root may not."""
     try:
-        kind = stat.S_IFMT(os.stat(mountpoint).st_mode)
         fd = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise Unavailable(f"could not mount at {mountpoint}: {error}") from error
-    options = f"fd={fd},rootmode={kind:o},user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
+    # The mountpoint is not looked at: what is there is a guard, which answers nothing.
+    options = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
     if allow_other:
         options += ",allow_other"
-    flags = _MS_NOSUID | _MS_NODEV
-    code = mount_call(source.encode(), os.fsencode(mountpoint), KIND.encode(), flags, options.encode())
+    code = mount_call(source.encode(), os.fsencode(mountpoint), KIND.encode(), MOUNT_FLAGS, options.encode())
     if code == 0:
         return fd
     os.close(fd)

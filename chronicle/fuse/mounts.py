@@ -19,17 +19,23 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from chronicle.errors import InvalidInput, Unavailable
+from chronicle.fuse import below
 
 __all__ = [
     "DEFAULT_TRANSPORT",
     "KIND",
+    "MOUNT_FLAGS",
     "TRANSPORTS",
     "Transport",
     "abort",
     "available",
     "check_mountpoint",
+    "detach",
     "fuse_mounts_under",
+    "guard",
+    "is_guarded",
     "is_mounted",
+    "is_served",
     "make_mountpoint",
     "mount_call",
     "source_of",
@@ -50,10 +56,15 @@ _CONNECTIONS: Final = Path("/sys/fs/fuse/connections")
 # The numbers are those of linux/mount.h and of umount2(2).
 _MS_NOSUID: Final = 2
 _MS_NODEV: Final = 4
+MOUNT_FLAGS: Final = _MS_NOSUID | _MS_NODEV
+"""Of all our mounts: what a workspace contains gives nobody rights."""
 _MNT_FORCE: Final = 1
 _MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
 _FUSERMOUNT_DEADLINE_S: Final = 10
+
+_SERVED_OPTION: Final = "default_permissions"
+"""What all mounts of servers have and a guard has not, by which it is recognised."""
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 # Found now and not when they are needed: mount servers then need no memory of their own for it.
@@ -92,8 +103,7 @@ def _probe(device: int) -> str | None:
     """Mount for a moment: capabilities, seccomp and AppArmor each can forbid it, and only trying tells."""
     with tempfile.TemporaryDirectory(prefix="chronicle-probe-") as directory:
         options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()}"
-        flags = _MS_NOSUID | _MS_NODEV
-        code = mount_call(b"chronicle-probe", os.fsencode(directory), b"fuse", flags, options.encode())
+        code = mount_call(b"chronicle-probe", os.fsencode(directory), b"fuse", MOUNT_FLAGS, options.encode())
         if code != 0:
             reason = os.strerror(code)
             return f"mounting is refused here ({reason}): the container needs the capability SYS_ADMIN. {_DIR_HINT}"
@@ -104,14 +114,51 @@ def _probe(device: int) -> str | None:
 def fuse_mounts_under(directory: Path) -> list[Path]:
     """Return the mountpoints of Chronicle at or below a directory, innermost last mounted first."""
     prefix = os.fspath(directory.absolute())
-    ours = [mount.point for mount in _mounts() if mount.kind == KIND]
-    return [Path(point) for point in reversed(ours) if point == prefix or point.startswith(prefix + "/")]
+    ours = dict.fromkeys(mount.point for mount in reversed(_mounts()) if mount.kind == KIND)
+    return [Path(point) for point in ours if point == prefix or point.startswith(prefix + "/")]
 
 
 def is_mounted(mountpoint: Path) -> bool:
     """Say whether a file system of any kind is mounted at exactly this path."""
-    path = os.fspath(mountpoint.absolute())
-    return any(mount.point == path for mount in _mounts())
+    return bool(_mounts_at(mountpoint))
+
+
+def is_served(mountpoint: Path) -> bool:
+    """Say whether more than a guard (`chronicle.fuse.below`) is mounted at exactly this path."""
+    return any(not mount.is_guard for mount in _mounts_at(mountpoint))
+
+
+def is_guarded(mountpoint: Path) -> bool:
+    """Say whether root's guard is mounted at exactly this path, and nothing over it."""
+    return [mount.is_guard for mount in _mounts_at(mountpoint)] == [True]
+
+
+def guard(mountpoint: Path, source: str) -> None:
+    """See to it that writes to a path fail when no server is mounted there; see `chronicle.fuse.below`.
+
+    Nothing to do if it is guarded. `unmount` takes the guard away.
+
+    Args:
+        mountpoint: a directory on which nothing is mounted, but for a guard.
+        source: what the system shows as the mount's device.
+
+    Raises:
+        Unavailable: the kernel refused.
+    """
+    if os.geteuid() != 0:
+        below.shut(mountpoint)
+    elif not is_mounted(mountpoint):
+        try:
+            device = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise Unavailable(f"could not mount at {mountpoint}: {error}") from error
+        try:
+            options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
+            code = mount_call(source.encode(), os.fsencode(mountpoint), KIND.encode(), MOUNT_FLAGS, options.encode())
+        finally:
+            os.close(device)  # from here on whoever asks anything gets ENOTCONN
+        if code != 0:
+            raise Unavailable(f"could not mount at {mountpoint}: {os.strerror(code)}")
 
 
 def make_mountpoint(mountpoint: Path) -> None:
@@ -122,6 +169,7 @@ def make_mountpoint(mountpoint: Path) -> None:
     """
     try:
         mountpoint.mkdir(parents=True, exist_ok=True)
+        below.reopen(mountpoint)  # everything was killed before it could be mounted on
         with os.scandir(mountpoint) as entries:
             crowded = next(entries, None) is not None
     except OSError as error:
@@ -160,25 +208,47 @@ def check_mountpoint(mountpoint: Path) -> None:
 
 
 def unmount(mountpoint: Path) -> None:
-    """Unmount at once, whatever still uses it; nothing to do if nothing is mounted there.
+    """Unmount all of Chronicle's at once, whatever still uses it; nothing to do if nothing is mounted there.
+
+    The directory is afterwards as it was before it was mounted on.
+
+    Raises:
+        Unavailable: it is still mounted; the message says why.
+    """
+    _unmount(mountpoint, guards=True)
+    if os.geteuid() != 0 and not is_mounted(mountpoint):
+        below.reopen(mountpoint)
+
+
+def detach(mountpoint: Path) -> None:
+    """Unmount what servers mounted, as `unmount` does, and let the directory below stay guarded."""
+    _unmount(mountpoint, guards=False)
+
+
+def _unmount(mountpoint: Path, *, guards: bool) -> None:
+    """Unmount Chronicle's mounts from the top.
 
     The connection to the server is aborted first: requests that wait for it fail, so that this never waits for a
     server that hangs. Root does both with one call. Others write to the connection's control file, which is theirs;
     where the control file system is not mounted (in most containers) they cannot, and the connection ends with its
     server.
-
-    Raises:
-        Unavailable: it is still mounted; the message says why.
     """
     path = os.fspath(mountpoint)
-    if os.geteuid() == 0:
-        code = _umount2(path)
-        if code not in (0, errno.EINVAL, errno.ENOENT):  # EINVAL: not a mountpoint
-            raise Unavailable(f"could not unmount {path}: {os.strerror(code)}")
-        return
-    if not is_mounted(mountpoint):
-        return
-    abort(mountpoint)
+    for mount in reversed(_mounts_at(mountpoint)):
+        if mount.kind != KIND or (mount.is_guard and not guards):
+            return
+        if os.geteuid() == 0:
+            code = _umount2(path)
+            if code not in (0, errno.EINVAL, errno.ENOENT):  # EINVAL: someone else has unmounted it
+                raise Unavailable(f"could not unmount {path}: {os.strerror(code)}")
+        else:
+            abort(mountpoint)
+            _have_unmounted(mountpoint)
+
+
+def _have_unmounted(mountpoint: Path) -> None:
+    """Have fusermount3 detach a mount."""
+    path = os.fspath(mountpoint)
     command = ["fusermount3", "-u", "-z", "-q", path]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FUSERMOUNT_DEADLINE_S, check=False)
@@ -215,6 +285,14 @@ class _Mount(NamedTuple):
     point: str
     kind: str
     source: str
+    is_guard: bool
+    """One of ours, for the servers' to be mounted over: `chronicle.fuse.below`."""
+
+
+def _mounts_at(mountpoint: Path) -> list[_Mount]:
+    """Return what is mounted at exactly a path, the lowest first."""
+    path = os.fspath(mountpoint.absolute())
+    return [mount for mount in _mounts() if mount.point == path]
 
 
 def _mounts() -> list[_Mount]:
@@ -226,8 +304,9 @@ def _mounts() -> list[_Mount]:
             _, _, device, _, path = before.split(b" ")[:5]
             # Blanks and backslashes in a path are written as three octal digits: proc(5).
             path = path.decode("unicode_escape").encode("latin-1")
-            kind, source = after.split(b" ")[:2]
-            found.append(_Mount(device.decode(), os.fsdecode(path), os.fsdecode(kind), os.fsdecode(source)))
+            kind, source, options = map(os.fsdecode, after.split(b" ")[:3])
+            is_guard = kind == KIND and _SERVED_OPTION not in options
+            found.append(_Mount(device.decode(), os.fsdecode(path), kind, source, is_guard))
     return found
 
 
@@ -235,10 +314,11 @@ def abort(mountpoint: Path) -> None:
     """Abort the connection of the FUSE file system that was mounted last at a path: all that waits for it fails.
 
     Done by its control file; where that file system is not mounted, root unmounts by force, and others cannot.
+    A guard has none.
     """
     path = os.fspath(mountpoint.absolute())
-    for mount in [mount for mount in _mounts() if mount.point == path][-1:]:
-        if mount.kind.startswith("fuse"):
+    for mount in _mounts_at(mountpoint)[-1:]:
+        if mount.kind.startswith("fuse") and not mount.is_guard:
             try:
                 (_CONNECTIONS / mount.device.partition(":")[2] / "abort").write_bytes(b"1")
             except OSError:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyfuse3
 
 from chronicle.errors import Unavailable
+from chronicle.fuse import device
 from chronicle.fuse.cutting import drop_pages
 from chronicle.fuse.watch import Watch
 
@@ -76,17 +77,16 @@ class MountSession:
         """Mount. The kernel queues requests from now on; `run` answers them.
 
         Raises:
-            Unavailable: the kernel or ``fusermount3`` refused; libfuse wrote the reason to standard error.
+            Unavailable: the kernel, ``fusermount3`` or libfuse refused.
         """
-        # max_read= must not be given: the mount then fails on its first read.
-        options = {"default_permissions", f"fsname={self._source}", "subtype=chronicle"}
-        if self._allow_other:
-            options.add("allow_other")
         pyfuse3.trio = _Waits(self)  # type: ignore[attr-defined]
+        # libfuse itself would look at the mountpoint first, where a guard answers nothing; it serves what is mounted.
+        fd = device.mount(self._mountpoint, self._source, allow_other=self._allow_other)
         try:
-            pyfuse3.init(self._operations, os.fspath(self._mountpoint), options)
+            pyfuse3.init(self._operations, f"/dev/fd/{fd}", set())
         except RuntimeError as error:
-            raise Unavailable(f"could not mount at {self._mountpoint}: {error}; is it a directory you own?") from error
+            os.close(fd)
+            raise Unavailable(f"could not serve {self._mountpoint}: {error}") from error
         self._open = True
 
     def watch(self, fd: int, callback: Callable[[], None]) -> None:

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from chronicle.errors import ChronicleError, InvalidInput
-from chronicle.fuse import control
+from chronicle.fuse import below, control
 from chronicle.fuse.control import Peer, answer_error, answer_ok
-from chronicle.fuse.mounts import unmount
+from chronicle.fuse.mounts import detach, unmount
 from chronicle.fuse.transport import make_session
 
 if TYPE_CHECKING:
@@ -172,7 +172,12 @@ def serve(
             source=request.source,
             allow_other=os.geteuid() == 0,
         )
-        session.mount()
+        if os.geteuid() == 0:
+            session.mount()
+        else:
+            with below.opened(request.mountpoint) as directory:
+                session.mount()
+                below.carry(directory, served.filesystem)
     except Exception as error:  # whatever it is, the host that waits must hear of it
         if not isinstance(error, ChronicleError):
             log.exception("opening failed: %s", request.mountpoint)
@@ -346,7 +351,7 @@ class _Server:
     def _drop_caches(self, inodes: list[int]) -> None:
         """Fail every handle and mapping of this mount, the pages that the kernel holds included."""
         try:
-            unmount(self._mountpoint)
+            detach(self._mountpoint)
         except ChronicleError:
             log.exception("unmounting failed: %s", self._mountpoint)
         self._session.forget_pages(inodes)

@@ -5,9 +5,12 @@ It is the only one that unmounts while it lives. The life of a mount:
     mount ──► STARTING ──up──► UP ──unmount / owner gone / replaced──► ENDING ──exit──► (unmounted, forgotten)
                   │              └──exit: rolled back, failed, killed──► (unmounted) STARTING, on the same layer
                   └──failed──► (unmounted, forgotten; the caller is told why)
+                       └──but was up before──► FAILED ──unmount / owner gone / replaced──► (unmounted, forgotten)
 
-A server that dies again and again is given up after `_RESTARTS` in `_RESTART_WINDOW_S` seconds; its mountpoint then is
-an empty directory, and its host's next call fails.
+A server that dies again and again is given up (`Mounted.may_restart`); its host's next call fails.
+
+From the order to its end a mountpoint is guarded (`chronicle.fuse.below`): while no server is there, and after it was
+given up, whoever uses its path gets an error, and nobody reads or writes the directory below.
 
 Who goes with whom: the zygote ends when its owner does (a process id, watched by pidfd), on SIGTERM, on ``shutdown``;
 a mount ends with the process that asked for it, unless that was not wanted; a server ends, unmounting, when the zygote
@@ -28,14 +31,14 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.fuse import control, mounts
 from chronicle.fuse.control import Peer, answer_error, answer_ok
+from chronicle.fuse.mounted import Mounted, State
 from chronicle.fuse.pulse import Pulse, Pulses, Watcher, unwatched
 from chronicle.fuse.server import Exit, MountRequest, Served, request_from_wire, request_to_wire, serve
 from chronicle.fuse.template import Template
@@ -49,53 +52,12 @@ __all__ = ["REQUEST_DEADLINE_S", "Zygote"]
 
 log = logging.getLogger(__name__)
 
-_RESTARTS: Final = 5
-_RESTART_WINDOW_S: Final = 30.0
 REQUEST_DEADLINE_S: Final = 60.0
 """Longer than a request of ours takes: the longest wait for the blob store, for each read half of this."""
 _LOOKS: Final = 6
 """How often a server is looked at within that time."""
 _CLOSE_DEADLINE_S: Final = 5.0
 """For a server to close its layer in order; then it is killed. Killing loses nothing that was acknowledged."""
-
-
-class _State(Enum):
-    STARTING = "starting"
-    UP = "up"
-    ENDING = "ending"
-
-
-@dataclass(slots=True)
-class _Mount:
-    """One mount and the server that serves it at the moment."""
-
-    request: MountRequest
-    listener: socket.socket
-    socket_path: Path
-    state: _State = _State.STARTING
-    pid: int = 0
-    """Of its server; 0 until the template has forked it."""
-    pidfd: int = -1
-    ended: int | None = None
-    """What the server said its exit code would be; ``None`` if it was killed."""
-    channel: Peer | None = None
-    base: list[str] | None = None
-    recovered: list[str] | None = None
-    restarts: deque[float] = field(default_factory=deque)
-    """When it was mounted again after a crash, monotonic seconds."""
-    owner_pidfd: int = -1
-    waiting: list[Peer] = field(default_factory=list)
-    """Who gets an answer when it is up."""
-    leaving: list[Peer] = field(default_factory=list)
-    """Who gets an answer when it is gone."""
-    then: list[Callable[[], None]] = field(default_factory=list)
-    """What to do when it is gone: mount what replaces it, the first come first."""
-    failure: dict[str, Any] | None = None
-    """Why it could not be opened or mounted."""
-    kill_at: float | None = None
-    place: int | None = None
-    """Of its server, among the pulses."""
-    watcher: Watcher | None = None
 
 
 class Zygote:
@@ -146,8 +108,10 @@ class Zygote:
             path.unlink()
         self._poll = select.poll()
         self._callbacks: dict[int, Callable[[], None]] = {}
-        self._mounts: dict[str, _Mount] = {}
+        self._mounts: dict[str, Mounted] = {}
         self._peers: dict[int, Peer] = {}
+        self._guarded: set[str] = set()
+        """Mountpoints that were guarded and not unmounted since."""
         self._serial = 0
         self._name = secrets.token_hex(4)
         """Part of the control sockets' names: a host whose zygote died must never reach another one's mount by them."""
@@ -158,7 +122,7 @@ class Zygote:
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._watch(self._wake, self._end)
         self._template = self._new_template()
-        self._ordered: deque[_Mount] = deque()
+        self._ordered: deque[Mounted] = deque()
         """Whose servers the template is forking, the first asked for first."""
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda *_: None)  # the wake-up descriptor is what ends the loop
@@ -273,7 +237,7 @@ class Zygote:
             mount.leaving.append(peer)
             self._close(mount)
         elif op == "list":
-            peer.send(answer_ok([self._describe(mount) for mount in self._mounts.values()]))
+            peer.send(answer_ok([mount.describe() for mount in self._mounts.values()]))
         elif op == "ping":
             peer.send(answer_ok({"pid": os.getpid()}))
         elif op == "shutdown":
@@ -281,19 +245,6 @@ class Zygote:
             self._end()
         else:
             raise InvalidInput(f"a zygote has no operation {op!r}")
-
-    @staticmethod
-    def _describe(mount: _Mount) -> dict[str, object]:
-        spec = mount.request.spec
-        return {
-            "mountpoint": os.fspath(mount.request.mountpoint),
-            "control": os.fspath(mount.socket_path),
-            "workspace_id": spec.workspace_id,
-            "epoch": spec.epoch,
-            "state": mount.state.value,
-            "pid": mount.pid,
-            "restarts": len(mount.restarts),
-        }
 
     # Mounts
 
@@ -318,21 +269,35 @@ class Zygote:
             older[0].then.append(lambda: self._try_mount(message, peer))
             self._cut_off(older[0])
             return
-        if mounts.is_mounted(request.mountpoint):
-            raise InvalidInput(f"something is mounted at {request.mountpoint} already; unmount it or name another path")
-        mounts.make_mountpoint(request.mountpoint)
+        if os.fspath(request.mountpoint) not in self._guarded:
+            if mounts.is_mounted(request.mountpoint):
+                raise InvalidInput(
+                    f"something is mounted at {request.mountpoint} already; unmount it or name another path"
+                )
+            mounts.make_mountpoint(request.mountpoint)
         self._serial += 1
         socket_path = self._directory / f"{self._socket_path.name}.{self._name}.{self._serial}.ctl"
-        mount = _Mount(request, control.listen(socket_path), socket_path, waiting=[peer])
+        mount = Mounted(request, control.listen(socket_path), socket_path, waiting=[peer])
         if message.get("with_caller"):
             try:
                 mount.owner_pidfd = os.pidfd_open(peer.pid())
             except ProcessLookupError:
-                mount.listener.close()
+                mount.hang_up()
                 raise Unavailable("the process that wants this mount is gone") from None
             self._watch(mount.owner_pidfd, lambda: self._let_go(mount))
         self._mounts[os.fspath(request.mountpoint)] = mount
+        try:
+            self._guard(mount)
+        except ChronicleError as error:
+            mount.failure = answer_error(error)["error"]
+            self._forget(mount)
+            return
         self._fork(mount)
+
+    def _guard(self, mount: Mounted) -> None:
+        """See to it that the directory below is not written to, whatever becomes of the server."""
+        mounts.guard(mount.request.mountpoint, mount.request.source)
+        self._guarded.add(os.fspath(mount.request.mountpoint))
 
     def _try_mount(self, message: dict[str, Any], peer: Peer) -> None:
         """Mount what had to wait for its predecessor's end."""
@@ -343,11 +308,11 @@ class Zygote:
         except Exception as error:  # noqa: BLE001 - as in `_hear`: an answer in any case
             peer.send(answer_error(error))
 
-    def _fork(self, mount: _Mount) -> None:
+    def _fork(self, mount: Mounted) -> None:
         """Have a server forked for a mount."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         channel = Peer(ours)
-        mount.state = _State.STARTING
+        mount.state = State.STARTING
         mount.pid, mount.ended, mount.channel = 0, None, channel
         self._watch(channel.fileno(), lambda: self._hear_server(mount, channel))
         self._ordered.append(mount)
@@ -381,7 +346,7 @@ class Zygote:
             self._server_ended(mount)
             return
         self._watch(forked.pidfd, lambda: self._server_ended(mount))
-        if mount.state is _State.ENDING:
+        if mount.state is State.ENDING:
             mount.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
 
     def _replace_template(self) -> None:
@@ -397,24 +362,24 @@ class Zygote:
                 self._unwatch(mount.channel.fileno())
                 mount.channel.close()
                 mount.channel = None
-            if mount.state is _State.ENDING:
+            if mount.state is State.ENDING:
                 self._forget(mount)
             else:
                 self._fork(mount)
 
-    def _hear_server(self, mount: _Mount, channel: Peer) -> None:
+    def _hear_server(self, mount: Mounted, channel: Peer) -> None:
         messages, is_open = channel.receive()
         for message in messages:
             if "up" in message:
                 mount.base = message["up"]["base"]
                 if mount.recovered is None:
                     mount.recovered = message["up"]["recovered"]
-                if mount.state is _State.STARTING:
-                    mount.state = _State.UP
+                if mount.state is State.STARTING:
+                    mount.state = State.UP
                 if mount.place is not None:
                     mount.watcher = Watcher(self._pulses.at(mount.place), self._request_deadline_s)
                 for peer in mount.waiting:
-                    peer.send(answer_ok(self._opened(mount)))
+                    peer.send(answer_ok(mount.opened()))
                 mount.waiting = []
             elif "state" in message:
                 base, turn = control.ref_from_wire(message["state"]["base"]), message["state"]["turn"]
@@ -429,21 +394,19 @@ class Zygote:
         if not is_open:
             self._unwatch(channel.fileno())
 
-    @staticmethod
-    def _opened(mount: _Mount) -> dict[str, object]:
-        return {"control": os.fspath(mount.socket_path), "base": mount.base, "recovered": mount.recovered}
-
-    def _let_go(self, mount: _Mount) -> None:
+    def _let_go(self, mount: Mounted) -> None:
         """Close a mount whose owner is gone."""
         self._unwatch(mount.owner_pidfd)
         self._close(mount)
 
-    def _close(self, mount: _Mount) -> None:
-        """Let a server close its layer and end; kill it if it does not."""
-        if mount.state is not _State.ENDING:
+    def _close(self, mount: Mounted) -> None:
+        """Let a server close its layer and end; kill it if it does not. Forget a mount that has none."""
+        if mount.state is State.FAILED:
+            self._forget(mount)
+        elif mount.state is not State.ENDING:
             # One that starts sees it as soon as it is mounted. It is not killed: a fusermount3 that it runs would go
             # on, and mount after the unmounting.
-            mount.state = _State.ENDING
+            mount.state = State.ENDING
             if mount.pidfd >= 0:  # else from when it is forked
                 mount.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
             if mount.channel is not None:
@@ -451,15 +414,15 @@ class Zygote:
                 mount.channel.close()
                 mount.channel = None
 
-    def _cut_off(self, mount: _Mount) -> None:
+    def _cut_off(self, mount: Mounted) -> None:
         """End a server whose layer someone else takes over: who still uses the mount gets errors from now on."""
-        if mount.state is _State.UP and mount.channel is not None and mount.channel.send({"cut": True}):
-            mount.state = _State.ENDING
+        if mount.state is State.UP and mount.channel is not None and mount.channel.send({"cut": True}):
+            mount.state = State.ENDING
             mount.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
         else:
             self._close(mount)
 
-    def _server_ended(self, mount: _Mount) -> None:
+    def _server_ended(self, mount: Mounted) -> None:
         """Unmount what a server left, and mount again or forget it."""
         if mount.channel is not None:
             self._hear_server(mount, mount.channel)  # its last words
@@ -472,52 +435,72 @@ class Zygote:
             mount.pidfd = -1
         mount.kill_at = None
         self._watch_no_more(mount)
-        code = mount.ended
-        if code == Exit.CLOSED and mount.state is _State.UP and mounts.is_mounted(mount.request.mountpoint):
+        mountpoint, code = mount.request.mountpoint, mount.ended
+        if code == Exit.CLOSED and mount.state is State.UP and mounts.is_served(mountpoint):
             code = Exit.FAILED  # nobody unmounted it: its connection was aborted
         try:
-            mounts.unmount(mount.request.mountpoint)
+            mounts.detach(mountpoint)
         except ChronicleError:
-            log.exception("unmounting failed: %s", mount.request.mountpoint)
-        if mount.state is _State.ENDING or code in (Exit.CLOSED, Exit.REFUSED):
+            log.exception("unmounting failed: %s", mountpoint)
+        if mount.state is State.ENDING or code == Exit.CLOSED:
             self._forget(mount)
         elif code == Exit.ROLLED_BACK:
-            self._fork(mount)
-        elif self._may_restart(mount):
-            log.warning("mounting again: %s (exit code %s)", mount.request.mountpoint, code)
-            self._fork(mount)
+            self._mount_again(mount)
+        elif code != Exit.REFUSED and mount.may_restart():
+            log.warning("mounting again: %s (exit code %s)", mountpoint, code)
+            self._mount_again(mount)
         else:
-            log.error("gave up a mount: %s (exit code %s)", mount.request.mountpoint, code)
-            self._forget(mount)
+            self._give_up(mount)
 
-    def _watch_no_more(self, mount: _Mount) -> None:
+    def _mount_again(self, mount: Mounted) -> None:
+        try:
+            self._guard(mount)  # others than root have it anew for each server
+        except ChronicleError:
+            log.exception("guarding failed: %s", mount.request.mountpoint)
+        self._fork(mount)
+
+    def _give_up(self, mount: Mounted) -> None:
+        """Let whoever uses a mount have errors for good; what never was up is unmounted, as its caller is told."""
+        log.error("gave up a mount: %s (exit code %s)", mount.request.mountpoint, mount.ended)
+        if mount.base is None:
+            self._forget(mount)
+            return
+        mount.state, mount.pid = State.FAILED, 0
+        mount.hang_up()
+        self._answer_waiting(mount)
+
+    def _watch_no_more(self, mount: Mounted) -> None:
         mount.watcher = None
         if mount.place is not None:
             self._pulses.give_back(mount.place)
             mount.place = None
 
-    @staticmethod
-    def _may_restart(mount: _Mount) -> bool:
-        now = time.monotonic()
-        while mount.restarts and mount.restarts[0] < now - _RESTART_WINDOW_S:
-            mount.restarts.popleft()
-        mount.restarts.append(now)
-        return len(mount.restarts) <= _RESTARTS
-
-    def _forget(self, mount: _Mount) -> None:
-        self._watch_no_more(mount)
-        del self._mounts[os.fspath(mount.request.mountpoint)]
-        if mount.owner_pidfd >= 0:
-            self._unwatch(mount.owner_pidfd)
-            os.close(mount.owner_pidfd)
-        mount.listener.close()
-        mount.socket_path.unlink(missing_ok=True)
+    def _answer_waiting(self, mount: Mounted) -> None:
+        """Tell who waits for a mount that it will not come."""
         ended = answer_error(Unavailable(f"the mount at {mount.request.mountpoint} ended before it was up"))
         for peer in mount.waiting:
             peer.send(ended if mount.failure is None else {"error": mount.failure})
-        for peer in mount.leaving:
-            peer.send(answer_ok())
+        mount.waiting = []
+
+    def _forget(self, mount: Mounted) -> None:
+        """Let go of a mount that nobody serves, and mount what waited for its end."""
+        self._watch_no_more(mount)
+        path = os.fspath(mount.request.mountpoint)
+        del self._mounts[path]
+        if mount.owner_pidfd >= 0:
+            self._unwatch(mount.owner_pidfd)
+            os.close(mount.owner_pidfd)
+        mount.hang_up()
         for follow in mount.then:
             follow()
+        if path not in self._mounts:  # else what follows is guarded by the same guard
+            try:
+                mounts.unmount(mount.request.mountpoint)
+                self._guarded.discard(path)
+            except ChronicleError:
+                log.exception("unmounting failed: %s", mount.request.mountpoint)
+        self._answer_waiting(mount)
+        for peer in mount.leaving:
+            peer.send(answer_ok())
         if self._until_idle and not self._mounts:
             self._end()

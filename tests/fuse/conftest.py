@@ -73,19 +73,44 @@ def wait_for_end(pid: int) -> None:
         os.close(pidfd)
 
 
+def in_a_namespace_of_its_own() -> list[str]:
+    """The beginning of a command that runs in a copy of this mount namespace."""
+    unshare = ["unshare", "--mount", *(["--user", "--map-root-user"] if os.geteuid() != 0 else [])]
+    # Without "private" an unmount here could be one there too. In a chroot whose root is no mount point it is refused.
+    for propagation in ("private", "unchanged"):
+        command = [*unshare, "--propagation", propagation]
+        tried = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        if tried.returncode == 0:
+            return command
+    if os.geteuid() == 0:
+        pytest.fail(tried.stderr)
+    pytest.skip(f"this user may not make a mount namespace: {tried.stderr.strip()}")
+
+
 @contextmanager
 def running_mirror(
-    directory: Path, transport: Transport, owner: int | None = None, request_deadline_s: float | None = None
+    directory: Path,
+    transport: Transport,
+    owner: int | None = None,
+    request_deadline_s: float | None = None,
+    user: int | None = None,
 ) -> Iterator[Node]:
     """Start `tests.fuse.mirror` and end it and what it mounted."""
     for name in ("run", "layers", "mounts"):
         (directory / name).mkdir(exist_ok=True)
+        if user is not None:
+            os.chown(directory / name, user, user)
     command = [sys.executable, "-m", "tests.fuse.mirror", "--socket", str(directory / "run" / "zygote.sock")]
     command += ["--mounts", str(directory / "mounts"), "--transport", transport]
     if request_deadline_s is not None:
         command += ["--request-deadline", str(request_deadline_s)]
     if owner is not None:
         command += ["--owner", str(owner)]
+    if user is not None:
+        # It mounts in a namespace in which the device is everyone's, as it is on most machines.
+        of_all = 'mknod "$0" c 10 229 && chmod 666 "$0" && mount --bind "$0" /dev/fuse && exec "$@"'
+        command = [*in_a_namespace_of_its_own(), "sh", "-c", of_all, str(directory / "fuse"), *command]
+        command += ["--user", str(user)]
     with (
         (directory / "log").open("ab") as log,
         subprocess.Popen(command, stderr=log, start_new_session=True) as process,

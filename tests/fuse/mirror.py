@@ -1,14 +1,16 @@
 """A zygote whose mounts mirror plain directories, and misbehave when asked to: the plumbing without the versioning.
 
-    python -m tests.fuse.mirror --socket PATH --mounts DIR --transport NAME [--owner PID]
+    python -m tests.fuse.mirror --socket PATH --mounts DIR --transport NAME [--owner PID] [--user UID]
 
 A file named ``raise`` makes reading it raise in the operation, ``abort`` ends the server, ``hang`` never returns; a
-workspace named ``refused`` cannot be opened, and one named ``broken`` ends as soon as it is mounted.
+workspace named ``refused`` cannot be opened, one named ``broken`` ends as soon as it is mounted, and of one whose name
+begins with ``kept`` a rollback takes nothing away.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import io
 import logging
 import os
@@ -17,9 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.errors import Corrupt, NotFound
+from chronicle.fuse import mounts
 from chronicle.fuse.pulse import Pulse
 from chronicle.fuse.server import MountRequest, Served
 from chronicle.fuse.supervisor import REQUEST_DEADLINE_S, Zygote
+from chronicle.fuse.transport import import_transport
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 from tests.fuse.plain import PlainDirectory
@@ -51,6 +55,8 @@ class MirrorEngine:
         self.base = ref
 
     def rollback(self) -> None:
+        if self._directory.name.startswith("kept"):
+            return
         for path in self._directory.iterdir():
             path.unlink()
 
@@ -106,7 +112,16 @@ def main() -> None:
     parser.add_argument("--transport", required=True)
     parser.add_argument("--request-deadline", type=float, default=REQUEST_DEADLINE_S)
     parser.add_argument("--owner", type=int)
+    parser.add_argument("--user", type=int, help="whom to be, all being imported")
     options = parser.parse_args()
+    if options.user is not None:
+        # What Python would look for later may be where that user may not look.
+        mounts.is_mounted(options.mounts)
+        import_transport(options.transport)
+        os.setgroups([])
+        os.setgid(options.user)
+        os.setuid(options.user)
+        ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: else this process may not look into its own /proc
     logging.basicConfig(level=logging.INFO)
     Zygote(
         options.socket,

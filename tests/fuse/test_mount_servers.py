@@ -24,7 +24,7 @@ from chronicle.fuse.mounts import Transport
 from chronicle.fuse.supervisor import Zygote
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, TreeRef
-from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, wait_for_end
+from tests.fuse.conftest import DEADLINE_S, Node, in_a_namespace_of_its_own, running_mirror, wait_for_end
 from tests.fuse.mirror import VERSION, open_mirror
 
 if TYPE_CHECKING:
@@ -46,20 +46,6 @@ def old_handle(path: Path) -> Iterator[int]:
     finally:
         with suppress(OSError):
             os.close(fd)
-
-
-def in_a_namespace_of_its_own() -> list[str]:
-    """The beginning of a command that runs in a copy of this mount namespace."""
-    unshare = ["unshare", "--mount", *(["--user", "--map-root-user"] if os.geteuid() != 0 else [])]
-    # Without "private" an unmount here could be one there too. In a chroot whose root is no mount point it is refused.
-    for propagation in ("private", "unchanged"):
-        command = [*unshare, "--propagation", propagation]
-        tried = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        if tried.returncode == 0:
-            return command
-    if os.geteuid() == 0:
-        pytest.fail(tried.stderr)
-    pytest.skip(f"this user may not make a mount namespace: {tried.stderr.strip()}")
 
 
 def test_fuse_is_available_where_these_tests_run() -> None:
