@@ -5,6 +5,11 @@ zygote looks now and then. One that has been at the same point of the same reque
 answer, it was stopped, or it runs in circles. Nothing inside such a process can be relied on, so the zygote aborts the
 connection, upon which everyone who waits gets an error, and puts another server in its place.
 
+One that waits for requests looks the same when it was stopped (SIGSTOP, a frozen control group), and how the system
+shows such a process depends on what stopped it. So a server that nothing was heard of for a while is asked, and the
+answer is that it beats. One that opens its layer has nothing to beat with: it gets on if it uses the processor, which
+who waits for a disk that does not answer, or was stopped, does not.
+
 The memory is made before the template is forked, so that all servers have it; each writes only its own numbers.
 """
 
@@ -12,13 +17,18 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from typing import Final
 
-__all__ = ["COMMAND", "IDLE", "REQUEST", "Pulse", "Pulses", "Watcher", "unwatched"]
+__all__ = ["COMMAND", "IDLE", "LOOKS", "OPENING", "REQUEST", "Finding", "Pulse", "Pulses", "Watcher", "unwatched"]
 
 IDLE: Final = 0
 REQUEST: Final = 1
 COMMAND: Final = 2
+OPENING: Final = 3
+LOOKS: Final = 6
+"""How often a server is looked at within the time that it may be at one point of a request."""
 _SERVERS: Final = 8192
 """As many as can be watched at once: 16 bytes each, of which only those in use take memory."""
 _COMMAND_DEADLINE_S: Final = 1_000.0
@@ -61,31 +71,62 @@ class Pulses:
         return Pulse(self._cells[2 * place : 2 * place + 2])
 
 
+class Finding(Enum):
+    """What a look at a server found."""
+
+    WELL = "well"
+    QUIET = "quiet"
+    """It waits for requests and had none for some time: ask it whether it would hear one."""
+    HANGS = "hangs"
+
+
 @dataclass(slots=True)
 class Watcher:
-    """Looks at one server's numbers.
+    """Looks at one server.
 
     Args:
-        pulse: those.
-        request_deadline_s: how long a server may be at one point of a request.
+        pulse: its numbers.
+        request_deadline_s: how long a server may be at one point of a request, of the opening of its layer, or leave
+            half of it unheard that it was asked.
     """
 
     pulse: Pulse
     request_deadline_s: float
-    _seen: int = -1
-    _since_s: float = 0.0
+    _seen: tuple[int, int, int] = (-1, -1, -1)
+    _waited_s: float = 0.0
+    _looked_s: float = 0.0
+    _asked: bool = False
 
-    def hangs(self, now_s: float) -> bool:
-        """Look; say whether the server has been at the same point for too long.
+    def look(self, now_s: float, pid: int) -> Finding:
+        """Look, and say what was found.
 
         Args:
-            now_s: monotonic seconds.
+            now_s: monotonic seconds. Of a long time between two looks little is counted: the zygote may have been
+                stopped together with its servers.
+            pid: the server's process; 0 if it has none yet.
         """
         beats, doing = self.pulse.cells
-        if doing == IDLE or beats != self._seen:
-            self._seen, self._since_s = beats, now_s
-            return False
-        return now_s - self._since_s > (self.request_deadline_s if doing == REQUEST else _COMMAND_DEADLINE_S)
+        seen = beats, doing, _processor_ticks(pid) if doing == OPENING else 0
+        step_s = min(now_s - self._looked_s, 2 * self.request_deadline_s / LOOKS)
+        self._looked_s = now_s
+        if seen != self._seen:
+            self._seen, self._waited_s, self._asked = seen, 0.0, False
+            return Finding.WELL
+        self._waited_s += step_s
+        if doing == IDLE and not self._asked:
+            self._asked = self._waited_s >= self.request_deadline_s / 2
+            return Finding.QUIET if self._asked else Finding.WELL
+        deadline_s = _COMMAND_DEADLINE_S if doing == COMMAND else self.request_deadline_s
+        return Finding.HANGS if self._waited_s > deadline_s else Finding.WELL
+
+
+def _processor_ticks(pid: int) -> int:
+    """Return how long a process has computed, in units of some 10 ms; 0 if there is no such process."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return int(after_name[11]) + int(after_name[12])  # utime and stime, of proc(5)
 
 
 def unwatched() -> Pulse:

@@ -8,6 +8,7 @@ connection attempt waits while a server is replaced), and the channel to the zyg
                        {"state": {"base", "turn"}} before the command that changed it is answered;
                        {"ended": code} as its last word
     zygote ─► server   {"cut"}: end now, and let nobody read what the kernel has cached;
+                       {"hear"}: nothing but to be heard, by which a server that waits shows that it lives;
                        end of file: the mount is closed in order, or the zygote is dead
 
 A server never unmounts while the zygote lives: that is the zygote's, so that there is one place that knows what is

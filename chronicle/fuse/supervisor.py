@@ -39,7 +39,7 @@ from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, S
 from chronicle.fuse import control, mounts
 from chronicle.fuse.control import Peer, answer_error, answer_ok
 from chronicle.fuse.mounted import Mounted, State
-from chronicle.fuse.pulse import Pulse, Pulses, Watcher, unwatched
+from chronicle.fuse.pulse import LOOKS, OPENING, Finding, Pulse, Pulses, Watcher, unwatched
 from chronicle.fuse.server import Exit, MountRequest, Served, request_from_wire, request_to_wire, serve
 from chronicle.fuse.template import Template
 
@@ -54,8 +54,6 @@ log = logging.getLogger(__name__)
 
 REQUEST_DEADLINE_S: Final = 60.0
 """Longer than a request of ours takes: the longest wait for the blob store, for each read half of this."""
-_LOOKS: Final = 6
-"""How often a server is looked at within that time."""
 _CLOSE_DEADLINE_S: Final = 5.0
 """For a server to close its layer in order; then it is killed. Killing loses nothing that was acknowledged."""
 
@@ -180,16 +178,26 @@ class Zygote:
         now = time.monotonic()
         if now < self._look_at:
             return
-        self._look_at = now + self._request_deadline_s / _LOOKS
+        self._look_at = now + self._request_deadline_s / LOOKS
         for mount in self._mounts.values():
-            if mount.watcher is not None and mount.watcher.hangs(now):
-                log.error("a mount server hangs and is ended: %s", mount.request.mountpoint)
-                mount.watcher = None
-                # First the connection, so that nobody waits even if the process cannot be killed at the moment.
-                mounts.abort(mount.request.mountpoint)
-                if mount.pidfd >= 0:
-                    with suppress(ProcessLookupError):
-                        signal.pidfd_send_signal(mount.pidfd, signal.SIGKILL)
+            found = Finding.WELL if mount.watcher is None else mount.watcher.look(now, mount.pid)
+            if found is Finding.QUIET and mount.channel is not None:
+                mount.channel.send({"hear": True})
+            elif found is Finding.HANGS:
+                self._end_hanging(mount)
+
+    def _end_hanging(self, mount: Mounted) -> None:
+        mount.watcher = None
+        if mount.pid == 0:
+            log.error("the template hangs and is ended: %s waits for a server", mount.request.mountpoint)
+            os.kill(self._template.pid, signal.SIGKILL)
+            return
+        log.error("a mount server hangs and is ended: %s", mount.request.mountpoint)
+        # First the connection, so that nobody waits even if the process cannot be killed at the moment.
+        mounts.abort(mount.request.mountpoint)
+        if mount.pidfd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(mount.pidfd, signal.SIGKILL)
 
     def _end(self) -> None:
         """Close every mount, and leave the loop when the last is gone."""
@@ -318,6 +326,10 @@ class Zygote:
         self._ordered.append(mount)
         if mount.place is None:
             mount.place = self._pulses.take()
+        if mount.place is not None:
+            pulse = self._pulses.at(mount.place)
+            pulse.cells[1] = OPENING
+            mount.watcher = Watcher(pulse, self._request_deadline_s)
         order = {"request": request_to_wire(mount.request), "place": mount.place}
         self._template.order(control.pack(order), mount.listener, theirs)
         theirs.close()
@@ -376,8 +388,6 @@ class Zygote:
                     mount.recovered = message["up"]["recovered"]
                 if mount.state is State.STARTING:
                     mount.state = State.UP
-                if mount.place is not None:
-                    mount.watcher = Watcher(self._pulses.at(mount.place), self._request_deadline_s)
                 for peer in mount.waiting:
                     peer.send(answer_ok(mount.opened()))
                 mount.waiting = []

@@ -3,7 +3,8 @@
     python -m tests.fuse.mirror --socket PATH --mounts DIR --transport NAME [--owner PID] [--user UID]
 
 A file named ``raise`` makes reading it raise in the operation, ``abort`` ends the server, ``hang`` never returns; a
-workspace named ``refused`` cannot be opened, one named ``broken`` ends as soon as it is mounted, and of one whose name
+workspace named ``refused`` cannot be opened, one named ``broken`` ends as soon as it is mounted, the
+opening of one named ``stuck`` hangs at the first time, and of one whose name
 begins with ``kept`` a rollback takes nothing away.
 """
 
@@ -99,6 +100,9 @@ def open_mirror(request: MountRequest, _: Pulse) -> Served:
     directory = request.spec.layers / request.spec.workspace_id
     directory.mkdir(parents=True, exist_ok=True)
     engine = MirrorEngine(request.spec, directory)
+    if request.spec.workspace_id == "stuck" and not (directory / "tried").exists():
+        (directory / "tried").touch()
+        signal.pause()
     if request.spec.workspace_id == "broken":
         (directory / "tries").open("ab").write(b".")
         os.abort()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -15,12 +16,13 @@ import pytest
 from chronicle.fuse import zygote
 from chronicle.fuse.client import list_mounts, open_fuse_workspace
 from chronicle.fuse.mounts import Transport
-from chronicle.fuse.pulse import COMMAND, IDLE, REQUEST, Pulses, Watcher
+from chronicle.fuse.pulse import COMMAND, IDLE, OPENING, REQUEST, Finding, Pulses, Watcher
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import running_proxy
-from tests.fuse.conftest import DEADLINE_S, running_mirror
+from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, wait_for_end
 from tests.s3_server import BUCKET, point_at, running_s3
 
+WELL, QUIET, HANGS = Finding.WELL, Finding.QUIET, Finding.HANGS
 ENDED = {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
 
 
@@ -85,20 +87,88 @@ def drop_node_cache(directory: Path) -> None:
             path.unlink()
 
 
+def looks(watcher: Watcher, times: int, first_s: float, pid: int = 0) -> list[Finding]:
+    """Look as often as a zygote does, for a deadline of six seconds."""
+    return [watcher.look(first_s + number, pid) for number in range(times)]
+
+
 def test_a_server_hangs_if_it_stays_where_it_is_while_it_does_something() -> None:
     pulse = Pulses().at(3)
-    watcher = Watcher(pulse, 10)
-    assert not watcher.hangs(0)
-    assert not watcher.hangs(1_000), "it waits for requests"
+    watcher = Watcher(pulse, 6)
     pulse.cells[1] = REQUEST
-    assert not watcher.hangs(1_000)
-    assert not watcher.hangs(1_010)
-    assert watcher.hangs(1_011)
+    assert set(looks(watcher, 7, 1)) == {WELL}
+    assert watcher.look(8, 0) is HANGS
     pulse.beat()
-    assert not watcher.hangs(1_012)
+    assert watcher.look(9, 0) is WELL
     pulse.cells[1] = COMMAND
-    assert not watcher.hangs(1_100), "a command may take long"
-    assert watcher.hangs(3_000)
+    assert set(looks(watcher, 1_000, 10)) == {WELL}, "a command may take long"
+    assert set(looks(watcher, 3, 1_010)) == {WELL, HANGS}
+
+
+def test_a_server_that_waits_hangs_if_it_does_not_hear_that_it_is_asked() -> None:
+    pulse = Pulses().at(3)
+    watcher = Watcher(pulse, 6)
+    assert looks(watcher, 5, 1) == [WELL, WELL, WELL, QUIET, WELL]
+    pulse.beat()
+    assert looks(watcher, 8, 6) == [WELL, WELL, WELL, QUIET, WELL, WELL, WELL, HANGS]
+
+
+def test_time_in_which_the_zygote_was_stopped_too_counts_little() -> None:
+    pulse = Pulses().at(3)
+    pulse.cells[1] = REQUEST
+    watcher = Watcher(pulse, 6)
+    assert [watcher.look(now_s, 0) for now_s in (1, 2, 1_000, 1_001, 1_002)] == [WELL] * 5
+
+
+def test_a_server_that_opens_its_layer_gets_on_if_it_computes() -> None:
+    pulse = Pulses().at(3)
+    pulse.cells[1] = OPENING
+    watcher = Watcher(pulse, 6)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        for now_s in range(20):
+            before = Path(f"/proc/{busy.pid}/stat").read_text().split()[13]
+            assert watcher.look(now_s, busy.pid) is WELL
+            while Path(f"/proc/{busy.pid}/stat").read_text().split()[13] == before:
+                pass
+        busy.send_signal(signal.SIGSTOP)
+        assert looks(watcher, 9, 20, busy.pid)[-1] is HANGS
+        busy.kill()
+
+
+def pids_of(node: Node) -> dict[object, int]:
+    return {mount["workspace_id"]: int(str(mount["pid"])) for mount in list_mounts(node.socket)}
+
+
+def test_a_server_that_was_stopped_while_it_waited_is_replaced(tmp_path: Path, transport: Transport) -> None:
+    with running_mirror(tmp_path, transport, request_deadline_s=1) as node:
+        workspace, other = node.workspace(), node.workspace("other")
+        (workspace.root / "a").write_text("kept")
+        before = pids_of(node)
+        os.kill(before["w"], signal.SIGSTOP)
+        wait_for_end(before["w"])
+        workspace.begin_turn(2)
+        assert (workspace.root / "a").read_text() == "kept"
+        after = pids_of(node)
+        assert after["w"] != before["w"]
+        assert after["other"] == before["other"], "it waited as long, and was asked"
+        (other.root / "a").write_text("was not hindered")
+        assert "hangs and is ended" in (tmp_path / "log").read_text()
+
+
+def test_a_server_that_hangs_as_it_opens_its_layer_is_replaced(tmp_path: Path, transport: Transport) -> None:
+    with running_mirror(tmp_path, transport, request_deadline_s=1) as node:
+        workspace = node.workspace("stuck")
+        (workspace.root / "a").write_text("goes on")
+        assert "hangs and is ended" in (tmp_path / "log").read_text()
+
+
+def test_a_template_that_hangs_is_replaced(tmp_path: Path) -> None:
+    with running_mirror(tmp_path, "raw", request_deadline_s=1) as node:
+        pid = node.process.pid
+        (template,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(int(template), signal.SIGSTOP)
+        (node.workspace().root / "a").write_text("goes on")
+        assert "template hangs and is ended" in (tmp_path / "log").read_text()
 
 
 def test_places_are_given_to_one_server_at_a_time() -> None:
