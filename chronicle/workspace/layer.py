@@ -339,14 +339,12 @@ class Layer(HistoryLayer):
 
     def _sync_all(self) -> None:
         """Make everything that was changed since the last seal survive the loss of power, as unmounting a disk does."""
-        for node in self.modified.values():
-            data = node.data
-            if data is not None:
-                self._files.sync_data(data)
-                if data.copied:
-                    self._log.append(pack((records.SYNCED, data.number)))
-                    data.copied = False
+        changed = [node.data for node in self.modified.values() if node.data is not None]
+        for data in changed:
+            self._files.sync_data(data)
         self._files.sync_names()
+        for data in changed:
+            self._note_synced(data)
         self._sync_log()
 
     def note_mended(self, records_: list[bytes]) -> None:

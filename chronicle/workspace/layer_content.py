@@ -242,17 +242,24 @@ class ContentLayer(LayerState):
             os.fdatasync(node.fd)
             data = node.data
             if data is not None:
+                data.synced = True
                 for undo in data.undos:
                     undo.sync()
-                if data.copied:
-                    self._log.append(pack((records.SYNCED, data.number)))
-                    data.copied = False
         self._files.sync_names()
+        if node is not None and node.fd >= 0 and node.data is not None:
+            self._note_synced(node.data)
         self._sync_log()
+
+    def _note_synced(self, data: DataFile) -> None:
+        """Log that what began as a copy is on disk, its name included: this record may be there before it is synced."""
+        if data.copied:
+            self._log.append(pack((records.SYNCED, data.number)))
+            data.copied = False
 
     def _sync_log(self) -> None:
         """Make what was logged survive the loss of power, the layer's own name the first time."""
         self._log.sync()
+        self._files.log_synced()
         if not self._placed:
             home = self.directory.parent
             sync_directory(home)
@@ -367,6 +374,7 @@ class ContentLayer(LayerState):
             return False
         os.fdatasync(fd)
         self._files.sync_name(data)
+        data.synced = True
         return True
 
     def _version(self, node: FileNode) -> None:

@@ -58,6 +58,8 @@ class LayerFiles:
         """The names of data files with smaller numbers are known to survive the loss of power."""
         self.next_number = 1
         """Names the next file; never used twice in a layer directory."""
+        self._unneeded: list[DataFile] = []
+        """What goes when the log is synced."""
         self._clean: dict[int, tuple[int, Content]] = {}
         self._cache: LayerLog | None = None
         self._cache = self._open_cache()
@@ -110,6 +112,19 @@ class LayerFiles:
         self.drop_undos(data)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(b"%x" % data.number, dir_fd=self._data_fd)
+
+    def drop_unneeded(self, data: DataFile) -> None:
+        """Remove a data file that the log needs no more: if it was synced, when that is on disk (`log_synced`)."""
+        if data.synced:
+            self._unneeded.append(data)
+        else:
+            self.drop_data(data)
+
+    def log_synced(self) -> None:
+        """Take note that the layer's log is on disk as it is."""
+        for data in self._unneeded:
+            self.drop_data(data)
+        self._unneeded.clear()
 
     def sync_names(self) -> None:
         """Make the names of new data and undo files survive the loss of power."""

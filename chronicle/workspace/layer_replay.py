@@ -180,6 +180,7 @@ class _Replayer:
         data = self._data.get(number)
         if data is None:
             data = self._data[number] = DataFile(number)
+            data.synced = True  # perhaps, and what the log says of it now may not be
         return data
 
     def _node(self, path: bytes) -> Node:

@@ -254,7 +254,7 @@ class LayerState:
             if data.versions:
                 self._retired.append(data)
             else:
-                self._files.drop_data(data)
+                self._files.drop_unneeded(data)
 
     def do_rename(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int, ts_ns: int) -> None:
         names = self.names
@@ -351,7 +351,7 @@ class LayerState:
             if old.versions:
                 self._retired.append(old)
             else:
-                self._files.drop_data(old)
+                self._files.drop_unneeded(old)
         node.data = data
         data.unpin(undo)
         node.dirty = True
@@ -423,7 +423,7 @@ class LayerState:
             if data.versions:
                 self._retired.append(data)
             else:
-                self._files.drop_data(data)
+                self._files.drop_unneeded(data)
         # Else the number's data file would be taken for clean when that content is wanted again.
         self._files.forget_clean(node.ino)
         self.modified.pop(node.ino, None)
@@ -447,6 +447,7 @@ class LayerState:
         for node in self.modified.values():
             if node.data is not None:
                 self._files.drop_undos(node.data)
+                node.data.synced = False
                 node.guarded = True
         self.modified = {}
         self._records = {}

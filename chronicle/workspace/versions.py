@@ -153,7 +153,7 @@ class Undo:
 class DataFile:
     """The file on disk that holds a file's bytes, and what its versions had that are not in it any more."""
 
-    __slots__ = ("copied", "levels", "number", "pinned", "undo", "undos", "versions")
+    __slots__ = ("copied", "levels", "number", "pinned", "synced", "undo", "undos", "versions")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -170,6 +170,9 @@ class DataFile:
         """How many there ever were."""
         self.copied = False
         """Whether it began as a copy of what the blob store has, and the log says so but not yet that it is on disk."""
+        self.synced = False
+        """Whether it may have been synced since the last seal: as long as the log on disk does not say that it goes, a
+        loss of power would bring it back."""
 
     def pin(self, size: int) -> Held:
         """Return what it holds now, as a version of so many bytes."""
