@@ -376,7 +376,9 @@ class LayerState:
     def do_version(self, node: FileNode, op: str, size: int, mtime_ns: int, ts_ns: int) -> None:
         """Make the version that a close makes."""
         self.resize(node, size)
-        node.mtime_ns = node.ctime_ns = mtime_ns
+        node.mtime_ns = mtime_ns
+        # Writes are not logged: when the log is read back, this is what tells of them. Times that were set are.
+        node.ctime_ns = max(node.ctime_ns, min(mtime_ns, ts_ns))
         node.unversioned = False
         self._note_all(node, op, ts_ns)
 
