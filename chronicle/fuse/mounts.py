@@ -51,6 +51,8 @@ TRANSPORTS: Final[tuple[Transport, ...]] = ("raw", "pyfuse3")
 DEFAULT_TRANSPORT: Final[Transport] = "raw"
 _DEVICE: Final = "/dev/fuse"
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
+_WRITTEN_OTHERWISE: Final = frozenset(b" \t\n\\#")
+"""Bytes of a path that are three octal digits there."""
 _CONNECTIONS: Final = Path("/sys/fs/fuse/connections")
 """A directory for each FUSE connection, named by the minor device number; its files belong to who mounted."""
 # The numbers are those of linux/mount.h and of umount2(2).
@@ -292,14 +294,22 @@ class _Mount(NamedTuple):
 def _mounts_at(mountpoint: Path) -> list[_Mount]:
     """Return what is mounted at exactly a path, the lowest first."""
     path = os.fspath(mountpoint.absolute())
-    return [mount for mount in _mounts() if mount.point == path]
+    return [mount for mount in _mounts(os.fsencode(path)) if mount.point == path]
 
 
-def _mounts() -> list[_Mount]:
-    """Return what is mounted, in the order in which it was."""
+def _mounts(within: bytes = b"") -> list[_Mount]:
+    """Return what is mounted, in the order in which it was.
+
+    Args:
+        within: a path, to leave out most of what has nothing to do with it: there may be hundreds of mounts.
+    """
     found = []
+    if _WRITTEN_OTHERWISE.intersection(within):
+        within = b""
     with _MOUNTINFO.open("rb") as mountinfo:
         for line in mountinfo:
+            if within not in line:
+                continue
             before, _, after = line.partition(b" - ")
             _, _, device, _, path = before.split(b" ")[:5]
             # Blanks and backslashes in a path are written as three octal digits: proc(5).

@@ -120,7 +120,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.user is not None:
         # What Python would look for later may be where that user may not look.
-        mounts.is_mounted(options.mounts)
+        mounts.is_mounted(Path("/"))
         import_transport(options.transport)
         os.setgroups([])
         os.setgid(options.user)

@@ -158,6 +158,24 @@ def test_another_user_than_root_is_told_too(transport: Transport) -> None:
             assert mountpoint.stat().st_mode & 0o777 == 0o751
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_directory_that_a_kill_of_everything_left_shut_can_be_mounted_on_again(transport: Transport) -> None:
+    with tempfile.TemporaryDirectory(prefix="chronicle-test-") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        with running_mirror(directory, transport, user=NOBODY) as first:
+            mountpoint = first.workspace().root
+            (pid,) = [int(str(mount["pid"])) for mount in list_mounts(first.socket)]
+            os.killpg(first.process.pid, signal.SIGKILL)
+            wait_for_end(pid)
+            first.process.wait(DEADLINE_S)
+        assert mountpoint.stat().st_mode & 0o700 == 0
+        (directory / "fuse").unlink()
+        with running_mirror(directory, transport, user=NOBODY) as second:
+            second.workspace().close()
+        assert mountpoint.stat().st_mode & 0o700 == 0o700
+
+
 def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
