@@ -69,6 +69,9 @@ def opened(mountpoint: Path) -> Iterator[str]:
     fd = os.open(mountpoint, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     directory = f"/proc/self/fd/{fd}"  # itself, whatever is mounted on it by then
     try:
+        if not _is_shut(directory):  # someone else's
+            yield directory
+            return
         _set(directory, _OWNER)
         try:
             yield directory

@@ -52,8 +52,8 @@ _KEPT_BYTES: Final = 128 * 1024
 _BACKGROUND: Final = 64
 _JAM: Final = 48
 _UNANSWERED_S: Final = 1200
-"""After this the kernel aborts the connection: longer than a seal may take, during which nothing is answered. Whoever
-hangs in a request is found much earlier (`chronicle.fuse.pulse`); this is for a server that was stopped between two."""
+"""After this the kernel aborts the connection: longer than a seal may take, during which nothing is answered. A server
+that hangs is found much earlier (`chronicle.fuse.pulse`); this is for when its zygote hangs too, or is gone."""
 _WANTED: Final = (
     Init.ASYNC_READ
     | Init.ATOMIC_O_TRUNC
