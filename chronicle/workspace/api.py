@@ -323,7 +323,7 @@ class ApiWorkspace:
             self._layer.rollback()
 
     def restore(self, then: TreeRef | None, path: str = "") -> None:
-        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.restore.restore`."""
+        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.Layer.restore`."""
         with self._lock:
             self._layer.restore(then, encode_path(path))
 

@@ -23,7 +23,6 @@ from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.oplog import read_root
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.quota import measure
-from chronicle.workspace.restore import restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,7 +175,7 @@ class Presentations(RuleBasedStateMachine):
     @rule(pick=st.integers(0))
     def restore(self, pick: int) -> None:
         then = self.adopted[pick % len(self.adopted)]
-        restore(self.layer, then)
+        self.layer.restore(then)
         root = read_root(self.blobs, then.oplog_id)
         restore_directory(os.fsencode(self.root), self.blobs, root.tree_id, root.root, {}, self.layer._owner)
         self.seal()
@@ -192,7 +191,7 @@ class Presentations(RuleBasedStateMachine):
         self.sealed = None
         was = files_in(self.blobs, then.tree_id)
         try:
-            restore(self.layer, then, path.encode())
+            self.layer.restore(then, path.encode())
         except (NotFound, InvalidInput):
             assert files_in(self.blobs, self.layer.seal().tree_id) == before
             assert path not in was or any(before.get(str(above)) is not None for above in Path(path).parents)
