@@ -38,6 +38,9 @@ __all__ = [
     "is_served",
     "make_mountpoint",
     "mount_call",
+    "point_of",
+    "points_below",
+    "resolved",
     "source_of",
     "unmount",
     "unmount_all_under",
@@ -64,6 +67,8 @@ _MNT_FORCE: Final = 1
 _MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
 _FUSERMOUNT_DEADLINE_S: Final = 10
+_SYMLINKS: Final = 40
+"""How many the system follows in a path: path_resolution(7)."""
 
 _SERVED_OPTION: Final = "default_permissions"
 """What all mounts of servers have and a guard has not, by which it is recognised."""
@@ -115,7 +120,7 @@ def _probe(device: int) -> str | None:
 
 def fuse_mounts_under(directory: Path) -> list[Path]:
     """Return the mountpoints of Chronicle at or below a directory, innermost last mounted first."""
-    prefix = os.fspath(directory.absolute())
+    prefix = _real(directory)
     ours = dict.fromkeys(mount.point for mount in reversed(_mounts()) if mount.kind == KIND)
     return [Path(point) for point in ours if point == prefix or point.startswith(prefix + "/")]
 
@@ -268,15 +273,51 @@ def unmount_all_under(directory: Path) -> list[Path]:
     return stale
 
 
+def points_below(mountpoint: Path) -> list[Path]:
+    """Return where file systems of any kind are mounted below a mountpoint."""
+    prefix = os.fspath(mountpoint).rstrip("/") + "/"
+    return [Path(point) for point in dict.fromkeys(mount.point for mount in _mounts()) if point.startswith(prefix)]
+
+
+def resolved(path: Path) -> Path:
+    """Return the path of a mountpoint as the system has it: absolute, and without symlinks, ``.`` and ``..``.
+
+    What is mounted there is not asked for anything, and need not answer. It need not be there either.
+    """
+    path = path.absolute()
+    for _ in range(_SYMLINKS):
+        if path.name == "..":
+            break
+        if is_mounted(path):
+            return path
+        path = Path(os.path.realpath(path.parent)) / path.name
+        if is_mounted(path) or not path.is_symlink():
+            return path
+        path = path.parent / path.readlink()
+    return Path(os.path.realpath(path))
+
+
+def point_of(path: Path) -> Path | None:
+    """Return the mountpoint of the Chronicle mount that a path is in; ``None`` if it is in none."""
+    mount = _around(path)
+    return Path(mount.point) if mount is not None else None
+
+
 def source_of(path: Path) -> str | None:
     """Return the source of the Chronicle mount that a path is in; ``None`` if it is in none."""
+    mount = _around(path)
+    return mount.source if mount is not None else None
+
+
+def _around(path: Path) -> _Mount | None:
+    """Return the Chronicle mount that a path is in; ``None`` if it is in none."""
     wanted = os.fspath(path.absolute())
-    found: tuple[str, str] | None = None
+    found: _Mount | None = None
     for mount in _mounts():
         inside = wanted == mount.point or wanted.startswith(mount.point.rstrip("/") + "/")
-        if inside and (found is None or len(mount.point) >= len(found[0])):
-            found = mount.point, mount.source if mount.kind == KIND else ""
-    return found[1] or None if found is not None else None
+        if inside and (found is None or len(mount.point) >= len(found.point)):
+            found = mount
+    return found if found is not None and found.kind == KIND else None
 
 
 class _Mount(NamedTuple):
@@ -291,9 +332,15 @@ class _Mount(NamedTuple):
     """One of ours, for the servers' to be mounted over: `chronicle.fuse.below`."""
 
 
+def _real(mountpoint: Path) -> str:
+    """Return a mountpoint's path as mountinfo has it, through no symlink; it is itself not looked at."""
+    path = mountpoint.absolute()
+    return os.path.join(os.path.realpath(path.parent), path.name)
+
+
 def _mounts_at(mountpoint: Path) -> list[_Mount]:
     """Return what is mounted at exactly a path, the lowest first."""
-    path = os.fspath(mountpoint.absolute())
+    path = _real(mountpoint)
     return [mount for mount in _mounts(os.fsencode(path)) if mount.point == path]
 
 

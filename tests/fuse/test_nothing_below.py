@@ -158,6 +158,21 @@ def test_another_user_than_root_is_told_too(transport: Transport) -> None:
             assert mountpoint.stat().st_mode & 0o777 == 0o751
 
 
+def test_a_mountpoint_behind_a_symlink_is_guarded_and_unmounted_too(tmp_path: Path, transport: Transport) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "link").symlink_to("home")
+    with running_mirror(tmp_path / "link", transport) as node:
+        workspace = node.workspace()
+        (workspace.root / "a").write_text("kept")
+        kill_server(node, workspace)
+        workspace.begin_turn(2)
+        assert (workspace.root / "a").read_text() == "kept"
+        workspace.close()
+        assert not workspace.root.is_mount()
+        assert mounts.fuse_mounts_under(tmp_path) == []
+        assert list(workspace.root.iterdir()) == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 def test_a_directory_that_a_kill_of_everything_left_shut_can_be_mounted_on_again(transport: Transport) -> None:
     with tempfile.TemporaryDirectory(prefix="chronicle-test-") as name:
