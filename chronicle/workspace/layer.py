@@ -132,7 +132,11 @@ class Layer(HistoryLayer):
         if self._sealed is not None and not self.changed:
             return self._sealed
         sealed = put_seal(self._blobs, self._seal_input())
-        clean = [(node.ino, node.data, content) for node, content in sealed.contents if node.data is not None]
+        clean = [
+            (node.ino, node.data, content)
+            for node, content in sealed.contents
+            if node.data is not None and node.data.partial is None
+        ]
         self._files.note_clean(clean)
         kept = {ino for ino, _, _ in clean}
         for ino in self.modified:
@@ -153,6 +157,9 @@ class Layer(HistoryLayer):
         self.names.links = sealed.commit.links
         self._sealed_moves += self._moves
         self._drop_versions()
+        for node, _ in sealed.contents:
+            if node.data is not None and node.data.partial is not None:
+                self._drop_part(node)
         self.floors = {}
         self.gaps = []
         self._sealed, self._commit = sealed.ref, sealed.commit
@@ -339,12 +346,12 @@ class Layer(HistoryLayer):
 
     def _sync_all(self) -> None:
         """Make everything that was changed since the last seal survive the loss of power, as unmounting a disk does."""
-        changed = [node.data for node in self.modified.values() if node.data is not None]
-        for data in changed:
+        changed = [(node, node.data) for node in self.modified.values() if node.data is not None]
+        for _, data in changed:
             self._files.sync_data(data)
         self._files.sync_names()
-        for data in changed:
-            self._note_synced(data)
+        for node, _ in changed:
+            self._note_synced(node)
         self._sync_log()
 
     def note_mended(self, records_: list[bytes]) -> None:

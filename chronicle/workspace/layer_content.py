@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobReader, BlobStore
     from chronicle.clock import Clock
+    from chronicle.workspace.content import Content
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.layer_log import LayerLog
     from chronicle.workspace.layer_records import Header
@@ -37,6 +38,9 @@ __all__ = ["ContentLayer", "Handle"]
 _COPY_SYNC_BYTES: Final = 4 * 1024 * 1024
 """Up to this size, a committed file is synced before it is changed in place the first time. Usually the system has
 written it long ago, and syncing costs 0.2 ms here."""
+_FETCHED_BYTES: Final = 1024 * 1024
+"""Up to this size, content that is not on this node is fetched when it is changed: that is a few requests at most, and
+then it is here. Of a larger one only what is written is here."""
 
 
 class Handle:
@@ -82,10 +86,9 @@ class ContentLayer(LayerState):
         start: TreeRef | None,
         clock: Clock,
     ) -> None:
-        super().__init__(reader, files, start, header.owner, header.turn)
+        super().__init__(reader, Chunks(blobs), files, start, header.owner, header.turn)
         self.directory = directory
         self._blobs = blobs
-        self._chunks = Chunks(blobs)
         self._log = log
         self._handles: set[Handle] = set()
         self.quota: Quota | None = None
@@ -97,7 +100,7 @@ class ContentLayer(LayerState):
         )
 
     def open(self, node: FileNode, *, truncate: bool = False) -> Handle:
-        """Open a file. Content that is not on this node is fetched as it is read, all of it when it is changed."""
+        """Open a file. Content that is not on this node is fetched as it is read; a small one when it is changed."""
         if truncate:
             if node.length:
                 self._empty(node)
@@ -115,12 +118,23 @@ class ContentLayer(LayerState):
         if handle.stale:
             raise OSError(errno.ESTALE, "the workspace was rolled back")
         node = handle.node
-        if node.fd >= 0:
-            return os.pread(node.fd, size, offset)
-        if handle.stored is None:
+        if node.fd < 0:
             assert node.content is not None
-            handle.stored = LazyFile(self._reader, self._chunks, node.content)
-        return handle.stored.read(offset, size)
+            return self._stored(handle, node.content).read(offset, size)
+        partial = node.data.partial if node.data is not None else None
+        if partial is None:
+            return os.pread(node.fd, size, offset)
+        size = min(size, node.length - offset)
+        return partial.read(node.fd, offset, size, self._stored(handle, partial.content))
+
+    def _stored(self, handle: Handle, content: Content) -> LazyFile:
+        """Return what reads a content for a handle."""
+        stored = handle.stored
+        if stored is None or stored.content != content:
+            if stored is not None:
+                stored.close()
+            stored = handle.stored = LazyFile(self._reader, self._chunks, content)
+        return stored
 
     def write(self, handle: Handle, offset: int, data: bytes | memoryview) -> int:
         """Write; return how many bytes. Survives the death of the process from now on."""
@@ -133,6 +147,8 @@ class ContentLayer(LayerState):
             node.fd = self._open_data(node)
         if node.guarded:
             self._guard(node, node.fd, offset, len(data))
+        if offset + len(data) > node.length:
+            self._note_end(node)
         written = os.pwrite(node.fd, data, offset)
         if offset + written > node.length:
             if offset > node.length and node.sparse is None:
@@ -141,6 +157,7 @@ class ContentLayer(LayerState):
         node.mtime_ns = node.ctime_ns = self._now()
         node.unversioned = True
         handle.wrote = True
+        self._note_written(node, offset, offset + written)
         return written
 
     def truncate(self, node: FileNode, size: int, handle: Handle | None = None) -> None:
@@ -160,6 +177,8 @@ class ContentLayer(LayerState):
             try:
                 if node.guarded:
                     self._guard(node, fd, size, max(0, node.length - size))
+                if size > node.length:
+                    self._note_end(node)
                 os.ftruncate(fd, size)
                 if size > node.length or node.sparse is not None:
                     node.sparse = os.fstat(fd).st_blocks
@@ -191,6 +210,8 @@ class ContentLayer(LayerState):
         if node.guarded and (changes or grows):
             first = offset if changes else node.length
             self._guard(node, node.fd, first, max(0, min(end, node.length) - first))
+        if grows:
+            self._note_end(node)
         fallocate(node.fd, mode, offset, length)
         if node.sparse is None:
             node.sparse = 0
@@ -200,6 +221,8 @@ class ContentLayer(LayerState):
             node.mtime_ns = node.ctime_ns = self._now()
             node.unversioned = True
             handle.wrote = True
+        if changes:
+            self._note_written(node, offset, end)
 
     def set_times(self, node: Node, atime_ns: int, mtime_ns: int) -> None:
         """Set the times, epoch nanoseconds. Makes no version."""
@@ -246,13 +269,18 @@ class ContentLayer(LayerState):
                 for undo in data.undos:
                     undo.sync()
         self._files.sync_names()
-        if node is not None and node.fd >= 0 and node.data is not None:
-            self._note_synced(node.data)
+        if node is not None and node.fd >= 0:
+            self._note_synced(node)
         self._sync_log()
 
-    def _note_synced(self, data: DataFile) -> None:
-        """Log that what began as a copy is on disk, its name included: this record may be there before it is synced."""
-        if data.copied:
+    def _note_synced(self, node: FileNode) -> None:
+        """Log that a file's bytes are on disk, its name included, if the log is to say so.
+
+        The record may get there before it is synced.
+        """
+        self._note_end(node)  # what a partial file holds from now on must not depend on its size
+        data = node.data
+        if data is not None and data.copied:
             self._log.append(pack((records.SYNCED, data.number)))
             data.copied = False
 
@@ -285,13 +313,54 @@ class ContentLayer(LayerState):
             node.fd = self._open_data(node)
 
     def _open_data(self, node: FileNode) -> int:
-        """Open a file's data file, fetching all of its content if it is not on this node."""
+        """Open a file's data file.
+
+        If none is on this node, a small content is fetched, and a large one gets a data file that has nothing of it.
+        """
         if not self._is_here(node):
-            assert node.content is not None
-            node.data = self._files.fetch(self._reader, node.ino, node.content)
+            content = node.content
+            assert content is not None
+            if content.size > _FETCHED_BYTES:
+                node.data, fd = self._files.create_part(content.size)
+                self.do_part(node.data, content)
+                node.sparse = None
+                return fd
+            node.data = self._files.fetch(self._reader, node.ino, content)
             node.note_holes(self._files.stat_data(node.data))
         assert node.data is not None
         return self._files.open_data(node.data)
+
+    def _note_written(self, node: FileNode, start: int, end: int) -> None:
+        """After a write: if the data file has a part of a stored content only, log that it has this range.
+
+        Before, the range is not read from the data file; so a write that was not noted was not made.
+        """
+        data = node.data
+        if data is None or data.partial is None:
+            return
+        partial = data.partial
+        end = min(end, partial.content.size)
+        if start >= end or partial.has(start, end):
+            return
+        if node.nlink:  # else the log need not know, and perhaps does not know the data file
+            self._log.append(pack((records.WRITTEN, data.number, start, end - start)))
+        partial.written.add(start, end)
+        data.copied = True
+        if partial.is_whole:
+            data.partial = None
+
+    def _note_end(self, node: FileNode) -> None:
+        """Before a file grows: log that what it had of a stored content behind its end is gone."""
+        if node.data is not None and node.data.partial is not None:
+            self._note_written(node, node.length, node.data.partial.content.size)
+
+    def _drop_part(self, node: FileNode) -> None:
+        """Let go of a partial data file: the blob store has all that it stood for."""
+        data = node.data
+        assert data is not None
+        node.data = None
+        self._read_anew(node)
+        self._files.drop_data(data)
 
     def _empty(self, node: FileNode) -> None:
         """Give a file a new, empty data file; versions keep the old one."""
@@ -358,8 +427,8 @@ class ContentLayer(LayerState):
         elif not node.dirty:
             path = self.names.path_of(node)
             if path is not None:
-                data.copied = not self._keep_copy(data, fd, node.length)
-                kind = records.COPY if data.copied else 0
+                data.copied = data.partial is not None or not self._keep_copy(data, fd, node.length)
+                kind = records.PART if data.partial is not None else records.COPY if data.copied else 0
                 self._log.append(pack_data(self._now(), path, data, 0, kind))
             self.do_data(node, data, None)
         data.preserve(fd, offset, length)

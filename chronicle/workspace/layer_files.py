@@ -38,6 +38,8 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CACHE_SLACK: Final = 1000
 """How many outdated entries the cache index may have before it is written anew at opening."""
 _COPY_BYTES: Final = 1024 * 1024
+_PART_BYTES: Final = 4096
+"""Read together with what is asked for of a version that is not all on this node."""
 
 
 class LayerFiles:
@@ -53,7 +55,8 @@ class LayerFiles:
             (directory / name).mkdir(exist_ok=True)
         self._data_fd = os.open(directory / "data", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._undo_fd = os.open(directory / "versions", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._fresh_names = False
+        self._fresh_names = True
+        """Whether there are names that may not survive the loss of power, be it of a process that died before this."""
         self._synced_below = 0
         """The names of data files with smaller numbers are known to survive the loss of power."""
         self.next_number = 1
@@ -83,6 +86,18 @@ class LayerFiles:
         self.next_number = number + 1
         self._fresh_names = True
         return DataFile(number), fd
+
+    def create_part(self, size: int) -> tuple[DataFile, int]:
+        """Make a data file of so many bytes with nothing in it; return it and a descriptor."""
+        self._cache_log()  # it says which boot this is: else a death would be taken for a loss of power
+        data, fd = self.create_data()
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            os.close(fd)
+            self.drop_data(data)
+            raise
+        return data, fd
 
     def open_data(self, data: DataFile) -> int:
         """Open a data file for reading and writing."""
@@ -188,7 +203,9 @@ class LayerFiles:
     def read_small(self, held: Held) -> bytes | None:
         """Return a version's bytes if they are few and nothing of them was overwritten; None if not."""
         undos = held.data.undos
-        if held.size > contents.WHOLE_BYTES or held.stored or (undos and undos[-1].level >= held.level):
+        if held.size > contents.WHOLE_BYTES or held.stored or held.data.partial is not None:
+            return None
+        if undos and undos[-1].level >= held.level:
             return None
         if held.size == 0:
             return b""
@@ -202,7 +219,8 @@ class LayerFiles:
         """Open a version for reading. It may be read while its data file is written, sealed and let go."""
         fd = os.open(b"%x" % held.data.number, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._data_fd)
         stored = lambda content: cast("io.BufferedIOBase", contents.open(reader, content))  # noqa: E731
-        return cast("BinaryIO", io.BufferedReader(VersionFile(fd, held, stored), _COPY_BYTES))
+        together = _COPY_BYTES if held.data.partial is None else _PART_BYTES
+        return cast("BinaryIO", io.BufferedReader(VersionFile(fd, held, stored), together))
 
     # -- clean content --------------------------------------------------------------------------------------------
 

@@ -116,8 +116,8 @@ class FileNode(Node):
 
     @property
     def blocks(self) -> int:
-        """What it takes on the disk, in blocks of 512 bytes; holes are known while it has a data file."""
-        if self.sparse is not None and self.data is not None:
+        """What it takes on the disk, in blocks of 512 bytes; holes are known while it has all of it in a data file."""
+        if self.sparse is not None and self.data is not None and self.data.partial is None:
             return os.fstat(self.fd).st_blocks if self.fd >= 0 else self.sparse
         return -(-self.length // _PAGE_BYTES) * (_PAGE_BYTES // 512)
 

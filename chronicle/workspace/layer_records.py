@@ -27,8 +27,10 @@ __all__ = [
     "DEVICE",
     "FLOORS",
     "LINK",
+    "LOST",
     "MAKE",
     "MODE",
+    "PART",
     "REMOVE",
     "RENAME",
     "RESTORE",
@@ -39,6 +41,7 @@ __all__ = [
     "TOGETHER",
     "TURN",
     "VERSION",
+    "WRITTEN",
     "XATTR",
     "Header",
     "code_of",
@@ -50,7 +53,7 @@ __all__ = [
 ]
 
 FORMAT: Final = 3
-"""2 has `DEVICE`, `SYNCED` and `REVERTED` besides what 1 has, 3 has `TOGETHER`."""
+"""2 has `DEVICE`, `SYNCED` and `REVERTED` besides what 1 has; 3 has `TOGETHER`, `PART`, `WRITTEN` and `LOST`."""
 HEADER: Final = 0
 CREATE: Final = 1
 MAKE: Final = 2
@@ -70,9 +73,13 @@ DEVICE: Final = 14
 SYNCED: Final = 15
 REVERTED: Final = 17
 TOGETHER: Final = 18
+WRITTEN: Final = 19
+LOST: Final = 20
 
 COPY: Final = 1
 """In a `DATA` record without an undo file: the data file begins as a copy of what the blob store has."""
+PART: Final = 2
+"""Likewise: the data file has nothing of what the blob store has, and gets what is written."""
 
 pack = msgpack.Packer(use_bin_type=True).pack
 """Encode a record. One packer serves the process, which has one thread that logs."""
@@ -169,7 +176,8 @@ def pack_data(ts_ns: int, path: bytes | None, data: DataFile, undo: int, size: i
         path: of the file; None if it has no name any more, and only versions of it are of interest.
         data: where its bytes are from now on.
         undo: the number of the undo file of the version that ``data`` holds now; 0 if none does.
-        size: that version's size; without one, `COPY` if ``data`` begins as a copy of what the blob store has.
+        size: that version's size; without one, `COPY` if ``data`` begins as a copy of what the blob store has, `PART`
+            if it has nothing of that.
     """
     packed: bytes = pack((DATA, ts_ns, path, data.number, undo, size))
     return packed

@@ -14,6 +14,7 @@ from chronicle.errors import Corrupt
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.oplog import Gap
+from chronicle.workspace.partial import Ranges
 from chronicle.workspace.tree import decode_entry
 from chronicle.workspace.versions import DataFile
 
@@ -55,6 +56,36 @@ def redo(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> Non
     _Replayer(state, files).do_all(payloads)
 
 
+class _Part:
+    """A data file that has a part of a stored content."""
+
+    def __init__(self, data: DataFile) -> None:
+        assert data.partial is not None
+        self.data = data
+        self.partial = data.partial
+        self._synced = Ranges()
+        self._unsynced: list[tuple[int, int]] = []
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all that was written is known to be on disk."""
+        return not self._unsynced
+
+    def write(self, start: int, end: int) -> None:
+        self.partial.written.add(start, end)
+        self._unsynced.append((start, end))
+
+    def sync(self) -> None:
+        for start, end in self._unsynced:
+            self._synced.add(start, end)
+        self._unsynced.clear()
+
+    def lose(self) -> None:
+        """Forget what is not known to be on disk: a hole may be there."""
+        self.partial.written = Ranges(self._synced)
+        self._unsynced.clear()
+
+
 class _Replayer:
     def __init__(self, state: LayerState, files: LayerFiles) -> None:
         self._state = state
@@ -63,6 +94,8 @@ class _Replayer:
         self._used: set[int] = set()
         self._copies: dict[int, FileNode] = {}
         """By number, data files that began as a copy of stored content, and are not known to be on disk."""
+        self._parts: dict[int, _Part] = {}
+        """By number, data files that have a part of a stored content."""
         self.mended: list[bytes] = []
 
     def do_all(self, payloads: Sequence[bytes]) -> None:
@@ -109,6 +142,12 @@ class _Replayer:
                 state.do_version(self._file(path), op, size, mtime, ts)
             case (records.SYNCED, number):
                 self._copies.pop(number, None)
+                if number in self._parts:
+                    self._parts[number].sync()
+            case (records.WRITTEN, number, start, length):
+                self._parts[number].write(start, start + length)
+            case (records.LOST, number):
+                self._parts[number].lose()
             case (records.REVERTED, path):
                 node = self._file(path)
                 assert node.data is not None
@@ -131,6 +170,10 @@ class _Replayer:
             self._mend()
         for number in self._copies:
             self._data[number].copied = True
+        for part in self._parts.values():
+            part.data.copied = part.data.copied or not part.is_synced
+            if part.partial.is_whole:
+                part.data.partial = None
         for node in state.modified.values():
             if node.data is None:
                 continue
@@ -147,12 +190,17 @@ class _Replayer:
         """See to what a loss of power left: names of data files may be missing, and bytes that were not synced.
 
         A file's own writes that were not synced may be lost; POSIX says no more. But what was committed is not lost by
-        a change that was not synced: where the change is in a copy that may not be on disk, the stored content counts.
+        a change that was not synced: where the change is in a copy that may not be on disk, the stored content counts,
+        and of a file that has a part of that, where it is not known to have what was written.
         """
         state = self._state
         modified = [node.data for node in state.modified.values() if node.data is not None]
         for data in (*state.retired, *modified):
             self._files.remake_data(data)
+        for number, part in self._parts.items():
+            if not part.is_synced:
+                self.mended.append(records.pack((records.LOST, number)))
+                part.lose()
         for number, node in self._copies.items():
             path = state.names.path_of(node)
             if path is not None and node.data is self._data[number]:
@@ -169,8 +217,12 @@ class _Replayer:
             kept.recover()
         if path is not None:
             node = self._file(path)
-            if not undo and size == records.COPY:
+            if not undo and size in (records.COPY, records.PART):
                 self._copies[number] = node
+            if not undo and size == records.PART:
+                assert node.content is not None
+                self._state.do_part(data, node.content)
+                self._parts[number] = _Part(data)
             self._state.do_data(node, data, kept)
         elif kept is not None:
             data.unpin(kept)

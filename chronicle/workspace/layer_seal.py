@@ -90,11 +90,15 @@ def put_seal(store: BlobStore, layer: SealInput) -> Sealed:
 def settle(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held) -> Content:
     """Put the content of a version that is on disk into a buffer and return its reference."""
     small = files.read_small(held)
+    partial = held.data.partial
     if small is not None:
         content = contents.store_bytes(buffer, small)
     else:
         with files.open_version(held, buffer) as file:
-            content = contents.store_file(buffer, file)
+            if partial is None:
+                content = contents.store_file(buffer, file)
+            else:  # whatever any version of it has of its own was written at some time
+                content = contents.store_changes(buffer, partial.content, file, partial.written)
     held.content = content
     return content
 

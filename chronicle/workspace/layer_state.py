@@ -15,7 +15,9 @@ from chronicle.workspace.history import Record
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_names import Names
 from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of, new_node
+from chronicle.workspace.lazy import LazyFile
 from chronicle.workspace.oplog import first_root, read_root
+from chronicle.workspace.partial import Partial
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.workspace.content import Content
     from chronicle.workspace.layer_files import LayerFiles
+    from chronicle.workspace.lazy import Chunks
     from chronicle.workspace.oplog import Gap
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.tree import Entry
@@ -44,6 +47,7 @@ class LayerState:
 
     Args:
         reader: reads trees, attributes and histories.
+        chunks: where contents are read.
         files: the layer's files on disk.
         start: the commit whose state this is; None for an empty workspace.
         owner: user and group of what has none of its own in the tree.
@@ -51,9 +55,16 @@ class LayerState:
     """
 
     def __init__(
-        self, reader: BlobReader, files: LayerFiles, start: TreeRef | None, owner: tuple[int, int], turn: int
+        self,
+        reader: BlobReader,
+        chunks: Chunks,
+        files: LayerFiles,
+        start: TreeRef | None,
+        owner: tuple[int, int],
+        turn: int,
     ) -> None:
         self._reader = reader
+        self._chunks = chunks
         self._files = files
         self._owner = owner
         self.turn = turn
@@ -359,6 +370,10 @@ class LayerState:
         node.unversioned = True
         self.modified[node.ino] = node
         self.names.mark_node(node)
+
+    def do_part(self, data: DataFile, content: Content) -> None:
+        """Let a data file stand for a stored content of which it has nothing."""
+        data.partial = Partial(content, LazyFile(self._reader, self._chunks, content, ahead=False))
 
     def do_revert(self, node: FileNode) -> None:
         """Let a file be again what the blob store has; versions of what it was keep its data file."""

@@ -190,12 +190,14 @@ class LazyFile:
         reader: reads the content's chunk list.
         chunks: where chunks are had from.
         content: what is read.
+        ahead: whether reading in order fetches what is likely to be read next.
     """
 
-    def __init__(self, reader: BlobReader, chunks: Chunks, content: Content) -> None:
+    def __init__(self, reader: BlobReader, chunks: Chunks, content: Content, *, ahead: bool = True) -> None:
         self._reader = reader
         self._chunks = chunks
         self._content = content
+        self._ahead = ahead
         self._known: list[Chunk] = []
         self._rest: Iterator[Chunk] = iter(())
         self._next = -1
@@ -203,6 +205,11 @@ class LazyFile:
         self._window_bytes = 0
         self._ahead_to = 0
         self._aheads: list[_Ahead] = []
+
+    @property
+    def content(self) -> Content:
+        """What is read."""
+        return self._content
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes, fewer at the end of the content only.
@@ -216,7 +223,8 @@ class LazyFile:
         if offset >= end:
             return b""
         covering = self._covering(offset, end)
-        self._look_ahead(offset, end)
+        if self._ahead:
+            self._look_ahead(offset, end)
         got = self._chunks.get([chunk.id for chunk in covering])
         parts = []
         for chunk in covering:

@@ -6,7 +6,8 @@ first time since that version, what it held goes into the version's *undo file* 
 written, appending to a file preserves nothing, and 4 KiB written into 1 GiB preserve 4 KiB. When a file is truncated
 to nothing, it gets a new data file and its versions keep the old one as it is.
 
-Version k of a data file is read as: for each byte, the first undo file from k on that has it, else the data file.
+Version k of a data file is read as: for each byte, the first undo file from k on that has it, else the data file; where
+that has only a part of a stored content (`chronicle.workspace.partial`), else that content.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from chronicle.workspace.content import Content
+    from chronicle.workspace.partial import Partial
 
 __all__ = ["BLOCK_BYTES", "DataFile", "Held", "Undo", "VersionFile"]
 
@@ -99,8 +101,13 @@ class Undo:
                 return stop, position + offset - self._starts[index - 1]
         return (self._starts[index] if index < len(self._starts) else max(self.size, offset)), None
 
-    def preserve(self, data_fd: int, offset: int, length: int) -> None:
+    def preserve(self, read: Callable[[int, int], bytes], offset: int, length: int) -> None:
         """Keep what a range of the data file holds, as far as it is not kept yet; to be called before overwriting it.
+
+        Args:
+            read: reads the data file, at an offset so many bytes.
+            offset: where the range begins.
+            length: its bytes.
 
         Raises:
             OSError: it could not be kept; nothing may be overwritten.
@@ -111,7 +118,7 @@ class Undo:
             stop, position = self.kept(at)
             if position is None:
                 stop = min(stop, end, at + _RUN_BYTES)
-                held = os.pread(data_fd, stop - at, at).ljust(stop - at, b"\0")
+                held = read(at, stop - at).ljust(stop - at, b"\0")
                 try:
                     write_frames(self._open(), [_OFFSET.pack(at) + held])
                 except OSError:  # the disk is full: what was kept in part must not stay before what is kept next
@@ -153,7 +160,7 @@ class Undo:
 class DataFile:
     """The file on disk that holds a file's bytes, and what its versions had that are not in it any more."""
 
-    __slots__ = ("copied", "levels", "number", "pinned", "synced", "undo", "undos", "versions")
+    __slots__ = ("copied", "levels", "number", "partial", "pinned", "synced", "undo", "undos", "versions")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -169,10 +176,21 @@ class DataFile:
         self.levels = 0
         """How many there ever were."""
         self.copied = False
-        """Whether it began as a copy of what the blob store has, and the log says so but not yet that it is on disk."""
+        """Whether it began as a copy of what the blob store has, or has a part of that, and the log says so but not yet
+        that it is on disk."""
         self.synced = False
         """Whether it may have been synced since the last seal: as long as the log on disk does not say that it goes, a
         loss of power would bring it back."""
+        self.partial: Partial | None = None
+        """Which part of a stored content it has; None if it has everything."""
+
+    def read(self, fd: int, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes that the file has, or a version of it: no more than there are.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: what is in the blob store only could not be read.
+        """
+        return os.pread(fd, size, offset) if self.partial is None else self.partial.read(fd, offset, size)
 
     def pin(self, size: int) -> Held:
         """Return what it holds now, as a version of so many bytes."""
@@ -200,7 +218,7 @@ class DataFile:
         if undo is not None and offset < undo.size:
             empty = undo.is_empty
             try:
-                undo.preserve(fd, offset, length)
+                undo.preserve(lambda at, size: self.read(fd, at, size), offset, length)
             finally:  # also if only a part could be kept
                 if empty and not undo.is_empty:
                     self.undos.append(undo)
@@ -286,7 +304,7 @@ class VersionFile(io.RawIOBase):
                 return undos[index].read(position, min(end, stop) - self._at)
             if stop > self._at:  # else it is behind the end of that later, shorter version
                 end = min(end, stop)
-        return os.pread(self._fd, end - self._at, self._at)
+        return self._held.data.read(self._fd, self._at, end - self._at)
 
     def extent(self, offset: int) -> tuple[int, bool]:
         """Return where the extent that holds an offset ends, and whether it is a hole; see `sparse.extent`."""
@@ -301,6 +319,11 @@ class VersionFile(io.RawIOBase):
                 return min(end, stop), False
             if stop > offset:
                 end = min(end, stop)
+        if held.data.partial is not None:
+            stop, is_here = held.data.partial.run(offset)
+            end = min(end, stop)
+            if not is_here:  # a hole, and yet no zeros
+                return end, False
         until, is_hole = extent(self._fd, offset)
         return min(end, until), is_hole
 

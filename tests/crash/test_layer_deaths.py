@@ -14,9 +14,11 @@ from chronicle.clock import ManualClock
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer as layer_module
 from chronicle.workspace import layer_content, layer_files, layer_log, layer_open, versions
+from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE, fallocate
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
+from chronicle.workspace.versions import DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +44,15 @@ class MortalOs:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
-        if name not in CHANGING:
-            return real
+        return self._mortal(name, real) if name in CHANGING else real
 
+    @property
+    def fallocate(self) -> Callable[..., None]:
+        """The system call that ``os`` has only a part of."""
+        call: Callable[..., None] = self._mortal("fallocate", fallocate)
+        return call
+
+    def _mortal(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **keywords: Any) -> Any:
             self.calls += 1
             if self.calls == self.dies_at:
@@ -104,6 +112,16 @@ class Life:
     def seal(self) -> None:
         self.ref = self.layer.seal()
 
+    def forget_contents(self) -> None:
+        """Have the contents of closed files in the blob store only, as on a node that did not write them."""
+        files = self.layer._files
+        for ino, (number, _) in list(files._clean.items()):
+            node = self.layer.names.by_ino.get(ino)
+            if isinstance(node, FileNode) and not node.dirty and not node.opens:
+                node.data = None
+                files.forget_clean(ino)
+                files.drop_data(DataFile(number))
+
     def adopt(self) -> None:
         assert self.ref is not None
         self.base = self.ref
@@ -112,6 +130,10 @@ class Life:
         self.layer.begin_turn(self.layer.turn + 1)
 
 
+LARGE = b"".join(b"%05d\n" % number for number in range(30_000))
+"""Several chunks."""
+FETCHED_BYTES = 100_000
+"""Of larger contents only what is written is on a node that did not have them."""
 STORY: list[Callable[[Life], object]] = [
     lambda life: life.create("a"),
     lambda life: life.write("a", 0, b"one" * 3000),
@@ -202,6 +224,42 @@ STORY: list[Callable[[Life], object]] = [
     lambda life: life.layer.restore(life.marked),
     lambda life: life.seal(),
     lambda life: life.adopt(),
+    lambda life: life.create("large"),
+    lambda life: life.write("large", 0, LARGE),
+    lambda life: life.close("large"),
+    lambda life: life.seal(),
+    lambda life: life.adopt(),
+    lambda life: life.forget_contents(),
+    lambda life: life.open("large"),
+    lambda life: life.write("large", 70_000, b"over what is not here"),
+    lambda life: life.layer.flush(life.handles["large"]),
+    lambda life: life.write("large", 70_010, b"again"),
+    lambda life: life.write("large", 100, b"where a version has it"),
+    lambda life: life.layer.fsync(life.file("large")),
+    lambda life: life.layer.allocate(life.handles["large"], KEEP_SIZE | PUNCH_HOLE, 120_000, 8192),
+    lambda life: life.close("large"),
+    lambda life: life.layer.truncate(life.file("large"), 140_000),
+    lambda life: life.open("large"),
+    lambda life: life.write("large", 150_000, b"behind the end"),
+    lambda life: life.seal(),
+    lambda life: life.write("large", 60_000, b"by the same handle"),
+    lambda life: life.adopt(),
+    lambda life: life.layer.truncate(life.file("large"), 100_000),
+    lambda life: life.layer.truncate(life.file("large"), 160_000),
+    lambda life: life.close("large"),
+    lambda life: life.layer.restore(life.base, b"large"),
+    lambda life: life.open("large"),
+    lambda life: life.write("large", 90_000, b"removed"),
+    lambda life: life.close("large"),
+    lambda life: life.open("large", truncate=True),
+    lambda life: life.close("large"),
+    lambda life: life.layer.rollback(),
+    lambda life: life.open("large"),
+    lambda life: life.write("large", 3, b"at last"),
+    lambda life: life.close("large"),
+    lambda life: life.layer.unlink(*life.place("large")),
+    lambda life: life.seal(),
+    lambda life: life.adopt(),
 ]
 State = tuple[dict[str, Any], dict[str, list[bytes | None]]]
 
@@ -223,7 +281,7 @@ def look(layer: Layer) -> State:
                 files[path] = (layer.read(handle, 0, 1 << 20), node.mode, node.xattrs, node.nlink, node.ino)
                 layer.release(handle)
     histories: dict[str, list[bytes | None]] = {}
-    for path in ("a", "d", "d/b", "e", "e/b", "l", "between", "new"):
+    for path in ("a", "d", "d/b", "e", "e/b", "l", "between", "new", "large"):
         found = layer._view().records(path.encode())
         histories[path] = []
         for record in found:
@@ -251,6 +309,8 @@ def live(directory: Path, dies_at: int | None, *, torn: bool, states: list[State
         for module in MODULES:
             patch.setattr(module, "os", mortal)
         patch.setattr(layer_log, "_BATCH_FRAMES", 3)  # what counts together is in several writes
+        patch.setattr(layer_content, "fallocate", mortal.fallocate)
+        patch.setattr(layer_content, "_FETCHED_BYTES", FETCHED_BYTES)
         mortal.dies_at = dies_at
         try:
             for step, act in enumerate(STORY):  # noqa: B007 - where it ended

@@ -33,6 +33,7 @@ from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.verify import TreeChecker
+from chronicle.workspace.versions import DataFile
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath, opened
 
 if TYPE_CHECKING:
@@ -41,6 +42,16 @@ if TYPE_CHECKING:
 MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions)
 NAMES = ["a", "b", "c"]
 SIZES = [1, 100, 511, 513, 4096, 9000]
+ACTS = (
+    ["create"] * 4 + ["write"] * 8 + ["fsync"] * 3 + ["close"] * 3
+    + ["open", "open", "rename", "rename", "remove", "mkdir", "link", "truncate", "truncate", "mode"]
+    + ["seal", "adopt", "adopt", "rollback", "empty", "exchange", "restore"] + ["forget"] * 4
+)  # fmt: skip
+OVER_STORED_CONTENT = (
+    ["create"] + ["write"] * 12 + ["fsync"] * 8 + ["close"] * 6 + ["open"] * 2 + ["truncate"] * 2
+    + ["seal", "adopt"] + ["forget"] * 8
+)  # fmt: skip
+"""What files of which a part is here are for."""
 
 
 @dataclass(eq=False)
@@ -85,8 +96,9 @@ Tree = dict[str, File | None]
 class Life:
     """A workspace in which a random story happens."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, acts: list[str]) -> None:
         self.random = random.Random(seed)
+        self.acts = acts
         self.blobs = MemoryBlobStore()
         self.directory = directory
         self.layer, _ = open_layer(self.spec(directory, None, 1), self.blobs, ManualClock())
@@ -123,11 +135,7 @@ class Life:
         files = [path for path, file in self.tree.items() if file is not None]
         directories = ["", *(path + "/" for path, file in self.tree.items() if file is None)]
         path = random_.choice(directories) + random_.choice(NAMES)
-        act = random_.choice(
-            ["create"] * 4 + ["write"] * 8 + ["fsync"] * 3 + ["close"] * 3
-            + ["open", "open", "rename", "rename", "remove", "mkdir", "link", "truncate", "truncate", "mode"]
-            + ["seal", "adopt", "adopt", "rollback", "empty", "exchange", "restore"]
-        )  # fmt: skip
+        act = random_.choice(self.acts)
         self.doing = f"{act} {path}"
         match act:
             case "create" if path not in self.tree and path.count("/") < 3:
@@ -197,6 +205,8 @@ class Life:
                     at = self.layer.names.path_of(handle.node)
                     if at is not None:  # the same file, and what it holds now
                         self.handles[index] = self.file(at.decode()), handle
+            case "forget":
+                self.forget_contents()
             case "adopt" if self.sealed is not None:
                 self.base, self.committed, self.linked = self.sealed  # the journal has it
                 self.sealed = None
@@ -227,6 +237,16 @@ class Life:
             if linked is not None and content is not None:
                 fresh.setdefault(id(linked), File(content, [content], synced=True))
         return {name: None if one is None else fresh[id(one)] for name, one in self.linked.items()}
+
+    def forget_contents(self) -> None:
+        """Have the contents of closed files in the blob store only, as on a node that did not write them."""
+        files = self.layer._files
+        for ino, (number, _) in list(files._clean.items()):
+            node = self.layer.names.by_ino.get(ino)
+            if isinstance(node, FileNode) and not node.dirty and not node.opens:
+                node.data = None
+                files.forget_clean(ino)
+                files.drop_data(DataFile(number))
 
     def file(self, path: str) -> File:
         file = self.tree[path]
@@ -340,7 +360,9 @@ def after_power_loss(life: Life, disk: Disk, target: Path, generator: random.Ran
 class Outage:
     """Lives a story on a recorded disk, and looks again and again at what a loss of power would leave of it."""
 
-    def __init__(self, directory: Path, boot: Path, seed: int, patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, directory: Path, boot: Path, seed: int, patch: pytest.MonkeyPatch, acts: list[str] = ACTS
+    ) -> None:
         self.cases = 0
         self._target = directory / "lost"
         self._boot = boot
@@ -357,8 +379,12 @@ class Outage:
         patch.setattr(layer_log, "_BATCH_FRAMES", 2)  # what counts together is in several writes
         if seed % 2:  # most files are large, then
             patch.setattr(layer_content, "_COPY_SYNC_BYTES", 600)
+        if (
+            seed % 4 in (1, 2) or acts is OVER_STORED_CONTENT
+        ):  # a part of most files is here, of those that are not here at all
+            patch.setattr(layer_content, "_FETCHED_BYTES", 400)
         patch.setattr(RecordingPath, "disk", self.disk)
-        self.life = Life(RecordingPath(root), seed)
+        self.life = Life(RecordingPath(root), seed, acts)
         self.recorder.before_call = self._sometimes
         self._looking = False
 
@@ -403,11 +429,53 @@ def test_power_lost_at_any_moment(tmp_path: Path, boot: Path, seed: int) -> None
     assert outage.cases > 80
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_power_lost_while_a_part_of_a_large_file_is_here(tmp_path: Path, boot: Path, seed: int) -> None:
+    random_ = random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        outage = Outage(tmp_path, boot, seed, patch, ["adopt"])
+        patch.setattr(layer_content, "_FETCHED_BYTES", 400)
+        life, file = outage.life, File()
+        life.will({"a": file})
+        handle = life.layer.create(*life.place("a"), 0o644, *life.layer._owner)
+        file.write(0, b"s" * 20_000)
+        life.layer.write(handle, 0, b"s" * 20_000)
+        for _ in range(4):
+            life.layer.release(handle)
+            life.seal()
+            life.step()
+            life.forget_contents()
+            handle = life.layer.open(life.node("a"))
+            assert handle.node.data is None
+            for _ in range(12):
+                act = random_.choice(["write"] * 5 + ["fsync"] * 2 + ["flush", "truncate"])
+                life.doing = f"{act} a part"
+                if act == "write":
+                    offset, data = random_.randrange(20_000), bytes([random_.randrange(1, 256)]) * 600
+                    file.write(offset, data)
+                    life.layer.write(handle, offset, data)
+                elif act == "truncate":
+                    size = len(file.content) + random_.choice([-700, 700])
+                    file.change(file.content[:size].ljust(size, b"\0"))
+                    life.layer.truncate(handle.node, size, handle)
+                elif act == "flush":
+                    life.layer.flush(handle)
+                else:
+                    life.layer.fsync(handle.node)
+                    file.sync()
+                for _ in range(3):
+                    outage.look()
+        life.handles.append((file, handle))
+        outage.live(0)
+    assert outage.cases > 140
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("acts", [ACTS, OVER_STORED_CONTENT], ids=["any", "over stored content"])
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_power_lost_thousands_of_times(tmp_path: Path, boot: Path, seed: int) -> None:
+def test_power_lost_thousands_of_times(tmp_path: Path, boot: Path, seed: int, acts: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        outage = Outage(tmp_path, boot, seed, patch)
+        outage = Outage(tmp_path, boot, seed, patch, acts)
         outage.live(steps=400)
-    assert outage.cases > 480
+    assert outage.cases > 440

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -21,6 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LARGE = random.Random(3).randbytes(8_000_000)
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    mapped[6_000_000:6_000_100] = b"y" * 100
+    mapped.flush()
+"""
+"""By another process: one that waits for a page holds up its own threads, of which the store's proxy is one."""
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +141,44 @@ def test_another_node_opens_what_one_has_committed(nodes: list[Node], proxy: Fau
     stats = third.json("stats")
     assert stats["files"] == 61
     assert len(LARGE) < stats["stored_bytes"] < 1.1 * len(LARGE)
+
+
+def test_another_node_changes_a_large_file_without_fetching_it(nodes: list[Node], proxy: FaultyProxy) -> None:
+    first, second, third = nodes
+    fill(first.mount())
+    first.on_store("commit", "-m", "one")
+    root = second.mount()
+    expected = bytearray(LARGE)
+    before = read_bytes(proxy)
+    with (root / "large").open("r+b") as file:
+        file.seek(4_000_000)
+        file.write(b"x" * 4_096)
+        file.flush()
+        os.fsync(file.fileno())
+    expected[4_000_000:4_004_096] = b"x" * 4_096
+    assert read_bytes(proxy) - before < 100_000, "where it is, and none of it"
+    subprocess.run([sys.executable, "-c", MAPS, root / "large"], check=True, timeout=60)
+    expected[6_000_000:6_000_100] = b"y" * 100
+    with (root / "large").open("rb") as file:
+        file.seek(5_990_000)
+        assert file.read(20_000) == expected[5_990_000:6_010_000]
+    assert read_bytes(proxy) - before < 1_500_000, (
+        "the pages, what the kernel reads with them, and what a version needs"
+    )
+    second.on_store("commit", "-m", "two")
+    assert read_bytes(proxy) - before < 4_000_000, "what is around the changes"
+    assert (root / "large").read_bytes() == expected
+    with (root / "large").open("r+b") as file:
+        file.truncate(5_000_000)
+        file.seek(5_500_000)
+        file.write(b"end")
+    expected[5_000_000:] = bytes(500_000) + b"end"
+    assert (root / "large").read_bytes() == expected
+    second.on_store("commit", "-m", "three")
+    assert (third.mount() / "large").read_bytes() == expected
+    third("checkout", f"{third.url}@1", third.directory / "out")
+    assert (third.directory / "out" / "large").read_bytes() == LARGE
+    assert third.json("verify")[0]["problem"] is None
 
 
 def test_what_was_fetched_is_read_again_without_the_store(nodes: list[Node], proxy: FaultyProxy) -> None:

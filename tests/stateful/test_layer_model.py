@@ -20,7 +20,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer_log
+from chronicle.workspace import layer_content, layer_log
 from chronicle.workspace.layer import Handle
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
@@ -31,8 +31,16 @@ from chronicle.workspace.quota import measure
 NAMES = ["a", "b", "c", "d"]
 names = st.sampled_from(NAMES)
 paths = st.lists(names, min_size=1, max_size=3).map("/".join)
-data = st.one_of(st.binary(max_size=30), st.integers(0, 3).map(lambda n: bytes([n]) * 10_000))
-offsets = st.sampled_from([0, 1, 100, 4096, 5000, 9_999, 20_000])
+LARGE = b"".join(b"%05d\n" % number for number in range(17_000))
+"""More than one chunk."""
+data = st.one_of(
+    st.binary(max_size=30),
+    st.integers(0, 3).map(lambda n: bytes([n]) * 10_000),
+    st.integers(0, 3).map(lambda n: LARGE[n:]),
+)
+offsets = st.sampled_from([0, 1, 100, 4096, 5000, 9_999, 20_000, 80_000])
+FETCHED_BYTES = 4096
+"""Of larger contents only what is written is on a node that did not have them."""
 
 
 @dataclass(eq=False)
@@ -88,6 +96,8 @@ class LayerModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="layer-model-"))
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(layer_content, "_FETCHED_BYTES", FETCHED_BYTES)
         self.blobs = MemoryBlobStore()
         self.clock = ManualClock()
         self.epoch = 1
@@ -109,6 +119,7 @@ class LayerModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.abandon()
+        self.patch.undo()
         shutil.rmtree(self.directory)
 
     def spec(self, base: TreeRef | None) -> LayerSpec:
@@ -227,7 +238,7 @@ class LayerModel(RuleBasedStateMachine):
         if opened.wrote or opened.fresh:
             self.settle(opened.file)
 
-    @rule(path=paths, size=st.sampled_from([0, 1, 4096, 7000, 30_000]))
+    @rule(path=paths, size=st.sampled_from([0, 1, 4096, 7000, 30_000, 90_000]))
     def truncate(self, path: str, size: int) -> None:
         file = self.world.files.get(path)
         if file is None:
@@ -474,6 +485,27 @@ class LayerModel(RuleBasedStateMachine):
         self.world = copy.deepcopy(self.committed)
         self.sealed = None
         self.layer.begin_turn(self.turn)
+
+    @rule()
+    def go_elsewhere(self) -> None:
+        """Everything is committed, and the workspace opened on a node that has nothing of it."""
+        self.seal()
+        self.adopt()
+        self.given.clear()  # numbers of what was rolled back are known where that happened
+        self.look()
+        for opened in list(self.open_files):
+            self.close_one(opened)
+        self.layer.close()
+        shutil.rmtree(self.directory)
+        self.directory.mkdir()
+        self.layer, recovered = open_layer(self.spec(self.base), self.blobs, self.clock)
+        assert recovered is None
+        self.layer.begin_turn(self.turn)
+
+    @rule(pick=st.integers(0))
+    def sync_some(self, pick: int) -> None:
+        if self.open_files:
+            self.layer.fsync(self.open_files[pick % len(self.open_files)].handle.node)
 
     # -- what must hold -------------------------------------------------------------------------------------------
 

@@ -344,19 +344,32 @@ def test_a_change_that_cannot_have_the_old_bytes_leaves_nothing(
     layer, _ = open_layer(spec(tmp_path / "here", ref), store, SystemClock())
     node = file_at(layer, b"large")
     handle = layer.open(node)
+    small = layer.open(file_at(layer, b"file 7"))
     store.away = True
     for action in (
-        lambda: layer.write(handle, 5, b"x"),
-        lambda: layer.truncate(node, 100),
+        lambda: layer.write(small, 5, b"x"),
+        lambda: layer.truncate(small.node, 1),
+        lambda: layer.read(small, 0, 10),
         lambda: layer.read(handle, 0, 10),
     ):
         with pytest.raises(Unavailable):
             action()
     assert list((tmp_path / "here" / "w" / "1" / "data").iterdir()) == []
     assert layer.seal() == ref
+    layer.write(handle, 5, b"x")  # of a large file nothing is needed
+    layer.flush(handle)
+    for action in (
+        lambda: layer.write(handle, 6, b"y"),  # what the version has there
+        lambda: layer.truncate(node, 100),
+        lambda: layer.read(handle, 0, 10),
+    ):
+        with pytest.raises(Unavailable):
+            action()
     store.away = False
-    layer.write(handle, 5, b"x")
     assert layer.read(handle, 0, 10) == LARGE[:5] + b"x" + LARGE[6:10]
+    layer.write(handle, 6, b"y")
+    assert layer.read(handle, 0, 10) == LARGE[:5] + b"xy" + LARGE[7:10]
+    layer.release(small)
     layer.release(handle)
     layer.close()
 

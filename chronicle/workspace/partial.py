@@ -1,0 +1,123 @@
+"""Data files that hold a part of a stored content: what was written over it.
+
+A large file that is changed on a node that does not have its content gets a data file of its full size with nothing in
+it. What is written goes there, and the ranges that were written are remembered, to the byte; all else is read from the
+blob store. So nothing is fetched in order to write. Which ranges count is in the layer's log, never taken from the
+holes of the file: a file system may have none, or make some.
+
+What lies behind the end of the content is in the data file; what lies behind the end of the file is not read. Before a
+file that became shorter than its content grows again, the rest of the content is noted as written.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from chronicle.workspace.content import Content
+    from chronicle.workspace.lazy import LazyFile
+
+__all__ = ["Partial", "Ranges"]
+
+
+class Ranges:
+    """A set of offsets, as ranges ``(start, end)`` in order, none of which touch.
+
+    Args:
+        ranges: what is in it to begin with, such ranges.
+    """
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in ranges:
+            self._starts.append(start)
+            self._ends.append(end)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._starts, self._ends, strict=True)
+
+    def add(self, start: int, end: int) -> None:
+        """Add a range; ``start < end``."""
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start = min(start, self._starts[first])
+            end = max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def run(self, offset: int) -> tuple[int, bool]:
+        """Return up to which offset the same holds as for this one, and whether that is to be in the set."""
+        index = bisect_right(self._starts, offset)
+        if index and offset < self._ends[index - 1]:
+            return self._ends[index - 1], True
+        return (self._starts[index] if index < len(self._starts) else sys.maxsize), False
+
+
+class Partial:
+    """Which bytes of a data file count, and where the others are.
+
+    Args:
+        content: the stored content that the file began as.
+        stored: reads it.
+    """
+
+    __slots__ = ("_stored", "content", "written")
+
+    def __init__(self, content: Content, stored: LazyFile) -> None:
+        self.content = content
+        self._stored = stored
+        self.written = Ranges()
+        """What the data file has of the content's range; nothing beyond the content's size."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the data file has all of it."""
+        return self.has(0, self.content.size)
+
+    def has(self, start: int, end: int) -> bool:
+        """Say whether the data file has all of a range."""
+        stop, is_here = self.run(start)
+        return is_here and end <= stop
+
+    def run(self, offset: int) -> tuple[int, bool]:
+        """Return up to which offset the same holds as for this one, and whether that is to be in the data file."""
+        size = self.content.size
+        if offset >= size:
+            return sys.maxsize, True
+        stop, is_here = self.written.run(offset)
+        if is_here:
+            return (sys.maxsize if stop >= size else stop), True
+        return min(stop, size), False
+
+    def read(self, fd: int, offset: int, size: int, stored: LazyFile | None = None) -> bytes:
+        """Return up to ``size`` bytes, fewer where the data file ends.
+
+        Args:
+            fd: the data file.
+            offset: where.
+            size: no more than the file, or the version of it, has from there on.
+            stored: a reader of the content that reads ahead; without one nothing is fetched but what is needed.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: what is not in the data file could not be read.
+        """
+        parts = []
+        at, end = offset, offset + size
+        while at < end:
+            stop, is_here = self.run(at)
+            stop = min(stop, end)
+            part = os.pread(fd, stop - at, at) if is_here else (stored or self._stored).read(at, stop - at)
+            parts.append(part)
+            at += len(part)
+            if at < stop:
+                break
+        return parts[0] if len(parts) == 1 else b"".join(parts)
