@@ -69,10 +69,10 @@ def mount(
     quota = Quota(_size(quota_bytes), quota_files, _size(quota_file_size))
     repository = repository_at(store)
     limits = quota if quota != Quota() else None
-    repository.mount(workspace, mountpoint, with_caller=foreground, quota=limits, transport=transport)
-    say(f"{workspace} of {repository.name} is mounted at {mountpoint.absolute()}")
+    point = repository.mount(workspace, mountpoint, with_caller=foreground, quota=limits, transport=transport)
+    say(f"{workspace} of {repository.name} is mounted at {point}")
     if foreground:
-        _stay(repository, mountpoint)
+        _stay(repository, point)
 
 
 def checkout(
@@ -99,18 +99,30 @@ def checkout(
         say(f"commit {done.turn} of {workspace} is in {directory.absolute()}")
 
 
-def unmount(mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT")]) -> None:
-    """Unmount a workspace. What was not committed stays in the store, and is there again after the next mount."""
-    from chronicle.fuse.mounts import is_mounted  # noqa: PLC0415 - the help needs none of it
+def unmount(
+    mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT")],
+    *,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also if programs use it: what they write later is lost."),
+    ] = False,
+) -> None:
+    """Unmount a workspace that nobody uses.
+
+    What was not committed stays in the store, and is there again after the next mount. While programs have files open
+    or are in it, or something is mounted below it, nothing is done, and they are named.
+    """
+    from chronicle.fuse.mounts import is_mounted, resolved  # noqa: PLC0415 - the help needs none of it
     from chronicle.repository import Repository  # noqa: PLC0415
 
-    if not is_mounted(mountpoint):
+    point = resolved(mountpoint)
+    if not is_mounted(point):
         raise NotFound(f"nothing is mounted at {mountpoint}; `findmnt -t fuse.chronicle` lists what is")
     try:
-        repository = Repository.around(mountpoint)
+        repository = Repository.around(point)
     except NotFound:
-        raise NotFound(f"what is mounted at {mountpoint} is no workspace of a store; umount unmounts it") from None
-    repository.unmount(mountpoint)
+        raise NotFound(f"what is mounted at {point} is no workspace of a store; umount unmounts it") from None
+    repository.unmount(point, force=force)
 
 
 def _stay(repository: Repository, mountpoint: Path) -> None:
@@ -125,4 +137,4 @@ def _stay(repository: Repository, mountpoint: Path) -> None:
         while is_mounted(mountpoint):
             time.sleep(_FOREGROUND_POLL_S)
     except KeyboardInterrupt:
-        repository.unmount(mountpoint)
+        repository.unmount(mountpoint, force=True)  # the mount goes with this process, whoever uses it

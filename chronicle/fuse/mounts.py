@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from chronicle.errors import InvalidInput, Unavailable
+from chronicle.errors import Conflict, InvalidInput, Unavailable
 from chronicle.fuse import below
 
 __all__ = [
@@ -191,10 +191,11 @@ def check_mountpoint(mountpoint: Path) -> None:
     """Check that something can be mounted at a path, and make nothing.
 
     Raises:
-        InvalidInput: it is no empty directory and none can be made there; something is mounted there.
+        InvalidInput: it is no empty directory and none can be made there.
+        Conflict: something is mounted there.
     """
     if is_mounted(mountpoint):
-        raise InvalidInput(
+        raise Conflict(
             f"something is mounted at {mountpoint} already; unmount it first: chronicle unmount {mountpoint}"
         )
     try:
@@ -288,9 +289,7 @@ def resolved(path: Path) -> Path:
     for _ in range(_SYMLINKS):
         if path.name == "..":
             break
-        if is_mounted(path):
-            return path
-        path = Path(os.path.realpath(path.parent)) / path.name
+        path = Path(_real(path))
         if is_mounted(path) or not path.is_symlink():
             return path
         path = path.parent / path.readlink()

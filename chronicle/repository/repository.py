@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.checkout import Progress, checkout, count
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
-from chronicle.fuse import available, mounts, zygote
+from chronicle.fuse import available, mounts, users, zygote
 from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
@@ -62,6 +62,8 @@ log = logging.getLogger(__name__)
 
 _EPOCH: Final = 1
 """There are no leases here, so there is never a second one."""
+_NAMED: Final = 5
+"""How many of those who use a mount are named, at most."""
 
 
 class Repository(StorePlace):
@@ -77,7 +79,7 @@ class Repository(StorePlace):
         with_caller: bool,
         quota: Quota | None = None,
         transport: Transport = mounts.DEFAULT_TRANSPORT,
-    ) -> None:
+    ) -> Path:
         """Mount a workspace; it is made if it is not there, and so is the store. What is refused makes nothing.
 
         Args:
@@ -85,28 +87,34 @@ class Repository(StorePlace):
             quota: how much the workspace may hold while it is mounted.
             transport: how the mount speaks to the kernel; the store's mounts that are there keep theirs.
 
+        Returns:
+            the mountpoint, absolute and without symlinks.
+
         Raises:
             Unavailable: FUSE cannot be used here, or mounting failed.
-            Conflict: another process has the workspace open.
-            InvalidInput: the mountpoint or the name cannot be used, or the workspace is mounted already.
+            Conflict: the workspace is mounted, or another process has it open; something is mounted there already.
+            InvalidInput: the mountpoint or the name cannot be used.
         """
         reason = available(transport)
         if reason is not None:
             raise Unavailable(reason)
         check_spec(LayerSpec(workspace, self.layers, None, _EPOCH, 1))
+        mountpoint = mounts.resolved(mountpoint)
+        self._check_apart(mountpoint)
+        if self._is_abandoned(mountpoint):
+            self._check_unused(mountpoint, served=False)
+            mounts.unmount(mountpoint)
+        mounts.check_mountpoint(mountpoint)
         attached = self._attached(workspace)
         if attached is not None:
             attached.detach()
-            raise InvalidInput(f"workspace {workspace!r} is mounted at {attached.root} already; unmount it first")
-        self._check_apart(mountpoint)
-        if self._is_abandoned(mountpoint):
-            mounts.unmount(mountpoint.absolute())
-        mounts.check_mountpoint(mountpoint)
+            raise Conflict(f"workspace {workspace!r} is mounted at {attached.root} already; unmount it first")
         self.create()
         with self.busy():
             with self.journal(workspace) as journal:
                 spec = replace(self._spec(journal, self._ensure_session(journal, workspace)), quota=quota)
             self._mount(spec, mountpoint, with_caller=with_caller, transport=transport)
+        return mountpoint
 
     def _mount(self, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport) -> None:
         run = self.socket.parent
@@ -119,9 +127,10 @@ class Repository(StorePlace):
             blobs_url=self.blobs_url,
         )
         try:
-            opened = open_fuse_workspace(
-                self.socket, spec, self.blobs_url, mountpoint, with_caller=with_caller, source=self._source
-            )
+            with self.whole(spec.workspace_id):
+                opened = open_fuse_workspace(
+                    self.socket, spec, self.blobs_url, mountpoint, with_caller=with_caller, source=self._source
+                )
             if opened.recovered is not None:
                 self._keep(spec.workspace_id, opened.recovered)
         except ChronicleError:
@@ -131,18 +140,44 @@ class Repository(StorePlace):
                     zygote.shut_down(self.socket)
             raise
 
-    def unmount(self, mountpoint: Path) -> None:
+    def unmount(self, mountpoint: Path, *, force: bool = False) -> None:
         """Unmount a workspace; what was written and not committed stays in the store.
+
+        Args:
+            force: also if programs use it: what they write from then on is lost, as they are told by errors. What is
+                mounted below it goes with it.
 
         Raises:
             NotFound: nothing of this store is mounted there.
+            Conflict: programs use it, or something is mounted below it.
         """
+        mountpoint = mounts.resolved(mountpoint)
         if self._is_abandoned(mountpoint):
-            mounts.unmount(mountpoint.absolute())
+            if not force:
+                self._check_unused(mountpoint, served=False)
+            mounts.unmount(mountpoint)
             return
         if zygote.is_running(self.socket) is None:
             raise NotFound(f"nothing of {self.name} is mounted")
+        if not force:
+            self._check_unused(mountpoint, served=True)
         unmount_workspace(self.socket, mountpoint)
+
+    def _check_unused(self, mountpoint: Path, *, served: bool) -> None:
+        """Refuse to take away what is in use.
+
+        Args:
+            served: whether programs can write there. If not, it does not matter who has what open.
+        """
+        found = users.mounted_below(mountpoint)
+        if served:
+            found += users.users_of(mountpoint)
+        if found:
+            more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            raise Conflict(
+                f"{mountpoint} is in use: {'; '.join(found[:_NAMED])}{more}. End that first; chronicle unmount --force "
+                "unmounts it all the same, and what programs write there later is lost"
+            )
 
     @property
     def _source(self) -> str:
@@ -151,17 +186,16 @@ class Repository(StorePlace):
 
     def _is_abandoned(self, mountpoint: Path) -> bool:
         """Whether a mount of this store is left there whose processes were all killed, so that nobody serves it."""
-        point = mountpoint.absolute()
-        if not mounts.is_mounted(point) or mounts.source_of(point) != self._source:
+        if not mounts.is_mounted(mountpoint) or mounts.source_of(mountpoint) != self._source:
             return False
         if zygote.is_running(self.socket) is None:
             return True
-        return all(mount["mountpoint"] != os.fspath(point) for mount in list_mounts(self.socket))
+        return all(mount["mountpoint"] != os.fspath(mountpoint) for mount in list_mounts(self.socket))
 
     def _check_apart(self, mountpoint: Path) -> None:
         """Refuse a mountpoint in the store, and a store in the mountpoint: each would hide the other."""
-        point = mountpoint.absolute()
-        if point == self.directory or self.directory in point.parents or point in self.directory.parents:
+        store = self.directory.resolve()
+        if mountpoint == store or store in mountpoint.parents or mountpoint in store.parents:
             raise InvalidInput(
                 f"{mountpoint} and the store {self.directory} lie one in the other; name another directory"
             )
@@ -344,7 +378,7 @@ class Repository(StorePlace):
             else:
                 ref = self.commit_of(workspace, moment)
                 ids.append(ref.tree_id if ref is not None else EMPTY)
-        with self.blobs() as blobs:
+        with self.whole(workspace), self.blobs() as blobs:
             yield blobs, changes(blobs, *ids)
 
     def _now(self, workspace: str) -> BlobId:
@@ -398,7 +432,7 @@ class Repository(StorePlace):
             found = commit_at(journal, workspace, _committed_moment(moment))
         if found is None:
             raise NotFound(f"workspace {workspace!r} had no files before its first commit; chronicle log lists them")
-        with self.blobs() as blobs:
+        with self.whole(workspace), self.blobs() as blobs:
             if not progress:
                 checkout(blobs, found.ref, target, lambda _size, _files: None)
                 return found
@@ -430,7 +464,7 @@ class Repository(StorePlace):
                     yield opened
                 return
             base = self._spec(journal, session).base
-        with self.blobs() as blobs:
+        with self.whole(workspace), self.blobs() as blobs:
             yield CommittedWorkspace(blobs, base, complete=not layer.exists())
 
     @contextmanager

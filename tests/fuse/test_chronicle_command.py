@@ -173,7 +173,9 @@ def test_bad_input_is_told_in_a_line(chronicle: Command, tmp_path: Path) -> None
         "mount", chronicle.store, chronicle.mountpoint, "-w", "../up", code=ExitCode.USAGE
     )
     root = chronicle.mount()
-    assert "mounted at" in chronicle("mount", chronicle.store, tmp_path / "again", code=ExitCode.USAGE)
+    assert "mounted at" in chronicle("mount", chronicle.store, tmp_path / "again", code=ExitCode.CONFLICT)
+    # The mistake that is the user's own comes first.
+    assert "not empty" in chronicle("mount", chronicle.store, tmp_path / "other", code=ExitCode.USAGE)
     assert "never existed" in chronicle.on_store("history", "never", code=ExitCode.NOT_FOUND)
     assert "no content at" in chronicle.on_store("cat", "never@1", code=ExitCode.NOT_FOUND)
     (root / "a").touch()

@@ -251,7 +251,7 @@ def test_what_cannot_be_mounted_makes_nothing(chronicle: Command, tmp_path: Path
         assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
     root = chronicle.mount()
     other = tmp_path / "other"
-    assert "is mounted at" in chronicle("mount", other, root, code=ExitCode.USAGE)
+    assert "is mounted at" in chronicle("mount", other, root, code=ExitCode.CONFLICT)
     assert not other.exists()
     assert mounts.is_mounted(root)
 
