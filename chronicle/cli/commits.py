@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository
+from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository, workspace_path
 from chronicle.cli.output import commit_object, say, time_text, write, write_json
 from chronicle.errors import InvalidInput
 
@@ -68,9 +68,10 @@ def restore(
     workspace: WorkspaceOption = "main",
     as_json: JsonOption = False,
 ) -> None:
-    """Make a path, or everything, what it was in a commit, mounted or not: @3 is commit 3, @last the last one.
+    """Make a path, or everything, what it was in a commit.
 
-    What was there before stays in the history, and is had back in the same way once it is committed. Nothing is
+    @3 is commit 3, @last the last one. In a mount the path is relative to the current directory, or absolute; elsewhere
+    it is relative to the workspace's root, which need not be mounted. What was there before stays in the history, and is had back in the same way once it is committed. Nothing is
     committed by this. Programs that have the files open read what they hold now.
     """
     *paths, moment = what
@@ -78,8 +79,8 @@ def restore(
         raise InvalidInput(f"one path at a time, and then the commit: restore {paths[0]} @3")
     if not moment.startswith("@"):
         raise InvalidInput(f"{moment!r} names no commit to go back to; write it with an @, such as @3 or @last")
-    path = paths[0].rstrip("/") if paths else ""
-    found = repository(store).restore(workspace, moment, "" if path == "." else path, dry_run=dry_run)
+    path = workspace_path(store, paths[0]) if paths else ""
+    found = repository(store).restore(workspace, moment, path, dry_run=dry_run)
     if as_json:
         from chronicle.workspace.treediff import change_object  # noqa: PLC0415 - the help needs none of it
 

@@ -9,7 +9,15 @@ from typing import Annotated, Final
 
 import typer
 
-from chronicle.cli.options import JsonOption, PathArgument, StoreOption, WorkspaceOption, reading, repository
+from chronicle.cli.options import (
+    JsonOption,
+    PathArgument,
+    StoreOption,
+    WorkspaceOption,
+    reading,
+    repository,
+    workspace_path,
+)
 from chronicle.cli.output import say, time_text, write, write_bytes, write_json
 
 __all__ = ["cat", "diff", "history"]
@@ -24,9 +32,14 @@ def history(
     workspace: WorkspaceOption = "main",
     as_json: JsonOption = False,
 ) -> None:
-    """List the versions of a path, oldest first, those not committed included."""
+    """List the versions of a path, oldest first.
+
+    Those that are not committed are among them. In a mount the path is relative to the current directory, or absolute;
+    elsewhere it is relative to the workspace's root.
+    """
+    inside = workspace_path(store, path)
     with reading(store, workspace) as opened:
-        versions = opened.history(path)
+        versions = opened.history(inside)
     if as_json:
         write_json(
             [{name: value for name, value in asdict(version).items() if value is not None} for version in versions]
@@ -44,10 +57,15 @@ def cat(
     store: StoreOption = None,
     workspace: WorkspaceOption = "main",
 ) -> None:
-    """Write one version of a file to stdout."""
+    """Write one version of a file to stdout.
+
+    In a mount the path is relative to the current directory, or absolute; elsewhere it is relative to the workspace's
+    root.
+    """
     path, _, number = moment.rpartition("@")
     if not path or not number.isdecimal():
         path, number = moment, ""
+    path = workspace_path(store, path)
     with reading(store, workspace) as opened:
         iteration = int(number) if number else opened.history(path)[-1].iteration
         with opened.at(path, iteration) as version:
@@ -69,9 +87,9 @@ def diff(
     workspace: WorkspaceOption = "main",
     as_json: JsonOption = False,
 ) -> None:
-    """Show what changed from one moment to another, as a unified diff; binary and huge files are only named.
+    """Show what changed from one moment to another.
 
-    A moment is the number of a commit, 0 for the time before the first one, 'last', or 'now'.
+    It is a unified diff; binary and huge files are only named, and all paths begin at the workspace's root. A moment is the number of a commit, 0 for the time before the first one, 'last', or 'now'.
     """
     from chronicle.cli import changes  # noqa: PLC0415 - the help needs none of it
     from chronicle.workspace.treediff import change_object, render  # noqa: PLC0415

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chronicle.cli.output import say
+from chronicle.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +20,16 @@ if TYPE_CHECKING:
     from chronicle.workspace.committed import CommittedWorkspace
     from chronicle.workspace.layer import Layer
 
-__all__ = ["JsonOption", "PathArgument", "StoreOption", "WorkspaceOption", "reading", "repository", "repository_at"]
+__all__ = [
+    "JsonOption",
+    "PathArgument",
+    "StoreOption",
+    "WorkspaceOption",
+    "reading",
+    "repository",
+    "repository_at",
+    "workspace_path",
+]
 
 StoreOption = Annotated[
     str | None,
@@ -30,7 +41,7 @@ WorkspaceOption = Annotated[
     str, typer.Option("--workspace", "-w", metavar="NAME", help="Which workspace of the store.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
-PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="Relative to the workspace's root.")]
+PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="From here in a mount, else from the root.")]
 
 
 def repository(store: str | None) -> Repository:
@@ -45,6 +56,58 @@ def repository_at(store: str) -> Repository:
     from chronicle.repository import Repository  # noqa: PLC0415 - the help needs none of it
 
     return Repository.at(store)
+
+
+def workspace_path(store: str | None, path: str) -> str:
+    """Return a path of the command line relative to the workspace's root; ``""`` for the root itself.
+
+    In a mount of the store a path is relative to the current directory, or absolute below the mountpoint; elsewhere it
+    is relative to the root. ``.``, ``..`` and slashes at the end are taken out by the names alone.
+
+    Args:
+        store: the one that was named, if one was.
+
+    Raises:
+        InvalidInput: it leads out of the workspace.
+    """
+    if not path:
+        raise InvalidInput("a path cannot be empty; '.' is this directory")
+    here = _mounted_here(store)
+    if here is None:
+        if os.path.isabs(path):
+            raise InvalidInput(f"{path!r} is not a path in a workspace: outside of a mount they begin at its root")
+        clean = os.path.normpath(path)
+    else:
+        point, cwd = here
+        clean = "/" + os.path.normpath(os.path.join(cwd, path)).lstrip("/")
+        if os.path.isabs(path) and not _is_in(clean, point):  # it may lead there by a symlink
+            clean = os.path.join(os.path.realpath(os.path.dirname(clean)), os.path.basename(clean))
+        if not _is_in(clean, point):
+            raise InvalidInput(f"{path!r} is not in the workspace that is mounted at {point}")
+        clean = os.path.relpath(clean, point)
+    if clean.split("/")[0] == "..":
+        raise InvalidInput(f"{path!r} leads out of the workspace; outside of a mount paths begin at its root")
+    return "" if clean == "." else clean
+
+
+def _is_in(path: str, point: str) -> bool:
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def _mounted_here(store: str | None) -> tuple[str, str] | None:
+    """Return the mountpoint that the current directory is in and that directory; ``None`` if it is in no mount of it."""
+    from chronicle.fuse import mounts  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import Repository  # noqa: PLC0415
+
+    try:
+        cwd = Path.cwd()
+        around = Repository.around(cwd)
+    except (OSError, NotFound):  # it is removed, or is elsewhere
+        return None
+    if store is not None and Repository.at(store).directory.resolve() != around.directory.resolve():
+        return None
+    point = mounts.point_of(cwd)
+    return (os.fspath(point), os.fspath(cwd)) if point is not None else None
 
 
 @contextmanager
