@@ -71,7 +71,9 @@ def restore(
     """Make a path, or everything, what it was in a commit.
 
     @3 is commit 3, @last the last one. In a mount the path is relative to the current directory, or absolute; elsewhere
-    it is relative to the workspace's root, which need not be mounted. What was there before stays in the history, and is had back in the same way once it is committed. Nothing is
+    it is relative to the workspace's root, and nothing need be mounted.
+
+    What was there before stays in the history, and is had back in the same way once it is committed. Nothing is
     committed by this. Programs that have the files open read what they hold now.
     """
     *paths, moment = what

@@ -89,7 +89,8 @@ def diff(
 ) -> None:
     """Show what changed from one moment to another.
 
-    It is a unified diff; binary and huge files are only named, and all paths begin at the workspace's root. A moment is the number of a commit, 0 for the time before the first one, 'last', or 'now'.
+    It is a unified diff; binary and huge files are only named, and all paths begin at the workspace's root. A moment is
+    the number of a commit, 0 for the time before the first one, 'last', or 'now'.
     """
     from chronicle.cli import changes  # noqa: PLC0415 - the help needs none of it
     from chronicle.workspace.treediff import change_object, render  # noqa: PLC0415

@@ -74,28 +74,28 @@ def workspace_path(store: str | None, path: str) -> str:
         raise InvalidInput("a path cannot be empty; '.' is this directory")
     here = _mounted_here(store)
     if here is None:
-        if os.path.isabs(path):
+        if path.startswith("/"):
             raise InvalidInput(f"{path!r} is not a path in a workspace: outside of a mount they begin at its root")
         clean = os.path.normpath(path)
     else:
         point, cwd = here
-        clean = "/" + os.path.normpath(os.path.join(cwd, path)).lstrip("/")
-        if os.path.isabs(path) and not _is_in(clean, point):  # it may lead there by a symlink
-            clean = os.path.join(os.path.realpath(os.path.dirname(clean)), os.path.basename(clean))
-        if not _is_in(clean, point):
+        whole = Path(os.path.normpath(cwd / path))
+        if path.startswith("/") and not whole.is_relative_to(point):  # it may lead there by a symlink
+            whole = Path(os.path.realpath(whole.parent)) / whole.name
+        if not whole.is_relative_to(point):
             raise InvalidInput(f"{path!r} is not in the workspace that is mounted at {point}")
-        clean = os.path.relpath(clean, point)
+        clean = os.fspath(whole.relative_to(point))
     if clean.split("/")[0] == "..":
         raise InvalidInput(f"{path!r} leads out of the workspace; outside of a mount paths begin at its root")
     return "" if clean == "." else clean
 
 
-def _is_in(path: str, point: str) -> bool:
-    return path == point or path.startswith(point.rstrip("/") + "/")
+def _mounted_here(store: str | None) -> tuple[Path, Path] | None:
+    """Return the mountpoint that the current directory is in, and that directory; ``None`` if it is in none of these.
 
-
-def _mounted_here(store: str | None) -> tuple[str, str] | None:
-    """Return the mountpoint that the current directory is in and that directory; ``None`` if it is in no mount of it."""
+    Args:
+        store: whose mounts count; any, if none was named.
+    """
     from chronicle.fuse import mounts  # noqa: PLC0415 - the help needs none of it
     from chronicle.repository import Repository  # noqa: PLC0415
 
@@ -107,7 +107,7 @@ def _mounted_here(store: str | None) -> tuple[str, str] | None:
     if store is not None and Repository.at(store).directory.resolve() != around.directory.resolve():
         return None
     point = mounts.point_of(cwd)
-    return (os.fspath(point), os.fspath(cwd)) if point is not None else None
+    return (point, cwd) if point is not None else None
 
 
 @contextmanager
