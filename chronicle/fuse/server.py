@@ -314,9 +314,10 @@ class _Server:
     def _roll_back(self, _: dict[str, Any]) -> None:
         # No request is served from here on: nothing can be written between this and the end of the mount.
         self._cut = self._served.filesystem.known_inodes()
+        self._exit = Exit.FAILED  # unless it succeeds: mounting again reads from the log what became of the layer
+        self._session.stop()
         self._engine.rollback()
         self._exit = Exit.ROLLED_BACK
-        self._session.stop()
 
     def _restore(self, message: dict[str, Any], peer: Peer) -> None:
         """Restore, and answer when the kernel has forgotten what it knew."""

@@ -9,8 +9,10 @@ A layer belongs to one thread. Nothing in it waits for anything but the disk and
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput
@@ -20,6 +22,7 @@ from chronicle.workspace.history import path_history
 from chronicle.workspace.layer_content import Handle
 from chronicle.workspace.layer_history import HistoryLayer
 from chronicle.workspace.layer_log import LayerLog, position
+from chronicle.workspace.layer_names import Names
 from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_records import Header, pack
 from chronicle.workspace.layer_replay import redo
@@ -142,8 +145,13 @@ class Layer(HistoryLayer):
         for ino in self.modified:
             if ino not in kept:
                 self._files.forget_clean(ino)
+        unsealed = self._log.end
         self._log.append(pack((records.SEALED, records.pack_ref(sealed.ref))))
-        self._sync_log()
+        try:
+            self._sync_log()
+        except BaseException:
+            self._log.cut(unsealed)  # what is logged from now on does not come after this seal
+            raise
         self._sealed_at = self._log.end
         for directory, subtree, attrs in sealed.directories:
             for name in directory.changed:
@@ -198,11 +206,8 @@ class Layer(HistoryLayer):
         if ref != self._sealed:
             raise InvalidInput(f"tree {ref.tree_id} is not the one sealed last; only that can be adopted")
         later = self._log.frames_since(self._sealed_at)
-        self._base, self._base_commit = ref, self._commit
-        self._sealed_numbers = {}
-        self._sealed_operations = ()
-        self._sealed_moves = []
-        self._rotate(later, self._commit.next_seq, self._commit.turn)
+        self._rotate(ref, later, self.names.next_ino, self._commit.next_seq, self._commit.turn)
+        self._base_commit = self._commit
 
     def restore(self, then: TreeRef | None, path: bytes = b"") -> Touched:
         """Make a path, or everything, what it was in a commit, in one step; see `chronicle.workspace.restore`.
@@ -231,8 +236,10 @@ class Layer(HistoryLayer):
         """Give up everything since the base; see `chronicle.workspace.port.Workspace.rollback`.
 
         Open handles answer ESTALE from then on. What the kernel has cached is the caller's to drop.
+
+        Raises:
+            OSError: the disk failed. Either nothing was given up, or all of it and that may not be on disk.
         """
-        names = self.names
         floors = dict(self.floors)
         view = self._view()
         for path in self._records:
@@ -243,21 +250,22 @@ class Layer(HistoryLayer):
         # Those of the commit may have come with what was sealed since the base.
         gaps = [*self._commit.gaps[len(self._base_commit.gaps) :], *self.gaps]
         gaps += [Gap(path, self._next_seq, count) for path, count in moves.items()]
-        self._next_seq += 1
-        # In this order, for a crash in between: what changed is taken out of the cache index while the log still says
-        # that it did, and the files go when the log needs them no more.
+        names = Names(self._reader, self._base_commit, self._owner)
+        names.next_ino = max(self.names.next_ino, names.next_ino)
+        next_seq = max(self._next_seq + 1, self._base_commit.next_seq)
+        # In this order, for a crash or an error in between: what changed is taken out of the cache index while the log
+        # still says that it did; nothing else changes before the new log is there; the files go when no log needs them.
+        for ino in {*self.modified, *(handle.node.ino for handle in self._handles if handle.node.nlink == 0)}:
+            self._files.forget_clean(ino)
+        self._rotate(self._base, records.pack_floors(floors, gaps), names.next_ino, next_seq, self.turn)
         changed = self._cut_off()
-        self._start_at(self._base, names.next_ino)
-        self.floors, self.gaps = floors, gaps
-        self._sealed_numbers = {}
-        self._sealed_operations = ()
-        self._sealed_moves = []
-        self._rotate([pack((records.FLOORS, floors, gaps))] if floors or gaps else [], self._next_seq, self.turn)
-        self._sync_log()  # the old one, which a loss of power could bring back, needs the files that go now
+        self._start_at(self._base, self._base_commit, names)
+        self.floors, self.gaps, self._next_seq = floors, gaps, next_seq
         for data in changed:
             for held in data.versions:
                 held.content = None  # its id may be known; the blob store does not have it
-            self._files.drop_data(data)
+            self._files.drop_when_synced(data)  # the old log, which a loss of power could bring back, needs them
+        self._sync_log()
 
     def _cut_off(self) -> list[DataFile]:
         """Let handles fail from now on, and return the data files that hold what was changed since the last seal."""
@@ -266,25 +274,28 @@ class Layer(HistoryLayer):
             if handle.node.nlink == 0:
                 self.modified[handle.node.ino] = handle.node
         self._handles.clear()
-        for node in self.modified.values():
-            self._files.forget_clean(node.ino)
         changed = [node.data for node in self.modified.values() if node.data is not None]
         return self._retired + changed
 
-    def _rotate(self, carried: list[bytes], next_seq: int, turn: int) -> None:
-        """Put a new log in the place of the old one, in one step.
+    def _rotate(self, base: TreeRef | None, carried: list[bytes], next_ino: int, next_seq: int, turn: int) -> None:
+        """Put a new log with another base in the place of the old one, in one step.
 
         Args:
+            base: what it says that the layer stands on.
             carried: the records that come after the header.
+            next_ino: the next inode number before them.
             next_seq: the counter before them.
             turn: the turn before them.
+
+        Raises:
+            OSError: it could not be written. Nothing has changed, on disk or in memory.
         """
         header = Header(
             workspace_id=self._header.workspace_id,
             epoch=self._header.epoch,
-            base=self._base,
+            base=base,
             turn=turn,
-            next_ino=self.names.next_ino,
+            next_ino=next_ino,
             next_seq=next_seq,
             next_number=self._files.next_number,
             owner=self._owner,
@@ -293,8 +304,12 @@ class Layer(HistoryLayer):
         old = self._log
         self._log = LayerLog.create(self.directory / "log", [first, *carried])
         self._sealed_at = position([first])
-        old.close()
-        self._header = header
+        self._header, self._base = header, base
+        self._sealed_numbers = {}
+        self._sealed_operations = ()
+        self._sealed_moves = []
+        with suppress(OSError):  # nobody reads it any more
+            old.close()
 
     def resume(self, sealed_at: int, *, adopt: bool) -> None:
         """Take up what an earlier process sealed and did not live to see adopted. To be called after the log was read.
@@ -341,6 +356,7 @@ class Layer(HistoryLayer):
         self._log.close()
         self._files.close()
         if self._lock_fd >= 0:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
             os.close(self._lock_fd)
             self._lock_fd = -1
 

@@ -123,9 +123,9 @@ class LayerFiles:
         self._fresh_names = True
 
     def drop_data(self, data: DataFile) -> None:
-        """Remove a data file and its undo files."""
+        """Remove a data file and its undo files: what stays for an error goes at the next opening."""
         self.drop_undos(data)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(b"%x" % data.number, dir_fd=self._data_fd)
 
     def drop_unneeded(self, data: DataFile) -> None:
@@ -134,6 +134,10 @@ class LayerFiles:
             self._unneeded.append(data)
         else:
             self.drop_data(data)
+
+    def drop_when_synced(self, data: DataFile) -> None:
+        """Remove a data file and its undo files when the log is on disk as it is."""
+        self._unneeded.append(data)
 
     def log_synced(self) -> None:
         """Take note that the layer's log is on disk as it is."""
@@ -195,7 +199,7 @@ class LayerFiles:
             held.stored = True
         data.close_undos()
         for undo in data.undos:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 os.unlink(b"%x" % undo.number, dir_fd=self._undo_fd)
         data.versions, data.undos = [], []
         data.pinned = data.undo = None
@@ -258,8 +262,9 @@ class LayerFiles:
 
     def forget_clean(self, ino: int) -> None:
         """Take an inode out of the cache index: its data file changes, or goes."""
-        if self._clean.pop(ino, None) is not None:
+        if ino in self._clean:
             self._cache_log().append(msgpack.packb((ino,)))
+            del self._clean[ino]
 
     def clean_number(self, ino: int) -> int | None:
         """Return the number of the data file that the cache index has for an inode."""
@@ -281,15 +286,11 @@ class LayerFiles:
         """Read the cache index; None if it is of another boot, or cannot be read."""
         path = self._directory / "cache"
         boot = _BOOT_ID.read_bytes().strip()
-        frames: list[bytes] = []
-        if path.exists():
-            try:
-                log, frames = LayerLog.open(path)
-            except Corrupt:
-                frames = []
-            else:
-                log.close()
-        if frames and frames[0] == boot:
+        try:
+            log, frames = LayerLog.open(path)
+        except (FileNotFoundError, Corrupt):
+            return None
+        if frames[0] == boot:
             for frame in frames[1:]:
                 fields = msgpack.unpackb(frame, use_list=False)
                 if len(fields) == 1:
@@ -300,9 +301,9 @@ class LayerFiles:
                     self._clean[ino] = (number, content)
                     self.next_number = max(self.next_number, number + 1)
             if len(frames) <= 2 * len(self._clean) + _CACHE_SLACK:
-                return LayerLog(path)
-            return self._cache_log()
-        return None
+                return log
+        log.close()
+        return self._cache_log() if frames[0] == boot else None
 
 
 def _encode_clean(ino: int, number: int, content: Content) -> bytes:

@@ -14,6 +14,7 @@ import errno
 import os
 import struct
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt
@@ -26,23 +27,31 @@ __all__ = ["LayerLog", "position", "read_frames", "sync_directory", "write_frame
 
 _HEAD: Final = struct.Struct("<II")
 _BATCH_FRAMES: Final = 1000
+_READ_BYTES: Final = 64 * 1024 * 1024
 MAX_PAYLOAD_BYTES: Final = 64 * 1024 * 1024
-"""A longer length in a frame's head is taken for garbage."""
+"""A longer payload is not written."""
 
 
 class LayerLog:
-    """An open log, at its end.
+    """An open log, at its end. Made by `LayerLog.create` and `LayerLog.open`.
 
     Args:
-        path: the file; it must exist (see `LayerLog.create`) and end in a sound frame (see `LayerLog.open`).
+        path: the file.
+        fd: it, open for reading and appending.
+        end: its length, bytes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fd: int, end: int) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._end = os.fstat(self._fd).st_size
-        self._unsynced = False
-        self._renamed = False
+        self._fd = fd
+        self._end = end
+        self._torn = False
+        """Whether something may come after the end that is to be cut off before anything is appended."""
+        self._unsynced = True
+        self._renamed = True
+        """Whether its name may not be on disk."""
+        self._lost = False
+        """Whether syncing it failed: the system may have dropped what it could not write, and tells so only once."""
 
     @classmethod
     def create(cls, path: Path, payloads: Sequence[bytes]) -> LayerLog:
@@ -53,20 +62,13 @@ class LayerLog:
         Args:
             path: where; its directory must exist.
             payloads: the first frames: the header, then what carries over.
+
+        Raises:
+            OSError: it could not be written; what was there is there.
         """
-        fresh = path.with_suffix(".new")
         replaces = path.exists()
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            write_frames(fd, payloads)
-            if replaces:
-                os.fdatasync(fd)
-        finally:
-            os.close(fd)
-        fresh.rename(path)
-        log = cls(path)
+        log = cls(path, _replace(path, payloads, sync=replaces), position(payloads))
         log._unsynced = not replaces
-        log._renamed = True
         return log
 
     @classmethod
@@ -79,13 +81,18 @@ class LayerLog:
         Raises:
             Corrupt: not even the header is whole.
         """
-        data = path.read_bytes()
-        payloads, sound = read_frames(data)
-        if not payloads:
-            raise Corrupt(f"{path} has no whole header: it is not a layer's log, or was damaged")
-        if sound < len(data):
-            os.truncate(path, sound)
-        return cls(path), payloads
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            data = _read(fd, 0, os.fstat(fd).st_size)
+            payloads, sound = read_frames(data)
+            if not payloads:
+                raise Corrupt(f"{path} has no whole header: it is not a layer's log, or was damaged")
+            if sound < len(data):
+                os.ftruncate(fd, sound)
+        except BaseException:
+            os.close(fd)
+            raise
+        return cls(path, fd, sound), payloads
 
     @property
     def end(self) -> int:
@@ -98,18 +105,16 @@ class LayerLog:
         Raises:
             OSError: it could not be written; the log is as it was before.
         """
-        size = len(payload)
-        frame = _HEAD.pack(size, zlib.crc32(payload)) + payload
+        frame = _frame(payload)
+        if self._torn:
+            self._cut_torn()
         try:
-            written = os.write(self._fd, frame)
-        except OSError:
-            os.ftruncate(self._fd, self._end)
+            if os.write(self._fd, frame) != len(frame):
+                raise OSError(errno.ENOSPC, "no space left for the layer's log")
+        except OSError:  # a part of a frame must not stay before the next one
+            self.cut(self._end)
             raise
-        size += _HEAD.size
-        if written != size:  # the disk is full: a part of a frame must not stay before the next one
-            os.ftruncate(self._fd, self._end)
-            raise OSError(errno.ENOSPC, "no space left for the layer's log")
-        self._end += size
+        self._end += len(frame)
         self._unsynced = True
 
     def append_all(self, payloads: Sequence[bytes]) -> None:
@@ -119,14 +124,7 @@ class LayerLog:
             OSError: not all could be written; what comes next goes after the last one that was.
         """
         for start in range(0, len(payloads), _BATCH_FRAMES):
-            part = payloads[start : start + _BATCH_FRAMES]
-            try:
-                write_frames(self._fd, part)
-            except OSError:
-                os.ftruncate(self._fd, self._end)
-                raise
-            self._end += position(part)
-            self._unsynced = True
+            self.append_together(payloads[start : start + _BATCH_FRAMES])
 
     def append_together(self, payloads: Sequence[bytes]) -> None:
         """Append frames that mean something together only. A crash may keep the first of them: they must tell.
@@ -134,6 +132,8 @@ class LayerLog:
         Raises:
             OSError: they could not be written; the log is as it was before.
         """
+        if self._torn:
+            self._cut_torn()
         try:
             for start in range(0, len(payloads), _BATCH_FRAMES):
                 write_frames(self._fd, payloads[start : start + _BATCH_FRAMES])
@@ -144,21 +144,46 @@ class LayerLog:
         self._unsynced = True
 
     def cut(self, end: int) -> None:
-        """Drop the frames from a position on."""
-        os.ftruncate(self._fd, end)
+        """Drop the frames from a position on. If the disk fails now, they go before anything else is appended."""
         self._end = end
+        self._torn = True
         self._unsynced = True
+        with suppress(OSError):
+            self._cut_torn()
+
+    def _cut_torn(self) -> None:
+        os.ftruncate(self._fd, self._end)
+        self._torn = False
 
     def frames_since(self, position: int) -> list[bytes]:
-        """Return the payloads of the frames from a position on that `end` gave."""
-        with open(f"/proc/self/fd/{self._fd}", "rb") as file:
-            file.seek(position)
-            return read_frames(file.read())[0]
+        """Return the payloads of the frames from a position on that `end` gave.
+
+        Raises:
+            OSError: EIO: they are not all there any more.
+        """
+        payloads, sound = read_frames(_read(self._fd, position, self._end))
+        if position + sound != self._end:
+            raise OSError(errno.EIO, f"{self._path} lost records: the disk failed")
+        return payloads
 
     def sync(self) -> None:
-        """Make what was appended survive the loss of power. Free if nothing was appended since the last time."""
+        """Make what was appended survive the loss of power. Free if nothing was appended since the last time.
+
+        Raises:
+            OSError: it may not survive. The next call writes all of the log again.
+        """
+        if self._lost:
+            fd = _replace(self._path, self.frames_since(0), sync=True)
+            os.close(self._fd)
+            self._fd = fd
+            self._lost = self._unsynced = self._torn = False
+            self._renamed = True
         if self._unsynced:
-            os.fdatasync(self._fd)
+            try:
+                os.fdatasync(self._fd)
+            except OSError:
+                self._lost = True
+                raise
             self._unsynced = False
         if self._renamed:
             sync_directory(self._path.parent)
@@ -169,10 +194,46 @@ class LayerLog:
         os.close(self._fd)
 
 
+def _replace(path: Path, payloads: Sequence[bytes], *, sync: bool) -> int:
+    """Put a file of frames in the place of a log, in one step; return its descriptor."""
+    fresh = path.with_suffix(".new")
+    fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        write_frames(fd, payloads)
+        if sync:
+            os.fdatasync(fd)
+        fresh.rename(path)
+    except BaseException:
+        os.close(fd)
+        with suppress(OSError):
+            fresh.unlink()
+        raise
+    return fd
+
+
+def _read(fd: int, start: int, end: int) -> bytes:
+    """Return the bytes of a file between two positions; fewer if it ends before."""
+    parts = []
+    while start < end and (part := os.pread(fd, min(_READ_BYTES, end - start), start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+def _frame(payload: bytes) -> bytes:
+    """Return a payload as a frame.
+
+    Raises:
+        OSError: EFBIG: it is too long.
+    """
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise OSError(errno.EFBIG, f"a record of {len(payload)} bytes; a layer's log takes {MAX_PAYLOAD_BYTES}")
+    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+
+
 def write_frames(fd: int, payloads: Sequence[bytes]) -> None:
-    """Write frames at a descriptor's position."""
-    data = b"".join(_HEAD.pack(len(payload), zlib.crc32(payload)) + payload for payload in payloads)
-    view = memoryview(data)
+    """Write frames at a descriptor's position; nothing of them if one is too long."""
+    view = memoryview(b"".join(map(_frame, payloads)))
     while view:
         view = view[os.write(fd, view) :]
 
@@ -187,7 +248,7 @@ def read_frames(data: bytes) -> tuple[list[bytes], int]:
         payload = data[start : start + length]
         if length == 0:  # no frame is empty: a size that came to the disk before the bytes
             break
-        if length > MAX_PAYLOAD_BYTES or len(payload) != length or zlib.crc32(payload) != check:
+        if len(payload) != length or zlib.crc32(payload) != check:
             break
         payloads.append(payload)
         at = start + length

@@ -25,7 +25,7 @@ from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_files import LayerFiles
 from chronicle.workspace.layer_log import LayerLog, position
-from chronicle.workspace.layer_records import FLOORS, Header, pack, whole
+from chronicle.workspace.layer_records import Header, pack_floors, whole
 from chronicle.workspace.layer_replay import last_sealed, replay
 from chronicle.workspace.oplog import ROOT_INO, read_root
 from chronicle.workspace.tree import EMPTY
@@ -258,8 +258,7 @@ def _begin(home: Path, warm: Path | None, spec: LayerSpec, blobs: BlobStore, clo
     gaps = _gaps_on(spec.base, blobs, given.gaps)
     next_seq = max([next_seq, *(gap.seq + 1 for gap in gaps)])
     header = Header(spec.workspace_id, spec.epoch, spec.base, spec.turn, next_ino, next_seq, files.next_number, owner)
-    later = [pack((FLOORS, given.floors, gaps))] if given.floors or gaps else []
-    log = LayerLog.create(directory / "log", [header.encode(), *later])
+    log = LayerLog.create(directory / "log", [header.encode(), *pack_floors(given.floors, gaps)])
     layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, spec.base, clock)
     layer.floors.update(given.floors)
     layer.gaps.extend(gaps)

@@ -18,6 +18,7 @@ from chronicle.workspace.port import TreeRef
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.workspace.oplog import Gap
     from chronicle.workspace.versions import DataFile
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "code_of",
     "pack",
     "pack_data",
+    "pack_floors",
     "pack_ref",
     "unpack_ref",
     "whole",
@@ -80,6 +82,11 @@ COPY: Final = 1
 """In a `DATA` record without an undo file: the data file begins as a copy of what the blob store has."""
 PART: Final = 2
 """Likewise: the data file has nothing of what the blob store has, and gets what is written."""
+
+_FLOORS_BYTES: Final = 1024 * 1024
+"""How much one `FLOORS` record has about."""
+_FLOOR_BYTES: Final = 32
+"""What a path has at most besides itself there."""
 
 pack = msgpack.Packer(use_bin_type=True).pack
 """Encode a record. One packer serves the process, which has one thread that logs."""
@@ -166,6 +173,29 @@ def whole(payloads: Sequence[bytes]) -> int:
             at += count
         at += 1
     return len(payloads)
+
+
+def pack_floors(floors: dict[bytes, int], gaps: list[Gap]) -> list[bytes]:
+    """Return `FLOORS` records, none if there is nothing to say: one may not be too long for the log."""
+    packed = []
+    some: dict[bytes, int] = {}
+    more: list[Gap] = []
+    size = 0
+    for path, number in floors.items():
+        some[path] = number
+        size += len(path) + _FLOOR_BYTES
+        if size > _FLOORS_BYTES:
+            packed.append(pack((FLOORS, some, more)))
+            some, size = {}, 0
+    for gap in gaps:
+        more.append(gap)
+        size += len(gap.directory) + _FLOOR_BYTES
+        if size > _FLOORS_BYTES:
+            packed.append(pack((FLOORS, some, more)))
+            some, more, size = {}, [], 0
+    if some or more:
+        packed.append(pack((FLOORS, some, more)))
+    return packed
 
 
 def pack_data(ts_ns: int, path: bytes | None, data: DataFile, undo: int, size: int) -> bytes:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.content import Content
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.lazy import Chunks
-    from chronicle.workspace.oplog import Gap
+    from chronicle.workspace.oplog import Gap, OplogRoot
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.tree import Entry
     from chronicle.workspace.versions import DataFile, Undo
@@ -73,14 +73,20 @@ class LayerState:
         self.gaps: list[Gap] = []
         """What the same means for paths below renamed directories, since the base."""
         self._next_seq = 1
-        self._start_at(start, next_ino=0)
+        commit = read_root(reader, start.oplog_id) if start is not None else first_root(0)
+        self._start_at(start, commit, Names(reader, commit, owner))
 
-    def _start_at(self, start: TreeRef | None, next_ino: int) -> None:
-        """Take a commit's state, whatever was here; inode numbers below ``next_ino`` are not given out again."""
+    def _start_at(self, start: TreeRef | None, commit: OplogRoot, names: Names) -> None:
+        """Take a commit's state, whatever was here. Reads nothing, and cannot fail.
+
+        Args:
+            start: the commit.
+            commit: what it says.
+            names: its names, none of them changed.
+        """
         self._sealed = start
-        self._commit = read_root(self._reader, start.oplog_id) if start is not None else first_root(0)
-        self.names = Names(self._reader, self._commit, self._owner)
-        self.names.next_ino = max(next_ino, self.names.next_ino)
+        self._commit = commit
+        self.names = names
         self._next_seq = max(self._next_seq, self._commit.next_seq)
         self._moved_seq = self._commit.moved_seq
         self._moves: list[bytes] = []
