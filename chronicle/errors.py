@@ -2,6 +2,7 @@
 
     ChronicleError
     ├── NotFound                    no such session, branch, event, message, blob, path, iteration
+    │   └── BlobMissing             a store of blobs does not have one
     ├── InvalidInput                the caller's value cannot be used; says which and how to mend it
     ├── Conflict                    lost a compare-and-set; read again and retry
     │   ├── BranchVersionConflict   another append came first; carries the branch's head
@@ -14,6 +15,7 @@
     ├── Corrupt                     stored bytes are not what they were when written
     ├── UnsupportedFormat           written by a newer version; upgrade the code
     └── Unavailable                 the store or mount could not be reached; the outcome may be unknown
+        └── StorageRefused          the operating system refused: disk full, I/O error, permissions
 
 A caller may retry ``Conflict`` after reading again, and ``Unavailable`` after looking up what became of its write;
 it must not retry the others unchanged.
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import TreeRef
 
 __all__ = [
+    "BlobMissing",
     "BranchInUse",
     "BranchVersionConflict",
     "ChronicleError",
@@ -40,6 +43,7 @@ __all__ = [
     "NotFound",
     "OverQuota",
     "StaleEpoch",
+    "StorageRefused",
     "Unavailable",
     "UnsupportedFormat",
 ]
@@ -51,6 +55,10 @@ class ChronicleError(Exception):
 
 class NotFound(ChronicleError):
     """What was asked for is not there."""
+
+
+class BlobMissing(NotFound):
+    """A store of blobs does not have one. Where something stored refers to it, the store is damaged."""
 
 
 class InvalidInput(ChronicleError):
@@ -169,3 +177,7 @@ class UnsupportedFormat(ChronicleError):
 
 class Unavailable(ChronicleError):
     """A store or mount could not be reached or did not answer. A write may or may not have happened."""
+
+
+class StorageRefused(Unavailable):
+    """The operating system refused to read or write: the disk is full or fails, or permissions are lacking."""

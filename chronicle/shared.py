@@ -24,6 +24,8 @@ from chronicle.journal.chain import check_events
 from chronicle.journal.records import Commit, Event, Session
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chronicle.blobs.fsspec_objects import RemoteObjects
     from chronicle.journal.store import JournalStore
 
@@ -46,11 +48,13 @@ class SharedRecord:
     Args:
         objects: the store's, below its URL.
         shown: how messages name the store.
+        here: the directory of what this node has of it.
     """
 
-    def __init__(self, objects: RemoteObjects, shown: str) -> None:
+    def __init__(self, objects: RemoteObjects, shown: str, here: Path) -> None:
         self._objects = objects
         self._shown = shown
+        self._here = here
 
     def create(self) -> None:
         """Make the store if there is none.
@@ -83,7 +87,9 @@ class SharedRecord:
         try:
             found = int(json.loads(described)["chronicle-store"])
         except (ValueError, KeyError, TypeError) as error:
-            raise Corrupt(f"{self._shown}/format cannot be read: {error}") from error
+            raise Corrupt(
+                f'{self._shown}/format is damaged: it should hold {{"chronicle-store": {FORMAT}}}; write that into it'
+            ) from error
         if found > FORMAT:
             raise UnsupportedFormat(f"{self._shown} has format {found}, this is {FORMAT}: upgrade podium")
 
@@ -137,19 +143,55 @@ class SharedRecord:
             only: the one workspace that matters; all if not given.
 
         Raises:
-            Corrupt: what is stored is no continuation of what the node has, or was changed.
+            Corrupt: what is stored is no continuation of what the node has, or lacks some of it, or was changed.
             Unavailable: the store could not be reached.
         """
+        for workspace, there in self._check_complete(journal, only).items():
+            if not _has(journal, workspace):
+                self._take_session(journal, workspace)
+            self._pull(journal, journal.session(workspace), there)
+
+    def check_complete(self, journal: JournalStore) -> None:
+        """Check that the store has all commits that a node's journal has.
+
+        Raises:
+            Corrupt: it lacks some; the message says which.
+            Unavailable: the store could not be reached.
+        """
+        self._check_complete(journal, None)
+
+    def lost(self, what: str) -> Corrupt:
+        """Return what is to be said when this node knows something of the store that is not there any more."""
+        return Corrupt(
+            f"{self._shown} lacks {what}: it may have been emptied, or the endpoint be a wrong one; nothing was "
+            "written into it. Correct the endpoint, or put the store's objects back. What is not committed is kept on "
+            f"this node in {self._here / 'layers'}; to begin anew without it, move {self._here} away"
+        )
+
+    def _check_complete(self, journal: JournalStore, only: str | None) -> dict[str, dict[str, int]]:
+        """List the workspaces, each with the objects of its commits and their sizes, and check that none is missing."""
+        known = {}  # asked before the store is: what gets into a journal is in the store by then
+        for session in journal.sessions():
+            if only in (None, session.name):
+                first = journal.branch(session.main_branch_id).parent_seq + 1
+                known[session.name] = range(first, journal.head(session.main_branch_id).seq + 1)
         commits: dict[str, dict[str, int]] = {}
         for name, size in self._objects.sizes(f"{_FOLDER}/{only}" if only is not None else _FOLDER).items():
             _, workspace, *rest = name.split("/")
             found = commits.setdefault(workspace, {})
             if rest[0] == "commits":
                 found[name] = size
-        for workspace, there in commits.items():
-            if not _has(journal, workspace):
-                self._take_session(journal, workspace)
-            self._pull(journal, journal.session(workspace), there)
+        for workspace, numbers in known.items():
+            if workspace not in commits and not numbers:
+                raise self.lost(f"the workspace {workspace!r}, which this node knows")
+            there = commits.get(workspace, {})
+            missing = [number for number in numbers if _commit_object(workspace, number) not in there]
+            if missing:
+                which = f"commit {missing[0]}" if len(missing) == 1 else f"commits {missing[0]} to {missing[-1]}"
+                if len(missing) != missing[-1] - missing[0] + 1:
+                    which = f"{len(missing)} of the {which}"
+                raise self.lost(f"{which} of the workspace {workspace!r}, which this node knows")
+        return commits
 
     def _take_session(self, journal: JournalStore, workspace: str) -> None:
         """Give a node's journal the session of a workspace, and first the commits that it goes on from."""
@@ -191,7 +233,7 @@ class SharedRecord:
         described["payload"] = event.payload.decode() if event.payload is not None else None
         try:
             self._objects.create(
-                f"{_FOLDER}/{workspace}/commits/{event.seq:020}", _dump({"format": _EVENT_FORMAT, "event": described})
+                _commit_object(workspace, event.seq), _dump({"format": _EVENT_FORMAT, "event": described})
             )
         except Conflict:
             raise Conflict(
@@ -235,6 +277,10 @@ class SharedRecord:
                 f"{self._shown}/{name} has format {version}, this is {_FORK_FORMAT}: upgrade podium"
             )
         return found
+
+
+def _commit_object(workspace: str, seq: int) -> str:
+    return f"{_FOLDER}/{workspace}/commits/{seq:020}"
 
 
 def _has(journal: JournalStore, workspace: str) -> bool:

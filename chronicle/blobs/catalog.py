@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from chronicle.blobs.objects import Objects
     from chronicle.blobs.packs import PackEntry
 
-__all__ = ["INDEX_FOLDER", "PACK_FOLDER", "Catalog", "ListedCatalog", "Places", "pack_object", "read_pack_index"]
+__all__ = [
+    "INDEX_FOLDER",
+    "PACK_FOLDER",
+    "Catalog",
+    "ListedCatalog",
+    "Places",
+    "check_pack",
+    "pack_object",
+    "read_pack_index",
+]
 
 PACK_FOLDER: Final = "packs"
 INDEX_FOLDER: Final = "index"
@@ -100,6 +109,19 @@ def read_pack_index(objects: Objects, name: str, size: int | None = None) -> lis
     if size is None:
         size = objects.size(at)
     return _index_from(objects, name, size, objects.read(at, max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES)))
+
+
+def check_pack(objects: Objects, name: str) -> None:
+    """Check what of a pack is none of its blobs: those are checked whenever they are read.
+
+    Raises:
+        NotFound, Corrupt, UnsupportedFormat, Unavailable: as `read_pack_index`.
+    """
+    at = pack_object(name)
+    size = objects.size(at)
+    tail = objects.read(at, max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES))
+    _index_from(objects, name, size, tail)
+    packs.check_head(name, objects.read(at, 0, len(packs.HEAD)), tail)
 
 
 def _index_from(objects: Objects, name: str, size: int, tail: bytes) -> list[PackEntry]:

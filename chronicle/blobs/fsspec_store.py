@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from chronicle.blobs import ident, packs
 from chronicle.blobs.cache import BlobCache, cache_from
-from chronicle.blobs.catalog import Catalog, ListedCatalog, pack_object, read_pack_index
+from chronicle.blobs.catalog import Catalog, ListedCatalog, check_pack, pack_object, read_pack_index
 from chronicle.blobs.condemned import MarkWatch
 from chronicle.blobs.local_catalog import LocalCatalog
 from chronicle.blobs.objects import LocalObjects, Objects, shown_url
 from chronicle.clock import Clock, SystemClock
-from chronicle.errors import Corrupt, NotFound, Unavailable, UnsupportedFormat
+from chronicle.errors import BlobMissing, Corrupt, NotFound, Unavailable, UnsupportedFormat
 from chronicle.ids import BlobId, IdSource
 
 if TYPE_CHECKING:
@@ -279,6 +279,26 @@ class FsspecBlobStore:
             self._translated(self._catalog.scan)
             return {ident.from_raw(entry.raw_id): entry.size for _, entry in self._catalog.entries()}
 
+    def pack_of(self, blob_id: BlobId) -> str | None:
+        """Return the name of the pack that a blob is read from; ``None`` if there is none.
+
+        Raises:
+            Unavailable: the store could not be reached.
+        """
+        with self._lock:
+            place = self._find(ident.to_raw(blob_id))
+        return place[0] if place is not None else None
+
+    def check_pack(self, name: str) -> None:
+        """Check a pack's own index and the frame around its blobs: by these they are found if the index is lost.
+
+        Raises:
+            NotFound: it was dropped since.
+            Corrupt: it is damaged.
+            Unavailable: the store could not be reached.
+        """
+        check_pack(self._objects, name)
+
     def close(self) -> None:
         """Let go of what is cached; files are open only while they are read or written."""
         with self._lock:
@@ -359,7 +379,7 @@ class FsspecBlobStore:
             return Corrupt(
                 f"blob {blob_id} is not found; it may have been in what is damaged: {'; '.join(damaged.values())}"
             )
-        return NotFound(f"no blob {blob_id} in {self.shown}")
+        return BlobMissing(f"no blob {blob_id} in {self.shown}")
 
     def _find(self, raw: bytes) -> tuple[str, PackEntry] | None:
         """Return a blob's place, looking for new packs if it is not known; the lock is held."""

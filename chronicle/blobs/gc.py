@@ -31,7 +31,7 @@ from chronicle.blobs.fsspec_store import open_medium
 from chronicle.blobs.objects import STAMP_S, LocalObjects, Objects
 from chronicle.blobs.similar import runs_of_similar, sketch
 from chronicle.clock import Clock, SystemClock
-from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound
+from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StorageRefused
 from chronicle.ids import IdSource, made_ms
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def collect(
     objects, catalog, _ = open_medium(url, new_name, options)
     if not alone and not isinstance(objects, LocalObjects) and grace_s <= STAMP_S:
         raise InvalidInput(f"a grace of {grace_s} s is too short for {url}: writers look for marks every {STAMP_S} s")
-    with _only_one(objects):
+    with _only_one(objects, dry_run=dry_run):
         collection = _Collection(objects, new_name, clock.now_ms(), merge_from=merge_from, dry_run=dry_run)
         mark = read_mark(objects)
         kept = {ident.to_raw(identifier) for identifier in reached()}
@@ -336,15 +336,25 @@ class _Collection:
 
 
 @contextmanager
-def _only_one(objects: Objects) -> Iterator[None]:
-    """Hold the lock of collections, where there can be one."""
+def _only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
+    """Hold the lock of collections, where there can be one; only to look, it is not made, and shared."""
     if not isinstance(objects, LocalObjects) or not objects.root.is_dir():
         yield
         return
-    descriptor = os.open(objects.root / "gc.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    path = objects.root / "gc.lock"
+    if dry_run and not path.exists():
+        yield
+        return
+    flags = os.O_RDONLY if dry_run else os.O_RDWR | os.O_CREAT
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StorageRefused(
+            f"{path} cannot be opened: {error.strerror}; make it and its directory writable"
+        ) from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if dry_run else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Conflict(f"another gc of {objects.root} is running; wait for it to end") from error
         yield

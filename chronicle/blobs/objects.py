@@ -9,12 +9,13 @@ there with all its bytes or not at all, whatever the moment of a crash.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chronicle.errors import NotFound, Unavailable
+from chronicle.errors import NotFound, StorageRefused, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ _WRITE_BYTES: Final = 1024 * 1024
 """Parts are gathered into writes of about this size."""
 
 
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]*@")
 _QUERY: Final = re.compile(r"\?\S*")
 
@@ -151,7 +153,8 @@ class LocalObjects:
             _sync_folder(target.parent)
         except OSError as error:
             self._synced.clear()  # a folder may have been removed by hand: look again the next time
-            raise Unavailable(f"{target} could not be written: {error.strerror}") from error
+            advice = "; make space by removing or moving what else is on that disk" if error.errno in _FULL else ""
+            raise StorageRefused(f"{target} could not be written: {error.strerror}{advice}") from error
 
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
         """Return bytes of an object."""
@@ -215,7 +218,7 @@ class LocalObjects:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise Unavailable(f"{path} could not be removed: {error.strerror}") from error
+            raise StorageRefused(f"{path} could not be removed: {error.strerror}") from error
 
     def stamp(self, name: str) -> object:
         """Return an object's inode, size and time of change; ``None`` if it is not there."""

@@ -38,6 +38,7 @@ __all__ = [
     "HEAD",
     "TRAILER_BYTES",
     "PackEntry",
+    "check_head",
     "encode_groups",
     "encode_pack",
     "index_start",
@@ -188,6 +189,16 @@ def index_start(name: str, size: int, tail: bytes) -> int:
     if start + count * ENTRY_BYTES + TRAILER_BYTES != size:
         raise Corrupt(f"pack {name} is damaged: its trailer does not fit its size of {size} bytes")
     return int(start)
+
+
+def check_head(name: str, head: bytes, tail: bytes) -> None:
+    """Check the first bytes of a pack whose last ones are sound.
+
+    Raises:
+        Corrupt: they are not what was written.
+    """
+    if head != _MAGIC + tail[-1:]:
+        raise Corrupt(f"pack {name} is damaged: its first {len(HEAD)} bytes are not those of a pack of its format")
 
 
 def read_index(name: str, index_and_trailer: bytes) -> list[PackEntry]:

@@ -42,12 +42,14 @@ MEANINGS: Final = {
 _ERRORS: Final[dict[type[BaseException], ExitCode]] = {
     errors.ChronicleError: ExitCode.ERROR,
     errors.NotFound: ExitCode.NOT_FOUND,
+    errors.BlobMissing: ExitCode.DAMAGED,  # nobody asks for one but because something stored refers to it
     errors.InvalidInput: ExitCode.USAGE,
     errors.Conflict: ExitCode.CONFLICT,
     errors.StaleEpoch: ExitCode.CONFLICT,
     errors.Corrupt: ExitCode.DAMAGED,
     errors.UnsupportedFormat: ExitCode.TOO_NEW,
     errors.Unavailable: ExitCode.UNAVAILABLE,
+    errors.StorageRefused: ExitCode.OS_ERROR,
     OSError: ExitCode.OS_ERROR,
 }
 """A subclass has the code of its nearest ancestor here."""

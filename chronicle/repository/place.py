@@ -14,6 +14,7 @@ each node has a directory as above for it, in which the journal is a copy and th
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -26,9 +27,10 @@ from chronicle.blobs import blob_id
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.objects import shown_url
 from chronicle.clock import SystemClock
-from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, UnsupportedFormat
+from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.fuse import mounts
 from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.workspace.layer_refs import layer_refs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +43,10 @@ __all__ = ["SCHEME", "StorePlace"]
 _FORMAT: Final = 1
 _FORMAT_OF_URL: Final = 2
 """Of a directory whose store is a URL, which it names."""
+_REFUSALS: Final = frozenset(
+    {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EPERM, errno.EROFS},
+)
+"""What the system says of a directory that another one would do better than, but that is not the wrong one."""
 SCHEME: Final = "chronicle:"
 """What the system shows as the device of a mount begins with this; the store's directory follows, quoted."""
 
@@ -101,10 +107,17 @@ class StorePlace:
 
         Raises:
             InvalidInput: the directory cannot be made, or has something else in it.
+            StorageRefused: the system does not let it be made.
+            Corrupt: this node has something of the store at the URL, and there is no store there any more.
             UnsupportedFormat: a newer version wrote it.
         """
-        if self.shared is not None:
-            self.shared.create()
+        shared = self.shared
+        if shared is not None:
+            try:
+                shared.check_format()
+            except NotFound:
+                self._check_unknown(shared)
+                shared.create()
         described: dict[str, object] = {"chronicle-store": _FORMAT}
         if self._url is not None:
             described = {"chronicle-store": _FORMAT_OF_URL, "url": self._url}
@@ -117,15 +130,30 @@ class StorePlace:
                 replacement.write_text(json.dumps(described) + "\n", encoding="utf-8")
                 replacement.replace(self._format_path)
         except OSError as error:
-            raise InvalidInput(f"{self.directory} cannot be a store: {error.strerror}; name another one") from error
+            kind = StorageRefused if error.errno in _REFUSALS else InvalidInput
+            raise kind(
+                f"{self.directory} cannot be a store: {error.strerror}; mend that, or name another one"
+            ) from error
         self.check_format()
+
+    def _check_unknown(self, shared: SharedRecord) -> None:
+        """Refuse to make the store at the URL, where there is none, if this node knows one there.
+
+        Raises:
+            Corrupt: it does; nothing was written.
+        """
+        if self._journal_path.exists():
+            with closing(SqliteJournalStore(self._journal_path, read_only=True)) as journal:
+                shared.check_complete(journal)
+        if next(layer_refs(self.layers), None) is not None:
+            raise shared.lost("the commits that the files on this node stand on")
 
     def check_format(self) -> None:
         """Check that this is a store which this code can read.
 
         Raises:
             NotFound: it is none.
-            InvalidInput: this user may not read it.
+            StorageRefused: it cannot be read.
             Corrupt: it says nothing sensible of itself.
             UnsupportedFormat: a newer version wrote it.
         """
@@ -133,13 +161,21 @@ class StorePlace:
             described = json.loads(self._format_path.read_text(encoding="utf-8"))
             found = described["chronicle-store"]
             url = described["url"] if found == _FORMAT_OF_URL else None
+            if type(found) is not int or not isinstance(url, str | None):
+                raise TypeError
         except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"{self.directory} is no store; chronicle mount makes one") from None
         except PermissionError:
-            raise InvalidInput(f"{self._format_path} cannot be read; mend its permissions") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Corrupt(f"{self._format_path} cannot be read: {error}") from error
-        if not isinstance(found, int) or found > _FORMAT_OF_URL:
+            raise StorageRefused(f"{self._format_path} cannot be read; mend its permissions") from None
+        except OSError as error:
+            raise StorageRefused(f"{self._format_path} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(
+                f'{self._format_path} is damaged: it should hold {{"chronicle-store": {_FORMAT}}} if the store is this '
+                f'directory, and {{"chronicle-store": {_FORMAT_OF_URL}, "url": ...}} with the URL if this is what a '
+                "node has of a store at one; write that into it"
+            ) from error
+        if found > _FORMAT_OF_URL:
             raise UnsupportedFormat(f"{self.directory} has format {found}, this is {_FORMAT_OF_URL}: upgrade podium")
         if self._url is None:
             self._url = url
@@ -193,6 +229,10 @@ class StorePlace:
         return self.directory / "format"
 
     @property
+    def _journal_path(self) -> Path:
+        return self.directory / "journal.db"
+
+    @property
     def layers(self) -> Path:
         """What is not committed yet, and what was fetched."""
         return self.directory / "layers"
@@ -215,7 +255,7 @@ class StorePlace:
         from chronicle.blobs.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
         from chronicle.shared import SharedRecord  # noqa: PLC0415
 
-        return SharedRecord(open_remote(self._url), self.name)
+        return SharedRecord(open_remote(self._url), self.name, self.directory)
 
     @contextmanager
     def journal(self, workspace: str | None = None) -> Iterator[SqliteJournalStore]:
@@ -223,13 +263,19 @@ class StorePlace:
 
         Args:
             workspace: the one that matters; all if not given.
+
+        Raises:
+            Corrupt: the journal was lost; or commits that are known here are not at the store's URL any more.
+            StorageRefused: it cannot be written.
         """
         self.reach()
-        with closing(SqliteJournalStore(self.directory / "journal.db")) as journal:
+        self._check_not_lost()
+        with closing(SqliteJournalStore(self._journal_path)) as journal:
             shared = self.shared
             if shared is not None:
                 shared.pull(journal, workspace)
-            yield journal
+            with self.whole(workspace):
+                yield journal
 
     @contextmanager
     def record(self, workspace: str | None = None) -> Iterator[SqliteJournalStore]:
@@ -239,12 +285,49 @@ class StorePlace:
             with self.journal(workspace) as journal:
                 yield journal
             return
+        self._check_not_lost()
         try:
-            journal = SqliteJournalStore(self.directory / "journal.db", read_only=True)
+            journal = SqliteJournalStore(self._journal_path, read_only=True)
         except NotFound:
             raise NotFound(f"no workspace was ever mounted from {self.directory}; chronicle mount makes one") from None
-        with closing(journal):
+        with closing(journal), self.whole(workspace):
             yield journal
+
+    def _check_not_lost(self) -> None:
+        """Refuse a store that has packs and no journal: an empty one in its place would hide, and gc free, them all.
+
+        Raises:
+            Corrupt: it is such a store.
+        """
+        if self._url is not None:
+            return  # the journal is a copy: it is made anew
+        log = self._journal_path.with_name(self._journal_path.name + "-wal")
+        if _size(self._journal_path) or (self._journal_path.exists() and _size(log)):
+            return
+        if any(path.is_file() for path in self.directory.glob("blobs/packs/*/*")):
+            raise Corrupt(
+                f"{self._journal_path} was lost, and with it what the commits of {self.name} are, but not their "
+                "content, which is in blobs/packs; put it back from a backup, with journal.db-wal if there is one"
+            )
+
+    @contextmanager
+    def whole(self, workspace: str | None) -> Iterator[None]:
+        """Say of a blob that is missing meanwhile who needs it.
+
+        Args:
+            workspace: what is being read; the store as a whole if not given.
+
+        Raises:
+            Corrupt: one is missing.
+        """
+        try:
+            yield
+        except BlobMissing as error:
+            what = f"workspace {workspace!r}" if workspace is not None else f"the store {self.name}"
+            raise Corrupt(
+                f"{what} is damaged: {error}; chronicle verify says which commits need what is missing, "
+                "and a backup of the store's blobs mends it"
+            ) from error
 
     @contextmanager
     def blobs(self, *, kept: bool = True) -> Iterator[FsspecBlobStore]:
@@ -258,3 +341,10 @@ class StorePlace:
             yield blobs
         finally:
             blobs.close()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

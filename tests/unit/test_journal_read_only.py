@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.errors import Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
+from chronicle.errors import Corrupt, InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
 from chronicle.ids import BranchId, SessionId
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.sqlite.readonly import ReadOnlyDatabase
@@ -201,7 +201,7 @@ def test_a_file_that_may_not_be_read(path: Path, tmp_path: Path) -> None:
     shutil.copy(path, tmp_path / "secret.db")
 
     def refuse() -> None:
-        with pytest.raises(InvalidInput, match="mend its permissions"):
+        with pytest.raises(StorageRefused, match="mend its permissions"):
             names_in(tmp_path / "secret.db")
 
     def run() -> None:

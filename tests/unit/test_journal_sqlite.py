@@ -83,12 +83,12 @@ def test_a_directory_that_is_not_writable(tmp_path: Path, mode: int) -> None:
     directory.chmod(mode)
     code = (
         "import sys\n"
-        "from chronicle.errors import InvalidInput\n"
+        "from chronicle.errors import StorageRefused\n"
         "from chronicle.journal.sqlite import SqliteJournalStore\n"
         "import os\n"
         "if os.geteuid() == 0: os.seteuid(65534)\n"
         "try: SqliteJournalStore(sys.argv[1])\n"
-        "except InvalidInput as error: print(error)\n"
+        "except StorageRefused as error: print(error)\n"
     )
     for parent in tmp_path.parents:
         if AS_ROOT and parent.is_relative_to("/tmp") and parent != Path("/tmp"):

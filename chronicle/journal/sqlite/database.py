@@ -21,7 +21,15 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.errors import ChronicleError, Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
+from chronicle.errors import (
+    ChronicleError,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    StorageRefused,
+    Unavailable,
+    UnsupportedFormat,
+)
 from chronicle.journal.sqlite import schema
 from chronicle.journal.sqlite.lock import WriterLock
 from chronicle.journal.sqlite.waiting import WaitingRoom
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
     from chronicle.journal.sql.port import Connection
     from chronicle.journal.sqlite.waiting import Asked, Ticket
 
-__all__ = ["SqliteConnection", "SqliteDatabase", "translate"]
+__all__ = ["LOG_INDEX_BYTES", "SqliteConnection", "SqliteDatabase", "translate"]
 
 _BUSY_TIMEOUT_MS: Final = 30_000
 """Only for others than journal stores: a SQLite shell that writes, recovery after a crash by another process."""
@@ -42,6 +50,8 @@ _PAGE_SIZE: Final = 16384
 1.2 KB leave 6 % of such pages empty, and 19 % of pages of 8 KiB."""
 _CHECKPOINT_PAGES: Final = 256
 """4 MiB of write-ahead log, as SQLite has by default with its smaller pages."""
+LOG_INDEX_BYTES: Final = 32 * 1024
+"""What SQLite makes ``-shm`` at least, before it reads or writes the log."""
 _IDLE_READERS: Final = 8
 _open_databases: Final[weakref.WeakSet[SqliteDatabase]] = weakref.WeakSet()
 _inherited: Final[list[SqliteConnection]] = []
@@ -69,7 +79,8 @@ class SqliteDatabase:
         create: make it if it is not there.
 
     Raises:
-        InvalidInput: the path cannot hold a journal: its directory is missing or not writable, or it is a directory.
+        InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
+        StorageRefused: it or its directory cannot be written, or the disk is full.
         NotFound: there is none, and ``create`` is false.
         Corrupt: it is not a journal.
         UnsupportedFormat: it is a journal of a newer format.
@@ -88,7 +99,9 @@ class SqliteDatabase:
             self._lock = WriterLock(path)
             self._room = WaitingRoom(self._lock.queue_path, self._lock.queue_fd)
         except OSError as error:
-            raise InvalidInput(f"cannot write beside {path}: {error.strerror}; make its directory writable") from error
+            raise StorageRefused(
+                f"cannot write beside {path}: {error.strerror}; make space, or its directory writable"
+            ) from error
         try:
             with self._lock, self.translated():
                 self._writer = self._connect()
@@ -292,11 +305,15 @@ def translate(error: sqlite3.Error, path: Path) -> ChronicleError:
     """Return what an error of SQLite means to a caller."""
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     if name == "SQLITE_FULL":
-        return Unavailable(f"the disk of {path} is full; nothing was written: make space and try again")
+        return _disk_full(path)
     if name.startswith("SQLITE_READONLY"):
-        return Unavailable(f"{path} cannot be written: make it and its directory writable")
+        return StorageRefused(f"{path} cannot be written: make it and its directory writable")
     if name.startswith("SQLITE_CANTOPEN"):
-        return Unavailable(f"{path} cannot be opened: {error}")
+        return StorageRefused(f"{path} cannot be opened: {error}")
+    if name.startswith("SQLITE_IOERR"):
+        if _is_full(path):
+            return _disk_full(path)
+        return StorageRefused(f"{path} cannot be read or written: {error} ({name})")
     if name == "SQLITE_NOTADB":
         return Corrupt(f"{path} is not a SQLite database")
     if name.startswith("SQLITE_CORRUPT") or "Could not decode" in str(error):
@@ -312,6 +329,22 @@ def translate(error: sqlite3.Error, path: Path) -> ChronicleError:
     return Unavailable(f"{path}: {error} ({name})")
 
 
+def _disk_full(path: Path) -> StorageRefused:
+    return StorageRefused(
+        f"the disk of {path} is full; nothing was written: make space on it by removing or moving what else is there, "
+        "and try again"
+    )
+
+
+def _is_full(path: Path) -> bool:
+    """Whether so little is free that SQLite cannot make the index of its log, which it says as an error of its own."""
+    try:
+        free = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return free.f_bavail * free.f_frsize < LOG_INDEX_BYTES
+
+
 def _check_path(path: Path, *, create: bool) -> None:
     # os.path and not Path, whose questions raise where a directory on the way must not be entered
     directory = path.parent
@@ -321,9 +354,9 @@ def _check_path(path: Path, *, create: bool) -> None:
         raise InvalidInput(f"the directory {directory} does not exist; make it first")
     if os.access(path, os.F_OK):
         if not os.access(path, os.R_OK | os.W_OK):
-            raise InvalidInput(f"{path} cannot be read and written; mend its permissions")
+            raise StorageRefused(f"{path} cannot be read and written; mend its permissions")
     elif not os.access(directory, os.W_OK | os.X_OK):
-        raise InvalidInput(f"the directory {directory} is not writable; mend its permissions or choose another")
+        raise StorageRefused(f"the directory {directory} is not writable; mend its permissions or choose another")
     elif not create:
         raise NotFound(f"there is no journal {path}")
 

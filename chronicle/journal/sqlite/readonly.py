@@ -3,10 +3,10 @@
 SQLite's write-ahead mode wants to write even to read: it makes ``-wal`` and ``-shm`` where they are not. So it depends
 on how the file is found, each time a connection is made:
 
-- *At rest*: closed in order, no log that has anything in it. The file alone is the journal; it is opened as
-  ``immutable``, which touches nothing else and takes no lock. Should a writer come meanwhile, what is being read may
-  mix two commits: the file's stamp is compared after each read, and a read that it changed under is refused. The next
-  one finds the journal in use.
+- *At rest*: closed in order, no log that has anything in it, nor a whole index of one; a full disk leaves beginnings of
+  both, which nobody can use. The file alone is the journal; it is opened as ``immutable``, which touches nothing else
+  and takes no lock. Should a writer come meanwhile, what is being read may mix two commits: the file's stamp is
+  compared after each read, and a read that it changed under is refused. The next one finds the journal in use.
 - *In use*, or left behind by a crash: the log and its index are there. It is opened with ``mode=ro``, which reads both,
   and needs to write neither.
 - Left behind by a crash, or copied, with its log but without the log's index, where nothing can be written: SQLite
@@ -22,9 +22,9 @@ import urllib.parse
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from chronicle.errors import InvalidInput, NotFound, Unavailable, UnsupportedFormat
+from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
 from chronicle.journal.sqlite import schema
-from chronicle.journal.sqlite.database import SqliteConnection, translate
+from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,11 +47,12 @@ class ReadOnlyDatabase:
 
     Raises:
         NotFound: there is no journal.
-        InvalidInput: it may not be read, or is a directory.
+        InvalidInput: it is a directory.
+        StorageRefused: it may not be read.
         Corrupt: it is not a journal.
         UnsupportedFormat: it is a journal of another format than this code's; an older one is brought up to it when it
             is opened for writing.
-        Unavailable: it has a log that cannot be read without writing, and nothing can be written.
+        StorageRefused: it has a log that cannot be read without writing, and nothing can be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,7 +86,7 @@ class ReadOnlyDatabase:
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
             if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
-                raise Unavailable(
+                raise StorageRefused(
                     f"{self._path} was not closed in order, and its log cannot be read where nothing can be written: "
                     f"make its directory writable, or copy it and {self._path.name}-wal to one that is"
                 ) from error
@@ -198,8 +199,10 @@ def _stamp(path: Path) -> _Stamp | None:
 def _at_rest(path: Path) -> _Stamp | None:
     """Return the stamp of a journal that is at rest; ``None`` if it has a log to be read, or someone has it open."""
     log = _stamp(path.with_name(path.name + "-wal"))
-    if log is not None and (log.size > 0 or _stamp(path.with_name(path.name + "-shm")) is not None):
-        return None
+    if log is not None:
+        index = _stamp(path.with_name(path.name + "-shm"))
+        if log.size > 0 or (index is not None and index.size >= LOG_INDEX_BYTES):
+            return None
     return _stamp(path)
 
 
@@ -210,7 +213,7 @@ def _check_path(path: Path) -> None:
     if not os.path.exists(path):  # noqa: PTH110
         raise NotFound(f"there is no journal {path}")
     if not os.access(path, os.R_OK):
-        raise InvalidInput(f"{path} cannot be read; mend its permissions")
+        raise StorageRefused(f"{path} cannot be read; mend its permissions")
 
 
 def _check_version(db: sqlite3.Connection, path: Path) -> None:

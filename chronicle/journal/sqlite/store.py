@@ -31,7 +31,8 @@ class SqliteJournalStore(SqlJournalStore):
             that write raise `InvalidInput`.
 
     Raises:
-        InvalidInput: the path cannot hold a journal: its directory is missing or not writable, or it is a directory.
+        InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
+        StorageRefused: it or its directory cannot be written, or the disk is full.
         NotFound: there is none, and ``create`` is false or ``read_only`` true.
         Corrupt: the file is not a journal.
         UnsupportedFormat: it is a journal of a newer format; to read only, of an older one too.
