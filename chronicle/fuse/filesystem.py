@@ -183,8 +183,18 @@ class FileSystem(Protocol):
     def read(self, handle: int, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes; fewer only at the end."""
 
-    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None) -> None:
-        """Write all of it. ``data`` is only valid during the call; ``kill_privileges`` as in `open`."""
+    def write(
+        self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None, whole: bool = True
+    ) -> int:
+        """Write; return how many bytes: fewer than all only if the rest failed, which the next write will hear.
+
+        Args:
+            handle: of the file.
+            offset: where.
+            data: only valid during the call.
+            kill_privileges: as in `open`.
+            whole: whether writing fewer is an error, too, for else nobody would hear of it.
+        """
 
     def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
         """Reserve, zero or give back a range; mode as of fallocate."""

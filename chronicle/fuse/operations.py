@@ -330,15 +330,22 @@ class ChronicleOperations:
         file.seek(offset)
         return file.read(size)
 
-    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None) -> None:
-        """Write all of it."""
+    def write(
+        self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None, whole: bool = True
+    ) -> int:
+        """Write; return how many bytes."""
         opened = self._handles[handle]
         written = self._layer.write(opened, offset, data)
-        while written < len(data):  # the kernel takes a short write for an error of ours
-            written += self._layer.write(opened, offset + written, data[written:])
+        try:
+            while written < len(data):
+                written += self._layer.write(opened, offset + written, data[written:])
+        except OSError:  # the disk is full: what was written stands, and the next write hears of it
+            if whole:
+                raise
         node = opened.node
         if (kill_privileges or node.xattrs) and self._drop_privileges(node, kill_privileges):
             self.notify_attributes(node.ino)
+        return written
 
     def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
         """Reserve, zero or give back a range."""

@@ -209,8 +209,7 @@ class Pyfuse3Operations(pyfuse3.Operations):
 
     @_operation
     def write(self, fh: int, off: int, buf: bytes) -> int:
-        self._filesystem.write(fh, off, buf, kill_privileges=None)
-        return len(buf)
+        return self._filesystem.write(fh, off, buf, whole=False, kill_privileges=None)
 
     @_operation
     def flush(self, fh: int) -> None:

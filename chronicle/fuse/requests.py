@@ -58,6 +58,8 @@ _STATFS: Final = Struct("=QQQQQIII28x")
 _FALLOCATE: Final = Struct("=QQQI")
 """handle, offset, length, mode."""
 _WRITE_BYTES: Final = 40
+_WRITE_CACHE: Final = 1 << 0
+"""The kernel writes what a mapping changed: it asks whether that failed, and not how much was written."""
 _WRITE_KILL_SUIDGID: Final = 1 << 2
 _OPEN_KILL_SUIDGID: Final = 1 << 0
 _BILLION: Final = 1_000_000_000
@@ -261,8 +263,10 @@ class Requests:
         handle, offset, size, flags = _WRITE.unpack_from(self._buffer, self._body)
         first = self._body + _WRITE_BYTES
         caller = header[4:7] if flags & _WRITE_KILL_SUIDGID else None
-        self._filesystem.write(handle, offset, self._view[first : first + size], kill_privileges=caller)
-        return _U32_U32.pack(size, 0)
+        data = self._view[first : first + size]
+        of_mapping = bool(flags & _WRITE_CACHE)
+        written = self._filesystem.write(handle, offset, data, whole=of_mapping, kill_privileges=caller)
+        return _U32_U32.pack(written, 0)
 
     def _fallocate(self, _: Header) -> bytes:
         handle, offset, length, mode = _FALLOCATE.unpack_from(self._buffer, self._body)

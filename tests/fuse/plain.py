@@ -141,8 +141,10 @@ class PlainDirectory:
     def read(self, handle: int, offset: int, size: int) -> bytes:
         return os.pread(handle, size, offset)
 
-    def write(self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None) -> None:
-        os.pwrite(handle, data, offset)
+    def write(
+        self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None, whole: bool = True
+    ) -> int:
+        return os.pwrite(handle, data, offset)
 
     def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "none here")
