@@ -16,6 +16,7 @@ from chronicle.errors import Corrupt, NotFound, Unavailable
 from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, list_mounts, open_fuse_workspace
 from chronicle.fuse.mounts import Transport
+from chronicle.workspace.api import open_api_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
 from chronicle.workspace.tree import walk
 from tests.fuse.conftest import wait_for_end
@@ -261,3 +262,36 @@ def _session(process: Path) -> int | None:
         return int((process / "stat").read_text().rpartition(")")[2].split()[3])
     except OSError:
         return None
+
+
+def test_a_directory_of_100_000_entries_is_listed_whole_while_it_changes(home: Home) -> None:
+    """Whatever is there all the time is listed once; what comes and goes meanwhile once or not at all."""
+    count = 100_000
+    blobs = FsspecBlobStore(home.blobs_url)
+    with open_api_workspace(LayerSpec("maker", home.directory / "layers", None, 1, 1), blobs) as made:
+        made.make_directory("d")
+        for number in range(count):
+            made.write(f"d/{number}", b"")
+        made.adopt(made.seal())
+        base = made.base
+    directory = home.open(base=base).workspace.root / "d"
+    staying = {str(number) for number in range(count)}
+    listed: list[str] = []
+    with os.scandir(directory) as entries:
+        for number, entry in enumerate(entries):
+            listed.append(entry.name)
+            if number % 500 == 0:
+                (directory / f"new {number}").touch()
+                for name, new in ((number, None), (count - 1 - number, f"moved {number}")):
+                    if str(name) in staying:
+                        staying.remove(str(name))
+                        if new is None:
+                            (directory / str(name)).unlink()
+                        else:
+                            (directory / str(name)).rename(directory / new)
+    assert len(listed) == len(set(listed))
+    assert staying <= set(listed)
+    now = os.listdir(directory)  # noqa: PTH208 - the names are wanted, of 100,000
+    assert len(now) == len(set(now))
+    assert staying <= set(now)
+    assert sum(name.startswith("new ") for name in now) == sum(1 for number in range(0, len(listed), 500))
