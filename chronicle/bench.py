@@ -59,7 +59,13 @@ def measure(directory: Path, rounds: int = 3, done: Callable[[str], None] = lamb
         OSError: the disk is full, or the directory cannot be written.
     """
     taken: dict[str, tuple[list[float], list[float]]] = {}
-    with tempfile.TemporaryDirectory(prefix="chronicle-bench-", dir=directory) as name:
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="chronicle-bench-", dir=directory)
+    except OSError as error:
+        raise OSError(
+            f"nothing can be made in {directory}: {error.strerror}; name a directory that you can write with --dir"
+        ) from error
+    with temporary as name:
         plain = Path(name) / "disk"
         plain.mkdir()
         with _mounted(Path(name)) as mounted:

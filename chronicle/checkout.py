@@ -53,17 +53,18 @@ def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int
     Raises:
         InvalidInput: there is something at the target.
         NotFound, Corrupt, Unavailable: a blob could not be read.
-        OSError: a file could not be written.
+        OSError: a file could not be written; its message is a sentence.
     """
     target = target.expanduser().absolute()
+    target = target.resolve() if target.name == ".." else target.parent.resolve() / target.name
     if os.path.lexists(target) and not (target.is_dir() and not target.is_symlink() and not any(target.iterdir())):
         raise InvalidInput(f"{target} is there already and not an empty directory; name another one")
-    target.parent.mkdir(parents=True, exist_ok=True)
     reader = CachingReader(blobs)
     commit = read_root(reader, ref.oplog_id)
     temporary = target.parent / f".{target.name[:200]}.{secrets.token_hex(6)}"
-    temporary.mkdir(mode=0o700)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir(mode=0o700)
         owner = os.geteuid(), os.getegid()
         restore(os.fsencode(temporary), reader, ref.tree_id, commit.root, {}, owner, report)
         root = entry_at(reader, ref.tree_id, b"")
@@ -71,6 +72,9 @@ def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int
         temporary.chmod(root.mode)
         os.utime(temporary, ns=(commit.root.mtime_ns, commit.root.mtime_ns))
         temporary.rename(target)
+    except OSError as error:
+        _remove(temporary)
+        raise OSError(f"{target} cannot be made: {error.strerror or error}; make room, or name another one") from error
     except BaseException:
         _remove(temporary)
         raise

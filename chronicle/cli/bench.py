@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from chronicle.cli.options import JsonOption  # noqa: TC001 - read at run time by typer
+from chronicle.cli.options import JsonOption, directory_at
 from chronicle.cli.output import say, write, write_json
 
 __all__ = ["bench"]
@@ -18,12 +18,20 @@ def bench(
     *,
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", metavar="DIR", help="On the disk to measure; default: the temporary directory."),
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            parser=directory_at,
+            help="On the disk to measure; default: the temporary directory.",
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often; the median counts.")] = 3,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a mount against the plain disk, for some seconds. Everything is removed afterwards."""
+    """Measure a mount against the plain disk.
+
+    It takes some seconds; everything is removed afterwards.
+    """
     from chronicle.bench import measure  # noqa: PLC0415 - the help needs none of it
 
     rows = measure(directory if directory is not None else Path(tempfile.gettempdir()), rounds, say)

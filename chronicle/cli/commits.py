@@ -21,6 +21,8 @@ def commit(
     as_json: JsonOption = False,
 ) -> None:
     """Commit what the workspace holds, mounted or not. Nothing changed, nothing committed."""
+    if not message.strip():
+        raise InvalidInput("the message is empty; say what this commit is: chronicle commit -m TEXT")
     done = repository(store).commit(workspace, message)
     if as_json:
         write_json(commit_object(done) if done is not None else None)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from chronicle.cli.options import JsonOption, WorkspaceOption, repository_at
+from chronicle.cli.options import JsonOption, WorkspaceOption, directory_at, repository_at
 from chronicle.cli.output import commit_object, say, write_json
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.fuse.mounts import DEFAULT_TRANSPORT, Transport
@@ -22,26 +24,27 @@ if TYPE_CHECKING:
 __all__ = ["checkout", "mount", "unmount"]
 
 _FOREGROUND_POLL_S: Final = 0.5
-_SIZE: Final = re.compile(r"(\d+)([kmgt]?)(i?b)?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def _size(text: str | None) -> int | None:
-    """Read a number of bytes such as ``500``, ``20M`` or ``2GiB``; K, M, G and T are powers of 1024."""
+    """Read a number of bytes such as ``500``, ``1.5M`` or ``2GiB``; K, M, G and T are powers of 1024."""
     if text is None:
         return None
     found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise InvalidInput(f"{text!r} is no size: give bytes, or a number with K, M, G or T, such as 500M")
-    size: int = int(found[1]) * 1024 ** _UNITS[found[2].lower()]
-    return size
+    if found is None or ("." in found[1] and not found[2]):
+        raise InvalidInput(f"{text!r} is no size: give bytes, or a number with K, M, G or T, such as 500M or 1.5G")
+    return int(Fraction(found[1]) * 1024 ** _UNITS[found[2].lower()])
 
 
 def mount(
     store: Annotated[
         str, typer.Argument(metavar="STORE", help="A directory or a URL (s3://bucket/prefix); made if it is not there.")
     ],
-    mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT", help="An empty directory; made likewise.")],
+    mountpoint: Annotated[
+        Path, typer.Argument(metavar="MOUNTPOINT", parser=directory_at, help="An empty directory; made likewise.")
+    ],
     *,
     workspace: WorkspaceOption = "main",
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C, then unmount.")] = False,
@@ -77,9 +80,11 @@ def mount(
 
 def checkout(
     source: Annotated[
-        str, typer.Argument(metavar="STORE[@TURN]", help="The store, and which commit; by default the last one.")
+        str, typer.Argument(metavar="STORE[@TURN]", help="The store, and which commit; default: the last one.")
     ],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put the files: a new or empty directory.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", parser=directory_at, help="For the files: a new or empty directory.")
+    ],
     *,
     workspace: WorkspaceOption = "main",
     progress: Annotated[
@@ -88,19 +93,27 @@ def checkout(
     as_json: JsonOption = False,
 ) -> None:
     """Copy a commit's files into a plain directory. It appears when it is whole."""
-    store, _, number = source.rpartition("@")
-    if not store or not number.isdecimal():
-        store, number = source, "last"
+    store, number = _store_and_moment(source)
     shown = progress if progress is not None else sys.stderr.isatty()
     done = repository_at(store).checkout(workspace, number, directory, progress=shown)
     if as_json:
         write_json(commit_object(done))
     else:
-        say(f"commit {done.turn} of {workspace} is in {directory.absolute()}")
+        say(f"commit {done.turn} of {workspace} is in {os.path.realpath(directory)}")
+
+
+def _store_and_moment(source: str) -> tuple[str, str]:
+    """Take apart a store and the moment that may follow it; an ``@`` may be part of a store's name as well."""
+    store, at, moment = source.rpartition("@")
+    if not at or not store or "/" in moment or Path(source).exists():
+        return source, "last"
+    if not moment:
+        raise InvalidInput(f"{source!r} names no commit after the @; write {store}@3, or {store} for the last one")
+    return store, moment
 
 
 def unmount(
-    mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT")],
+    mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT", parser=directory_at)],
     *,
     force: Annotated[
         bool,

@@ -25,6 +25,7 @@ __all__ = [
     "PathArgument",
     "StoreOption",
     "WorkspaceOption",
+    "directory_at",
     "reading",
     "repository",
     "repository_at",
@@ -44,17 +45,39 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="From here in a mount, else from the root.")]
 
 
+def directory_at(text: str) -> Path:
+    """Return a directory of the command line; for the parsers of arguments.
+
+    Raises:
+        InvalidInput: it is empty.
+    """
+    if not text:
+        raise InvalidInput("a directory's name cannot be empty; '.' is the current one")
+    return Path(text)
+
+
 def repository(store: str | None) -> Repository:
-    """Return the store that was named, or that of the mount in which the command runs."""
+    """Return the store that was named, or that of the mount in which the command runs.
+
+    Raises:
+        NotFound: none was named, and this is in no mount.
+        InvalidInput: its name is empty.
+    """
     from chronicle.repository import Repository  # noqa: PLC0415 - the help needs none of it
 
-    return Repository.at(store) if store is not None else Repository.around(Path.cwd())
+    return repository_at(store) if store is not None else Repository.around(Path.cwd())
 
 
 def repository_at(store: str) -> Repository:
-    """Return the store at a path or URL."""
+    """Return the store at a path or URL.
+
+    Raises:
+        InvalidInput: its name is empty.
+    """
     from chronicle.repository import Repository  # noqa: PLC0415 - the help needs none of it
 
+    if not store:
+        raise InvalidInput("a store's name cannot be empty; name a directory or a URL")
     return Repository.at(store)
 
 
@@ -104,7 +127,7 @@ def _mounted_here(store: str | None) -> tuple[Path, Path] | None:
         around = Repository.around(cwd)
     except (OSError, NotFound):  # it is removed, or is elsewhere
         return None
-    if store is not None and Repository.at(store).directory.resolve() != around.directory.resolve():
+    if store is not None and repository_at(store).directory.resolve() != around.directory.resolve():
         return None
     point = mounts.point_of(cwd)
     return (point, cwd) if point is not None else None

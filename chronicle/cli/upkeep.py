@@ -15,7 +15,10 @@ __all__ = ["gc", "stats", "verify"]
 
 
 def verify(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Check that everything is as it was written: the chain of commits, and every blob that they reach."""
+    """Check that everything is as it was written.
+
+    That is the chain of commits of each workspace, and every blob that they reach, read back and hashed.
+    """
     from chronicle.repository import upkeep  # noqa: PLC0415 - the help needs none of it
 
     checks = []

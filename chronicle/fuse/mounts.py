@@ -78,21 +78,19 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc_mount: Final = _libc.mount
 _libc_umount2: Final = _libc.umount2
 
-_DIR_HINT: Final = "Without it, workspaces are plain directories, versioned per turn."
-
 
 def available(transport: Transport = DEFAULT_TRANSPORT) -> str | None:
     """Return None if workspaces can be mounted here, else a sentence or two on why not and how to mend it."""
     if not sys.platform.startswith("linux"):
-        return f"FUSE workspaces need Linux. {_DIR_HINT}"
+        return "FUSE workspaces need Linux."
     if transport == "pyfuse3" and importlib.util.find_spec("pyfuse3") is None:
-        return f"pyfuse3 is not there: pip install 'podium[fuse]' (needs libfuse3-dev, pkg-config, gcc). {_DIR_HINT}"
+        return "pyfuse3 is not there: pip install 'podium[fuse]' (needs libfuse3-dev, pkg-config, gcc)."
     try:
         device = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return f"{_DEVICE} is not there: modprobe fuse, or give the container the device. {_DIR_HINT}"
+        return f"{_DEVICE} is not there: modprobe fuse, or give the container the device."
     except OSError as error:
-        return f"{_DEVICE} cannot be opened ({error.strerror}): give this user or container access to it. {_DIR_HINT}"
+        return f"{_DEVICE} cannot be opened ({error.strerror}): give this user or container access to it."
     try:
         if os.geteuid() == 0:
             return _probe(device)
@@ -100,9 +98,9 @@ def available(transport: Transport = DEFAULT_TRANSPORT) -> str | None:
         os.close(device)
     helper = shutil.which("fusermount3")
     if helper is None:
-        return f"fusermount3 is not installed: apt-get install fuse3. {_DIR_HINT}"
+        return "fusermount3 is not installed: apt-get install fuse3."
     if not Path(helper).stat().st_mode & stat.S_ISUID:
-        return f"{helper} is not setuid root, so that only root can mount: chmod u+s {helper}. {_DIR_HINT}"
+        return f"{helper} is not setuid root, so that only root can mount: chmod u+s {helper}."
     return None
 
 
@@ -113,7 +111,7 @@ def _probe(device: int) -> str | None:
         code = mount_call(b"chronicle-probe", os.fsencode(directory), b"fuse", MOUNT_FLAGS, options.encode())
         if code != 0:
             reason = os.strerror(code)
-            return f"mounting is refused here ({reason}): the container needs the capability SYS_ADMIN. {_DIR_HINT}"
+            return f"mounting is refused here ({reason}): the container needs the capability SYS_ADMIN."
         _umount2(directory)
     return None
 

@@ -17,15 +17,27 @@ from chronicle.workspace.port import TreeRef
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.journal.records import Branch, Event, Head
+    from chronicle.journal.records import Branch, Event, Head, Session
     from chronicle.journal.store import JournalStore
 
-__all__ = ["COMMITTED", "NOW", "Committed", "commit_at", "commits", "last_commit", "owner_of", "parse_moment"]
+__all__ = [
+    "COMMITTED",
+    "NOW",
+    "Committed",
+    "commit_at",
+    "commits",
+    "last_commit",
+    "owner_of",
+    "parse_moment",
+    "session_of",
+]
 
 COMMITTED: Final = "workspace.committed"
 NOW: Final = "now"
 """The moment that is not committed."""
 _LAST: Final = "last"
+_NAMED: Final = 10
+"""How many workspaces are named to who asks for one that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,21 @@ def parse_moment(text: str) -> int | str:
         return name
     if name.isascii() and name.isdecimal():
         return int(name)
-    raise InvalidInput(f"{text!r} names no moment: give a commit's number such as 3 or @3, 'last', or 'now'")
+    raise InvalidInput(f"{text!r} names no moment: write @3 for commit 3, @last for the last one, or @now")
+
+
+def session_of(journal: JournalStore, workspace: str) -> Session:
+    """Return a workspace's session.
+
+    Raises:
+        NotFound: no such workspace.
+    """
+    try:
+        return journal.session(workspace)
+    except NotFound:
+        names = sorted(session.name for session in journal.sessions())
+        there = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        raise NotFound(f"there is no workspace {workspace!r}; there is {there or 'none yet'}") from None
 
 
 def commits(journal: JournalStore, workspace: str) -> Iterator[Committed]:
@@ -60,7 +86,7 @@ def commits(journal: JournalStore, workspace: str) -> Iterator[Committed]:
     Raises:
         NotFound: no such workspace.
     """
-    branch_id = journal.session(workspace).main_branch_id
+    branch_id = session_of(journal, workspace).main_branch_id
     for event in journal.events(branch_id, types=[COMMITTED]):
         yield _committed(event)
 
@@ -74,7 +100,7 @@ def commit_at(journal: JournalStore, workspace: str, moment: int | str) -> Commi
     Raises:
         NotFound: no such workspace, or it has no such commit.
     """
-    head = journal.head(journal.session(workspace).main_branch_id)
+    head = journal.head(session_of(journal, workspace).main_branch_id)
     number = head.turn if moment == _LAST else moment
     assert isinstance(number, int), "the caller knows what is now"
     if number == 0:

@@ -30,6 +30,7 @@ from chronicle.repository.commits import (
     last_commit,
     owner_of,
     parse_moment,
+    session_of,
 )
 from chronicle.repository.place import SCHEME, StorePlace
 from chronicle.workspace.api import open_api_workspace
@@ -244,7 +245,7 @@ class Repository(StorePlace):
             Conflict: another process has the workspace open, and is not this store's mount.
         """
         with self.busy(), self.journal(workspace) as journal, self._opened(journal, workspace) as opened:
-            session = journal.session(workspace)
+            session = session_of(journal, workspace)
             head = journal.head(session.main_branch_id)
             last = last_commit(journal, head)
             ref = opened.seal()
@@ -282,7 +283,7 @@ class Repository(StorePlace):
         check_spec(LayerSpec(target, self.layers, None, _EPOCH, 1))
         now_ms, ids = self.clock.now_ms(), IdSource()
         with self.journal() as journal:
-            source = journal.session(workspace)
+            source = session_of(journal, workspace)
             found = commit_at(journal, workspace, _committed_moment(moment))
             if any(session.name == target for session in journal.sessions()):
                 raise Conflict(f"there is a workspace {target!r} already; give another name")
@@ -328,6 +329,7 @@ class Repository(StorePlace):
         made = Session(ids.session(now_ms), workspace, ids.branch(now_ms), now_ms)
         shared = self.shared
         if shared is not None:
+            shared.check_complete(journal)  # of all workspaces: another one is not to begin in a store that was emptied
             made = shared.ensure_session(made)
         return journal.ensure_session(workspace, made.session_id, made.main_branch_id, made.created_ms)
 
@@ -455,7 +457,7 @@ class Repository(StorePlace):
             Conflict: another process has the workspace open, and is not this store's mount.
         """
         with self.record(workspace) as journal:
-            session = journal.session(workspace)
+            session = session_of(journal, workspace)
             layer = self.layers / workspace
             if os.access(
                 layer / "lock", os.W_OK
@@ -469,7 +471,7 @@ class Repository(StorePlace):
 
     @contextmanager
     def _opened(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
-        session = journal.session(workspace)
+        session = session_of(journal, workspace)
         attached = self._attached(workspace)
         if attached is not None:
             try:
@@ -495,7 +497,7 @@ class Repository(StorePlace):
 def _committed_moment(moment: str) -> int | str:
     named = parse_moment(moment)
     if named == NOW:
-        raise InvalidInput("what is now is not committed; commit it first, or name a commit such as @3 or 'last'")
+        raise InvalidInput("what is now is not committed; commit it first, or name a commit such as @3 or @last")
     return named
 
 

@@ -273,7 +273,10 @@ class Fleet:
         """Return how workspaces are presented here, and keep the reason when it is not as one would like."""
         if self._settings.presentation == "dir":
             return "dir"
-        self.notice = available(self._settings.fuse_transport)
-        if self.notice is not None and self._settings.presentation == "fuse":
-            raise RuntimeError(self.notice)
-        return "fuse" if self.notice is None else "dir"
+        reason = available(self._settings.fuse_transport)
+        if reason is None:
+            return "fuse"
+        if self._settings.presentation == "fuse":
+            raise RuntimeError(reason)
+        self.notice = f"{reason} Without it, workspaces are plain directories, versioned per turn."
+        return "dir"

@@ -184,7 +184,7 @@ def test_bad_input_is_told_in_a_line(chronicle: Command, tmp_path: Path) -> None
     said = chronicle("unmount", tmp_path, code=ExitCode.NOT_FOUND)
     assert "nothing is mounted at" in said
     assert "--store" not in said
-    assert "no session" in chronicle.on_store("log", "-w", "unknown", code=ExitCode.NOT_FOUND).lower()
+    assert "no workspace 'unknown'" in chronicle.on_store("log", "-w", "unknown", code=ExitCode.NOT_FOUND)
     assert "No such option" in chronicle("log", "--unknown", code=ExitCode.USAGE)
     (chronicle.store / "format").write_text('{"chronicle-store": 99}')
     assert "upgrade" in chronicle.on_store("log", code=ExitCode.TOO_NEW)
@@ -192,3 +192,67 @@ def test_bad_input_is_told_in_a_line(chronicle: Command, tmp_path: Path) -> None
 
 def _size(path: Path) -> int:
     return path.stat().st_size
+
+
+def test_mistakes_are_told_as_what_they_are(
+    chronicle: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    assert "cannot be empty" in chronicle("mount", "", chronicle.mountpoint, code=ExitCode.USAGE)
+    assert "cannot be empty" in chronicle("mount", chronicle.store, "", code=ExitCode.USAGE)
+    assert "cannot be empty" in chronicle("unmount", "", code=ExitCode.USAGE)
+    assert "cannot be empty" in chronicle("log", "--store", "", code=ExitCode.USAGE)
+    for size in ("1.5", "1.M", "M", "-1", "1e3"):
+        assert "no size" in chronicle(
+            "mount", chronicle.store, chronicle.mountpoint, f"--quota-bytes={size}", code=ExitCode.USAGE
+        )
+    assert list(tmp_path.iterdir()) == [empty]
+    root = chronicle.mount("--quota-bytes", "1.5M")
+    (root / "a").write_bytes(bytes(1_400_000))
+    with pytest.raises(OSError, match="quota"):
+        (root / "b").write_bytes(bytes(200_000))
+    (root / "b").unlink(missing_ok=True)
+    assert "empty" in chronicle.on_store("commit", "-m", " ", code=ExitCode.USAGE)
+    assert chronicle.json("log") == []
+    chronicle.on_store("commit", "-m", "first")
+    for command in (["log"], ["history", "a"], ["commit", "-m", "x"], ["restore", "@1"], ["fork", "x"], ["diff"]):
+        said = chronicle.on_store(*command, "-w", "nosuch", code=ExitCode.NOT_FOUND)
+        assert "no workspace 'nosuch'; there is main" in said
+        assert "session" not in said
+    assert "@last" in chronicle.on_store("restore", "@now", code=ExitCode.USAGE)
+    assert "@last" in chronicle.on_store("restore", "a", "last", code=ExitCode.USAGE)
+    said = chronicle("bench", "--dir", "/nosuch", code=ExitCode.OS_ERROR)
+    assert "nothing can be made in /nosuch: No such file or directory" in said
+    assert "Errno" not in said
+
+
+def test_a_commit_is_checked_out_by_any_name_of_it(
+    chronicle: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chronicle.store = tmp_path / "a@store"
+    root = chronicle.mount()
+    for text in ("one", "two"):
+        (root / "a").write_text(text)
+        chronicle.on_store("commit", "-m", text)
+    monkeypatch.chdir(tmp_path)
+    for number, (moment, text) in enumerate({"": "two", "@1": "one", "@last": "two"}.items()):
+        chronicle("checkout", f"a@store{moment}", f"mnt/../out{number}")
+        assert f"is in {tmp_path}/out{number}\n" in chronicle.said
+        assert (tmp_path / f"out{number}" / "a").read_text() == text
+    assert "not committed" in chronicle("checkout", "a@store@now", "x", code=ExitCode.USAGE)
+    assert "names no commit" in chronicle("checkout", "a@store@", "x", code=ExitCode.USAGE)
+    assert "has no commit 3" in chronicle("checkout", "a@store@3", "x", code=ExitCode.NOT_FOUND)
+    assert "there already" in chronicle("checkout", "a@store", f"{tmp_path}/mnt/../out0", code=ExitCode.USAGE)
+    said = chronicle("checkout", "a@store", "/proc/x", code=ExitCode.OS_ERROR)
+    assert "/proc/x cannot be made: No such file or directory" in said
+    assert "Errno" not in said
+    assert "/.x." not in said
+
+
+def test_the_help_is_not_cut(chronicle: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = chronicle("--help").partition("Commands:\n")[2].partition("\n\n")[0]
+    assert commands.count("\n") > 10
+    assert "..." not in commands
