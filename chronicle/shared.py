@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, UnsupportedFormat
@@ -163,7 +164,7 @@ class SharedRecord:
     def lost(self, what: str) -> Corrupt:
         """Return what is to be said when this node knows something of the store that is not there any more."""
         return Corrupt(
-            f"{self._shown} lacks {what}: it may have been emptied, or the endpoint be a wrong one; nothing was "
+            f"{self._shown} lacks {what}. It may have been emptied, or the endpoint be a wrong one; nothing was "
             "written into it. Correct the endpoint, or put the store's objects back. What is not committed is kept on "
             f"this node in {self._here / 'layers'}; to begin anew without it, move {self._here} away"
         )
@@ -181,16 +182,19 @@ class SharedRecord:
             found = commits.setdefault(workspace, {})
             if rest[0] == "commits":
                 found[name] = size
-        for workspace, numbers in known.items():
-            if workspace not in commits and not numbers:
-                raise self.lost(f"the workspace {workspace!r}, which this node knows")
+        lost = []
+        for workspace, numbers in sorted(known.items(), key=itemgetter(0)):
             there = commits.get(workspace, {})
             missing = [number for number in numbers if _commit_object(workspace, number) not in there]
             if missing:
                 which = f"commit {missing[0]}" if len(missing) == 1 else f"commits {missing[0]} to {missing[-1]}"
                 if len(missing) != missing[-1] - missing[0] + 1:
                     which = f"{len(missing)} of the {which}"
-                raise self.lost(f"{which} of the workspace {workspace!r}, which this node knows")
+                lost.append(f"{which} of the workspace {workspace!r}")
+            elif workspace not in commits:
+                lost.append(f"the workspace {workspace!r}")
+        if lost:
+            raise self.lost(f"what this node knows: {', '.join(lost)}")
         return commits
 
     def _take_session(self, journal: JournalStore, workspace: str) -> None:

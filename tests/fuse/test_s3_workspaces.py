@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from chronicle.blobs.fsspec_objects import open_remote
 from chronicle.cli import ExitCode, main
 from chronicle.fuse import mounts, zygote
 from chronicle.repository import Repository
@@ -244,8 +245,6 @@ def test_there_is_no_store(nodes: list[Node]) -> None:
 
 
 def test_a_commit_that_was_changed_is_noticed(nodes: list[Node], s3: S3Server) -> None:
-    from chronicle.blobs.fsspec_objects import open_remote
-
     first, second, _ = nodes
     (first.mount() / "a").write_text("one")
     first.on_store("commit", "-m", "one")
@@ -277,3 +276,71 @@ def test_a_fork_is_known_on_other_nodes(nodes: list[Node]) -> None:
     assert [check["problem"] for check in second.json("verify")] == [None] * 3
     assert "is not known here" in second.on_store("gc", code=ExitCode.CONFLICT)
     assert second.json("gc", "--dry-run")["packs"] > 0
+
+
+def test_a_store_that_was_emptied_is_not_made_anew(nodes: list[Node], s3: S3Server) -> None:
+    node, other, _ = nodes
+    root = node.mount()
+    (root / "a").write_text("one")
+    node.on_store("commit", "-m", "first")
+    node.on_store("fork", "forked")
+    (root / "b").write_text("not committed")
+    objects = open_remote(node.url, s3.options())
+    kept = {name: objects.read(name) for name in objects.names("")}
+    for name in kept:
+        objects.delete(name)
+
+    def refused(*arguments: str | Path) -> None:
+        said = node(*arguments, code=ExitCode.DAMAGED)
+        known = "the workspace 'forked'" if "forked" in arguments else "commit 1 of the workspace 'main'"
+        assert "lacks what this node knows: " in said
+        assert known in said
+        assert "may have been emptied, or the endpoint be a wrong one" in said
+        assert str(node.directory / "state") in said
+        assert objects.names("") == []
+
+    refused("commit", "-m", "second", "--store", node.url)
+    node("unmount", root)
+    refused("mount", node.url, root)
+    refused("mount", node.url, root, "-w", "new")
+    refused("log", "--store", node.url)
+    refused("commit", "-m", "second", "--store", node.url)
+    refused("fork", "another", "--store", node.url)
+    refused("cat", "a", "--store", node.url)
+    refused("verify", "--store", node.url)
+    refused("checkout", node.url, node.directory / "out")
+    refused("log", "-w", "forked", "--store", node.url)
+    objects.write("format", [kept["format"]])
+    assert "the workspace 'forked', commit 1 of the workspace 'main'" in node(
+        "mount", node.url, root, "-w", "new", code=ExitCode.DAMAGED
+    )
+    assert objects.names("") == ["format"]
+    objects.delete("format")
+    next(node.directory.glob("state/*/journal.db")).unlink()  # what was written stands on commits all the same
+    assert "lacks the commits" in node("mount", node.url, root, code=ExitCode.DAMAGED)
+    assert objects.names("") == []
+    assert "there is no store" in other.on_store("log", code=ExitCode.NOT_FOUND)
+    for name, data in kept.items():
+        objects.write(name, [data])
+    assert (node.mount() / "b").read_text() == "not committed"
+    assert node.json("commit", "-m", "second")["turn"] == 2
+    assert len(other.json("log")) == 2
+
+
+def test_a_store_whose_blobs_are_gone_mounts_nothing(nodes: list[Node], s3: S3Server) -> None:
+    node, other, _ = nodes
+    root = node.mount()
+    (root / "a").write_text("one")
+    node.on_store("commit", "-m", "first")
+    node("unmount", root)
+    objects = open_remote(node.url, s3.options())
+    for name in objects.names("blobs"):
+        objects.delete(name)
+    left = sorted(objects.names(""))
+    said = other("mount", node.url, other.mountpoint, code=ExitCode.DAMAGED)
+    assert "workspace 'main' is damaged: no blob" in said
+    assert "chronicle verify" in said
+    assert not mounts.is_mounted(other.mountpoint)
+    assert "is damaged" in other("checkout", node.url, other.directory / "out", code=ExitCode.DAMAGED)
+    other.on_store("verify", code=ExitCode.DAMAGED)
+    assert sorted(objects.names("")) == left
