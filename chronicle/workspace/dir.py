@@ -5,37 +5,32 @@ For places without FUSE. The directory holds everything, materialised; what chan
 see what happened within a turn, and cut off handles: after a rollback, what a process still has open are files that
 are no longer in the directory, or that hold what they held before the turn.
 
-On disk, besides the directory itself::
-
-    <layers>/<workspace_id>/lock      held by whoever has the workspace open
-    <layers>/<workspace_id>/dir       what was seen at the last seal, and which commits are the base and the last seal
-
-That file is put in place atomically after the blobs are durable. If the process dies before, or the file is lost, the
-directory is looked at anew: nothing that matters is only in it but the numbers of versions that were rolled back.
+Beside it is remembered what was seen of it, and that it is the workspace's (`chronicle.workspace.dir_memory`). If the
+first is lost or damaged, the directory is looked at anew: nothing that matters is only there but the numbers of
+versions that were rolled back.
 """
 
 from __future__ import annotations
 
+import fcntl
 import io
+import logging
 import os
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Final
-
-import msgpack
+from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.clock import SystemClock
-from chronicle.errors import Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch, UnsupportedFormat
+from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch
 from chronicle.workspace import content as contents
 from chronicle.workspace import tree
+from chronicle.workspace.dir_memory import Memory, Owned, committed_index, make_durably
 from chronicle.workspace.dir_restore import restore
-from chronicle.workspace.dir_scan import HIDDEN, Index, decode_index, encode_index, scan
+from chronicle.workspace.dir_scan import HIDDEN, Index, scan
 from chronicle.workspace.dir_seal import DirState, commit_scan, known_inos, usage_of
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_history import encode_path, iteration_of
 from chronicle.workspace.layer_open import CachingReader, check_spec, lock_workspace
-from chronicle.workspace.layer_records import pack_ref, unpack_ref
 from chronicle.workspace.oplog import OplogRoot, first_root, read_root, stored_operations
 from chronicle.workspace.port import Opened, Quota
 from chronicle.workspace.quota import measure
@@ -52,62 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DirWorkspace", "open_dir_workspace"]
 
-FORMAT: Final = 1
-_FILE: Final = "dir"
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What is remembered of the directory."""
-
-    root: bytes
-    epoch: int
-    base: TreeRef | None
-    sealed: TreeRef | None
-    """The last seal, which the index belongs to."""
-    whole: bool
-    """Whether the directory held all of `sealed` once; not while it is being materialised."""
-    index: Index = field(default_factory=dict)
-    floors: dict[bytes, int] = field(default_factory=dict)
-    """By path, the numbers of versions that were rolled back."""
-
-    def save(self, path: Path) -> None:
-        """Put it in the place of what was remembered before, durably."""
-        fields = (
-            FORMAT,
-            self.root,
-            self.epoch,
-            pack_ref(self.base),
-            pack_ref(self.sealed),
-            self.whole,
-            encode_index(self.index),
-            self.floors,
-        )
-        fresh = path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(msgpack.packb(fields))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(path)
-
-    @classmethod
-    def load(cls, path: Path) -> _Memory | None:
-        """Return what was remembered, None if nothing was.
-
-        Raises:
-            UnsupportedFormat: written by a newer version.
-            Corrupt: it cannot be read.
-        """
-        try:
-            fields = msgpack.unpackb(path.read_bytes(), use_list=False)
-            version, root, epoch, base, sealed, whole, index, floors = fields
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise Corrupt(f"{path} cannot be read; remove it, and the directory is looked at anew") from error
-        if version != FORMAT:
-            raise UnsupportedFormat(f"{path} has format {version}; this code reads {FORMAT}: upgrade podium")
-        return cls(root, epoch, unpack_ref(base), unpack_ref(sealed), whole, decode_index(index), floors)
+_log = logging.getLogger(__name__)
 
 
 def open_dir_workspace(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock) -> Opened:
@@ -123,41 +63,70 @@ def open_dir_workspace(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clo
         InvalidInput: the workspace's id cannot be one, or ``root`` holds something else.
         StaleEpoch: a newer epoch was here.
         Conflict: another process has the workspace open.
-        Corrupt: what is remembered of the directory cannot be read.
+        Corrupt: what is remembered of the directory by an older version cannot be read.
         UnsupportedFormat: it was written by a newer version.
         Unavailable: the blob store could not be reached.
     """
     home = check_spec(spec)
-    home.mkdir(parents=True, exist_ok=True)
+    make_durably(home)
     lock = lock_workspace(home)
     try:
-        return _open(spec, blobs, root, clock, home / _FILE, lock)
+        return _open(spec, blobs, root, clock, home, lock)
     except BaseException:
-        os.close(lock)
+        _unlock(lock)
         raise
 
 
-def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, path: Path, lock: int) -> Opened:
-    memory = _Memory.load(path)
+def _unlock(lock: int) -> None:
+    """Let go of a lock, also for a child of this process that has the descriptor."""
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    os.close(lock)
+
+
+def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, home: Path, lock: int) -> Opened:
     where = os.fsencode(root.absolute())
+    owned = Owned.load(home)
+    memory = _remembered(home, owned is not None)
+    adopted = False
     if memory is None:
-        _check_empty(root)
-        memory = _Memory(where, spec.epoch, spec.base, spec.base, whole=spec.base is None)
+        if owned is None:
+            _check_empty(root)
+            memory = Memory(where, spec.epoch, spec.base, spec.base, whole=spec.base is None)
+        else:
+            memory = Memory(owned.root, owned.epoch, spec.base, spec.base, owned.whole)
+            adopted = owned.whole
     if memory.epoch > spec.epoch:
         raise StaleEpoch(spec.epoch, memory.epoch)
-    moved = memory.root != where
-    if moved and memory.whole and os.path.isdir(memory.root):
-        _check_empty(root)
-        root.parent.mkdir(parents=True, exist_ok=True)
-        if root.exists():
-            root.rmdir()
-        os.rename(memory.root, where)
-    memory.root = where
+    if memory.root != where:
+        if memory.whole and os.path.isdir(memory.root):
+            _check_empty(root)
+            root.parent.mkdir(parents=True, exist_ok=True)
+            if root.exists():
+                root.rmdir()
+            os.rename(memory.root, where)
+        memory.root = where
+    now_owned = Owned(where, memory.epoch, memory.whole)
+    if owned != now_owned:  # before anything is put there
+        now_owned.save(home)
     root.mkdir(parents=True, exist_ok=True)
-    workspace = DirWorkspace(root, blobs, memory, path, lock, spec.turn, clock)
-    recovered = workspace.resume(spec)
+    workspace = DirWorkspace(root, blobs, memory, home, lock, spec.turn, clock)
+    recovered = workspace.resume(spec, adopted=adopted)
     workspace.quota = spec.quota
     return Opened(workspace, recovered)
+
+
+def _remembered(home: Path, owned: bool) -> Memory | None:
+    """Return what is remembered of the directory; None if there is nothing, or it is damaged and can be spared."""
+    try:
+        return Memory.load(home)
+    except Corrupt as error:
+        if not owned:
+            raise Corrupt(
+                f"{error}, and whose directory it is about is not noted; "
+                f"move away what is in it and remove {home}: it is then made from the last commit"
+            ) from error
+        _log.info("%s: the directory is looked at anew", error)
+        return None
 
 
 def _check_empty(root: Path) -> None:
@@ -173,13 +142,13 @@ class DirWorkspace:
     """A `chronicle.workspace.port.Workspace` that is a plain directory. Made by `open_dir_workspace`."""
 
     def __init__(
-        self, root: Path, blobs: BlobStore, memory: _Memory, path: Path, lock: int, turn: int, clock: Clock
+        self, root: Path, blobs: BlobStore, memory: Memory, home: Path, lock: int, turn: int, clock: Clock
     ) -> None:
         self._root = root
         self._blobs = blobs
         self._reader = CachingReader(blobs)
         self._memory = memory
-        self._path = path
+        self._home = home
         self._lock = lock
         self._turn = turn
         self._clock = clock
@@ -200,9 +169,17 @@ class DirWorkspace:
     def _now_ns(self) -> int:
         return time.time_ns() if isinstance(self._clock, SystemClock) else self._clock.now_ms() * 1_000_000
 
-    def resume(self, spec: LayerSpec) -> TreeRef | None:
-        """Go on under an epoch, from a base; return what was there beyond it, durable, if it has to be given up."""
+    def resume(self, spec: LayerSpec, *, adopted: bool) -> TreeRef | None:
+        """Go on under an epoch, from a base; return what was there beyond it, durable, if it has to be given up.
+
+        Args:
+            spec: which epoch and base.
+            adopted: whether it is not remembered what was seen of the directory; then what differs from the base counts
+                as changed since.
+        """
         memory = self._memory
+        if adopted:
+            memory.index = committed_index(self._reader, self._commit)
         recovered: TreeRef | None = None
         if memory.whole:
             if memory.sealed == spec.base:
@@ -223,8 +200,9 @@ class DirWorkspace:
             self._restore(spec.base)
         memory.epoch = spec.epoch
         if memory.base is None:
-            self.adopt(self.seal())
-        memory.save(self._path)
+            self.adopt(self._commit_found({}))  # the empty tree: what may be there already is not committed
+        memory.save(self._home)
+        Owned(memory.root, memory.epoch, memory.whole).save(self._home)
         return recovered
 
     def _is_first(self) -> bool:
@@ -256,14 +234,33 @@ class DirWorkspace:
 
         Raises:
             OverQuota: there is more than the quota allows. The directory is as it was, and what it holds is durable.
+            InvalidInput: something in it is somebody else's and cannot be read, or the directory is gone.
         """
         memory = self._memory
         buffer = BlobBuffer(self._blobs)
-        found = scan(memory.root, memory.index, buffer, self._owner, time.time_ns())
+        try:
+            found = scan(memory.root, memory.index, buffer, self._owner, time.time_ns())
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise InvalidInput(
+                f"the workspace's directory {self._root} is gone; roll it back to have it again"
+            ) from error
         if memory.sealed is not None and _same(found, memory.index):
             memory.index = found
             self._check_quota(memory.sealed)
             return memory.sealed
+        ref = self._commit_found(found, buffer)
+        self._check_quota(ref)
+        return ref
+
+    def _commit_found(self, found: Index, buffer: BlobBuffer | None = None) -> TreeRef:
+        """Make what was found a commit, durably.
+
+        Args:
+            found: what is to be committed.
+            buffer: has its contents.
+        """
+        memory = self._memory
+        buffer = buffer if buffer is not None else BlobBuffer(self._blobs)
         state = DirState(
             index=memory.index,
             inos=self._inos,
@@ -278,8 +275,7 @@ class DirWorkspace:
         buffer.flush()
         memory.index, memory.sealed, memory.floors = found, ref, {}
         self._commit, self._inos = commit, inos
-        memory.save(self._path)
-        self._check_quota(ref)
+        memory.save(self._home)
         return ref
 
     def _check_quota(self, ref: TreeRef) -> None:
@@ -316,7 +312,7 @@ class DirWorkspace:
         if ref != self._memory.sealed:
             raise InvalidInput(f"tree {ref.tree_id} is not the one sealed last; only that can be adopted")
         self._memory.base = ref
-        self._memory.save(self._path)
+        self._memory.save(self._home)
 
     def rollback(self) -> None:
         """Make the directory hold the base again; see `chronicle.workspace.port.Workspace.rollback`."""
@@ -342,7 +338,7 @@ class DirWorkspace:
     def close(self) -> None:
         """Let go of the directory; it stays as it is."""
         if self._lock >= 0:
-            os.close(self._lock)
+            _unlock(self._lock)
             self._lock = -1
 
     # -- behind it ------------------------------------------------------------------------------------------------
@@ -362,14 +358,25 @@ class DirWorkspace:
         """Make the directory hold a commit, and take it for the last seal."""
         memory = self._memory
         commit = self._load(ref)
-        present = scan(memory.root, memory.index, BlobBuffer(self._blobs), self._owner, time.time_ns())
+        self._root.mkdir(parents=True, exist_ok=True)
         memory.whole = False
-        memory.save(self._path)
-        restore(memory.root, self._reader, commit.tree_id, commit.root, present, self._owner)
-        memory.index = scan(memory.root, {}, BlobBuffer(self._blobs), self._owner, time.time_ns())
+        memory.save(self._home)
+        Owned(memory.root, memory.epoch, whole=False).save(self._home)
+        try:
+            present = scan(
+                memory.root, memory.index, BlobBuffer(self._blobs), self._owner, time.time_ns(), tolerant=True
+            )
+            restore(memory.root, self._reader, commit.tree_id, commit.root, present, self._owner)
+            memory.index = scan(memory.root, {}, BlobBuffer(self._blobs), self._owner, time.time_ns())
+        except (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
+            raise Conflict(
+                f"{self._root} was replaced while it was put back ({error}); end what still writes there, "
+                "and open the workspace again"
+            ) from error
         memory.whole = True
         self._take(ref)
-        memory.save(self._path)
+        memory.save(self._home)
+        Owned(memory.root, memory.epoch, whole=True).save(self._home)
 
 
 def _same(one: Index, other: Index) -> bool:

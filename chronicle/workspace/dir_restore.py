@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import stat
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.store import get_many
+from chronicle.errors import Conflict
 from chronicle.workspace import content as contents
 from chronicle.workspace import nodes, oplog, tree
-from chronicle.workspace.dir_scan import HIDDEN, Index
+from chronicle.workspace.dir_scan import HIDDEN, KINDS, Index
+from chronicle.workspace.dir_walk import WRITE, Descent, by_handle, join, names_in, remove, split
 from chronicle.workspace.tree import Entry, Kind
 
 if TYPE_CHECKING:
@@ -49,8 +50,15 @@ def restore(
         present: what is in the directory, looked at just now; empty is always right, and slower.
         owner: user and group of what has none of its own in the tree.
         report: called with a number of bytes and of files whenever so much more was put.
+
+    Raises:
+        NotFound, Corrupt, Unavailable: a blob could not be read.
+        InvalidInput: a directory is not this user's, and may not be gone into.
+        Conflict: something replaced what was just put there.
+        OSError: a file could not be written.
     """
-    _Restore(root, reader, present, owner, report).directory(b"", tree_id, attributes.below)
+    with Descent(root, WRITE) as walk:
+        _Restore(walk, reader, present, owner, report).tree(tree_id, attributes.below)
 
 
 class _Ready:
@@ -72,13 +80,13 @@ class _Ready:
 class _Restore:
     def __init__(
         self,
-        root: bytes,
+        walk: Descent,
         reader: BlobReader,
         present: Index,
         owner: tuple[int, int],
         report: Callable[[int, int], None],
     ) -> None:
-        self._root = root
+        self._walk = walk
         self._reader = reader
         self._ready = _Ready(reader)
         self._present = present
@@ -87,22 +95,21 @@ class _Restore:
         self._linked: dict[bytes, bytes] = {}
         """The first of a hard-linked file's names -> the path at which it was put."""
 
-    def directory(self, top: bytes, tree_id: BlobId, attrs: BlobId | None) -> None:
-        """Make what is in a directory, and everything below."""
+    def tree(self, tree_id: BlobId, attrs: BlobId | None) -> None:
+        """Make what is in the directory, and everything below."""
         finish: list[tuple[bytes, Entry, int]] = []
-        stack = [(top, tree_id, attrs)]
+        stack = [(b"", tree_id, attrs)]
         while stack:
             path, subtree, below = stack.pop()
             wanted = dict(tree.list_dir(self._reader, subtree))
             times = dict(nodes.items(self._reader, below))
-            full = os.path.join(self._root, path)
-            for name in os.listdir(full):
+            for name in names_in(self._walk.go(path)):
                 if name not in wanted and (path or name != HIDDEN):
-                    _remove(os.path.join(full, name))
+                    remove(self._walk, join(path, name))
             for position, (name, entry) in enumerate(wanted.items()):
                 if position % _TOGETHER == 0:
                     self._fetch(path, list(islice(wanted.items(), position, position + _TOGETHER)))
-                child = path + b"/" + name if path else name
+                child = join(path, name)
                 attr = oplog.decode_attr(times[name]) if name in times else None
                 if entry.subtree is not None:
                     self._make_directory(child)
@@ -111,94 +118,133 @@ class _Restore:
                 else:
                     self._make(child, entry, attr.mtime_ns if attr is not None else 0)
         for child, entry, mtime_ns in reversed(finish):  # when nothing is put into them any more
-            self._finish(os.path.join(self._root, child), entry, mtime_ns)
+            self._finish(child, entry, mtime_ns)
 
     def _fetch(self, path: bytes, entries: list[tuple[bytes, Entry]]) -> None:
         """Fetch the contents of those small files that are to be put."""
         wanted: dict[BlobId, None] = {}
         for name, entry in entries:
             if entry.content is not None and not entry.content.chunked:
-                seen = self._present.get(path + b"/" + name if path else name)
+                seen = self._present.get(join(path, name))
                 if seen is None or not _same_body(seen.entry, entry):
                     wanted[entry.content.id] = None
         self._ready.fetch(list(wanted))
 
+    def _status(self, path: bytes) -> os.stat_result | None:
+        directory, name = split(path)
+        try:
+            return os.stat(name, dir_fd=self._walk.go(directory), follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
     def _make_directory(self, path: bytes) -> None:
-        full = os.path.join(self._root, path)
-        if not os.path.isdir(full) or os.path.islink(full):
-            _remove(full)
-            os.mkdir(full, 0o700)
-        else:
-            os.chmod(full, 0o700)  # its own mode comes last
+        status = self._status(path)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            remove(self._walk, path)
+            directory, name = split(path)
+            os.mkdir(name, 0o700, dir_fd=self._walk.go(directory))  # its own mode comes last
 
     def _make(self, path: bytes, entry: Entry, mtime_ns: int) -> None:
-        full = os.path.join(self._root, path)
         first = self._linked.get(entry.link) if entry.link is not None else None
         seen = self._present.get(path)
         if first is not None:
-            if not (os.path.lexists(full) and os.path.samefile(full, first)):
-                _remove(full)
-                os.link(first, full, follow_symlinks=False)
+            self._link(first, path)
         elif seen is None or seen.entry.kind is not entry.kind or not _same_body(seen.entry, entry):
-            self._put(full, entry)
+            self._put(path, entry)
         elif entry.link is None and seen.links > 1:
-            self._put(full, entry)  # another name of it may be about to become a file of its own
+            self._put(path, entry)  # another name of it may be about to become a file of its own
         if entry.link is not None and first is None:
-            self._linked[entry.link] = full
-        self._finish(full, entry, mtime_ns)
+            self._linked[entry.link] = path
+        self._finish(path, entry, mtime_ns)
 
-    def _put(self, full: bytes, entry: Entry) -> None:
+    def _link(self, first: bytes, path: bytes) -> None:
+        """Make a path a name of a file that was put."""
+        there, here = self._status(first), self._status(path)
+        if there is None:
+            raise _replaced(first)
+        if here is not None and (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
+            return
+        remove(self._walk, path)
+        (source, old), (directory, new) = split(first), split(path)
+        source_fd = os.dup(self._walk.go(source))
+        try:
+            os.link(old, new, src_dir_fd=source_fd, dst_dir_fd=self._walk.go(directory), follow_symlinks=False)
+        finally:
+            os.close(source_fd)
+
+    def _put(self, path: bytes, entry: Entry) -> None:
         """Put a new file in the place of whatever is there."""
-        temporary = os.path.join(self._root, _TEMPORARY)
-        _remove(temporary)
+        remove(self._walk, _TEMPORARY)
+        top = self._walk.top
         if entry.content is not None:
-            with open(temporary, "xb") as file:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(_TEMPORARY, flags, 0o600, dir_fd=top), "wb") as file:
                 reader = self._reader if entry.content.chunked else self._ready
                 contents.copy_to(reader, entry.content, file, lambda size: self._report(size, 0))
                 self._report(0, 1)
         elif entry.kind is Kind.SYMLINK:
-            os.symlink(entry.target, temporary)
+            os.symlink(entry.target, _TEMPORARY, dir_fd=top)
         elif entry.kind is Kind.FIFO:
-            os.mkfifo(temporary)
+            os.mkfifo(_TEMPORARY, dir_fd=top)
         elif entry.device is not None:
-            _make_device(full, temporary, entry.kind, entry.device)
+            _make_device(top, path, entry.kind, entry.device)
         else:
             with socket.socket(socket.AF_UNIX) as made:
-                made.bind(temporary)
-        if os.path.isdir(full) and not os.path.islink(full):
-            _remove(full)
-        os.rename(temporary, full)
+                made.bind(os.fsencode(by_handle(top)) + b"/" + _TEMPORARY)
+        status = self._status(path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            remove(self._walk, path)
+        directory, name = split(path)
+        os.rename(_TEMPORARY, name, src_dir_fd=top, dst_dir_fd=self._walk.go(directory))
 
-    def _finish(self, full: bytes, entry: Entry, mtime_ns: int) -> None:
-        """Give a file its owner, attributes, mode and time."""
-        uid = self._owner[0] if entry.uid is None else entry.uid
-        gid = self._owner[1] if entry.gid is None else entry.gid
-        status = os.lstat(full)
-        if (status.st_uid, status.st_gid) != (uid, gid):
-            os.chown(full, uid, gid, follow_symlinks=False)
-        if entry.kind is not Kind.SYMLINK:
-            _set_xattrs(full, dict(entry.xattrs))
-            if stat.S_IMODE(os.lstat(full).st_mode) != entry.mode:
-                os.chmod(full, entry.mode)
+    def _finish(self, path: bytes, entry: Entry, mtime_ns: int) -> None:
+        """Give a file its owner, attributes, mode and time: the file itself, not what its name may lead to by now."""
+        directory, name = split(path)
+        parent = self._walk.go(directory)
+        handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            status = os.fstat(handle)
+            if KINDS[stat.S_IFMT(status.st_mode)] is not entry.kind:
+                raise _replaced(path)
+            uid = self._owner[0] if entry.uid is None else entry.uid
+            gid = self._owner[1] if entry.gid is None else entry.gid
+            if (status.st_uid, status.st_gid) != (uid, gid):
+                os.chown(name, uid, gid, dir_fd=parent, follow_symlinks=False)
+            if entry.kind is not Kind.SYMLINK:
+                _set_xattrs(handle, dict(entry.xattrs))
+                if stat.S_IMODE(os.fstat(handle).st_mode) != entry.mode:
+                    os.chmod(by_handle(handle), entry.mode)
+        finally:
+            os.close(handle)
         if mtime_ns and status.st_mtime_ns != mtime_ns:
-            os.utime(full, ns=(mtime_ns, mtime_ns), follow_symlinks=False)
+            os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=parent, follow_symlinks=False)
+
+
+def _replaced(path: bytes) -> Conflict:
+    return Conflict(
+        f"{os.fsdecode(path)} in the workspace was replaced while it was put there; end what still writes there, "
+        "and open the workspace again"
+    )
 
 
 def _same_body(one: Entry, other: Entry) -> bool:
     return one.content == other.content and one.target == other.target and one.device == other.device
 
 
-def _make_device(full: bytes, temporary: bytes, kind: Kind, device: int) -> None:
+def _make_device(top: int, path: bytes, kind: Kind, device: int) -> None:
     try:
-        os.mknod(temporary, stat.S_IFCHR if kind is Kind.CHAR else stat.S_IFBLK, device)
+        os.mknod(_TEMPORARY, stat.S_IFCHR if kind is Kind.CHAR else stat.S_IFBLK, device, dir_fd=top)
     except PermissionError as error:
         message = "the workspace holds a device, which only root may make in a plain directory; mount it instead"
-        raise PermissionError(error.errno, message, full) from error
+        raise PermissionError(error.errno, message, path) from error
 
 
-def _set_xattrs(full: bytes, wanted: dict[bytes, bytes]) -> None:
+def _set_xattrs(handle: int, wanted: dict[bytes, bytes]) -> None:
+    full = by_handle(handle)
     try:
         present = {os.fsencode(name) for name in os.listxattr(full) if name.startswith("user.")}
+        if present or wanted:  # they may be changed only in what may be written
+            os.chmod(full, stat.S_IMODE(os.fstat(handle).st_mode) | stat.S_IRUSR | stat.S_IWUSR)
         for name in present - wanted.keys():
             os.removexattr(full, name)
         for name, value in wanted.items():
@@ -206,16 +252,3 @@ def _set_xattrs(full: bytes, wanted: dict[bytes, bytes]) -> None:
     except OSError:  # a file system without them
         if wanted:
             raise
-
-
-def _remove(full: bytes) -> None:
-    """Remove whatever is at a path."""
-    try:
-        if os.path.isdir(full) and not os.path.islink(full):
-            for directory, _, _ in os.walk(full):
-                os.chmod(directory, 0o700)  # a directory that its owner may not write cannot be emptied
-            shutil.rmtree(full)
-        else:
-            os.unlink(full)
-    except FileNotFoundError:
-        pass

@@ -7,28 +7,32 @@ within `RACY_NS` before it was looked at is read again the next time (git calls 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
+from chronicle.errors import InvalidInput
 from chronicle.workspace import content as contents
+from chronicle.workspace.dir_walk import READ, Descent, KindChanged, join, names_in, open_directory, open_file, split
 from chronicle.workspace.tree import Entry, Kind, decode_entry, encode_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chronicle.workspace.nodes import NodeBuffer
 
-__all__ = ["HIDDEN", "Index", "Seen", "decode_index", "encode_index", "scan"]
+__all__ = ["HIDDEN", "KINDS", "Index", "Seen", "decode_index", "encode_index", "scan"]
 
 RACY_NS: Final = 100_000_000
+_LOOKS: Final = 5
+"""How often a name is looked at that is something else each time."""
 HIDDEN: Final = b".chronicle"
 """A name in the root that is never part of a workspace; see `chronicle.fuse.magic`."""
-_KINDS: Final = {
+KINDS: Final = {
     stat.S_IFREG: Kind.FILE,
     stat.S_IFDIR: Kind.DIR,
     stat.S_IFLNK: Kind.SYMLINK,
@@ -37,6 +41,7 @@ _KINDS: Final = {
     stat.S_IFCHR: Kind.CHAR,
     stat.S_IFBLK: Kind.BLOCK,
 }
+"""By the type in a mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,13 @@ Index = dict[bytes, Seen]
 """Everything in a directory, by path; parents come before what is in them."""
 
 
-def scan(root: bytes, known: Index, buffer: NodeBuffer, owner: tuple[int, int], now_ns: int) -> Index:
+def scan(
+    root: bytes, known: Index, buffer: NodeBuffer, owner: tuple[int, int], now_ns: int, *, tolerant: bool = False
+) -> Index:
     """Look at everything in a directory; contents that are new or may be go to the buffer.
+
+    What changes meanwhile is found as it was at some moment, and what goes is passed over. Nothing outside of the
+    directory is read, whatever takes the place of what is in it.
 
     Args:
         root: the directory.
@@ -67,42 +77,131 @@ def scan(root: bytes, known: Index, buffer: NodeBuffer, owner: tuple[int, int], 
         buffer: takes the contents.
         owner: user and group that a tree does not name.
         now_ns: the time, epoch nanoseconds.
+        tolerant: what may not be read is left out.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no directory.
+        InvalidInput: something in it is not this user's, and may not be read. The message names it.
     """
-    found: Index = {}
-    racy_since = now_ns - RACY_NS
-    for path, status in _walk(root):
-        kind = _KINDS[stat.S_IFMT(status.st_mode)]
-        before = known.get(path)
-        if before is not None and not before.racy and _unchanged(before, status, owner):
-            found[path] = before
-            continue
-        entry = _entry(root, path, kind, status, before, buffer, owner)
-        if entry is not None:
-            racy = status.st_ctime_ns >= racy_since
-            found[path] = Seen(entry, status.st_ino, status.st_nlink, status.st_mtime_ns, status.st_ctime_ns, racy)
-    return found
+    with Descent(root, READ) as walk:
+        return _Scan(walk, known, buffer, owner, now_ns - RACY_NS, tolerant).run()
 
 
-def _walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Yield what is below a directory, each directory before what is in it; what goes meanwhile is passed over."""
-    stack = [b""]
-    while stack:
-        directory = stack.pop()
-        try:
-            names = sorted(os.listdir(os.path.join(root, directory) if directory else root))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        for name in names:
-            if not directory and name == HIDDEN:
-                continue
-            path = directory + b"/" + name if directory else name
+class _Scan:
+    def __init__(
+        self, walk: Descent, known: Index, buffer: NodeBuffer, owner: tuple[int, int], racy_since: int, tolerant: bool
+    ) -> None:
+        self._walk = walk
+        self._known = known
+        self._buffer = buffer
+        self._owner = owner
+        self._racy_since = racy_since
+        self._tolerant = tolerant
+        self._found: Index = {}
+        self._stack = [b""]
+        """Directories to be gone into: each is found before what is in it."""
+
+    def run(self) -> Index:
+        again: set[bytes] = set()
+        while self._stack:
+            directory = self._stack.pop()
             try:
-                status = os.lstat(os.path.join(root, path))
-            except FileNotFoundError:
+                fd = self._walk.go(directory)
+                names = sorted(names_in(fd))
+            except (FileNotFoundError, NotADirectoryError):
+                self._found.pop(directory, None)
+                if directory not in again:  # something else may have taken its place
+                    again.add(directory)
+                    above, name = split(directory)
+                    with suppress(FileNotFoundError, NotADirectoryError):
+                        self._look(self._walk.go(above), name, directory)
                 continue
-            yield path, status
-            if stat.S_ISDIR(status.st_mode):
-                stack.append(path)
+            except InvalidInput:
+                if not self._tolerant:
+                    raise
+                continue
+            for name in names:
+                if directory or name != HIDDEN:
+                    self._look(fd, name, join(directory, name))
+        return self._found
+
+    def _look(self, parent: int, name: bytes, path: bytes) -> None:
+        """Note what a path is."""
+        try:
+            seen = self._see(parent, name, path)
+        except InvalidInput:
+            if not self._tolerant:
+                raise
+            seen = None
+        if seen is not None:
+            self._found[path] = seen
+            if seen.entry.kind is Kind.DIR:
+                self._stack.append(path)
+
+    def _see(self, parent: int, name: bytes, path: bytes) -> Seen | None:
+        """Return what a path is now; None if it is gone."""
+        before = self._known.get(path)
+        for _ in range(_LOOKS):
+            try:
+                status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                if before is not None and not before.racy and _unchanged(before, status, self._owner):
+                    return before
+                return self._read(parent, name, path, status)
+            except FileNotFoundError:
+                return None
+            except (KindChanged, NotADirectoryError):
+                continue
+        return before if before is None or before.entry.kind is not Kind.DIR else None  # the next scan's
+
+    def _read(self, parent: int, name: bytes, path: bytes, status: os.stat_result) -> Seen:
+        kind = KINDS[stat.S_IFMT(status.st_mode)]
+        content = None
+        target = b""
+        xattrs: tuple[tuple[bytes, bytes], ...] = ()
+        mode = stat.S_IMODE(status.st_mode)
+        if kind is Kind.FILE:
+            with open(open_file(name, parent, path), "rb") as file:
+                status = os.fstat(file.fileno())  # of that which is read
+                mode = stat.S_IMODE(status.st_mode)
+                content = contents.store_file(self._buffer, file)
+                xattrs = _xattrs(file.fileno())
+        elif kind is Kind.DIR:
+            xattrs = self._directory_xattrs(parent, name, path)
+        elif kind is Kind.SYMLINK:
+            target = _target(parent, name)
+            mode = 0o777
+        uid, gid = self._owner
+        entry = Entry(
+            kind,
+            mode,
+            content=content,
+            target=target,
+            uid=None if status.st_uid == uid else status.st_uid,
+            gid=None if status.st_gid == gid else status.st_gid,
+            xattrs=xattrs,
+            device=status.st_rdev if kind in {Kind.CHAR, Kind.BLOCK} else None,
+        )
+        racy = status.st_ctime_ns >= self._racy_since
+        return Seen(entry, status.st_ino, status.st_nlink, status.st_mtime_ns, status.st_ctime_ns, racy)
+
+    @staticmethod
+    def _directory_xattrs(parent: int, name: bytes, path: bytes) -> tuple[tuple[bytes, bytes], ...]:
+        fd, granted = open_directory(name, parent, path, READ)
+        try:
+            return _xattrs(fd)
+        finally:
+            if granted is not None:
+                granted.put_back(fd)
+            os.close(fd)
+
+
+def _target(parent: int, name: bytes) -> bytes:
+    try:
+        return os.readlink(name, dir_fd=parent)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise KindChanged from error
+        raise
 
 
 def _unchanged(before: Seen, status: os.stat_result, owner: tuple[int, int]) -> bool:
@@ -113,7 +212,7 @@ def _unchanged(before: Seen, status: os.stat_result, owner: tuple[int, int]) -> 
         and before.ctime_ns == status.st_ctime_ns
         and before.mtime_ns == status.st_mtime_ns
         and before.links == status.st_nlink
-        and _KINDS[stat.S_IFMT(status.st_mode)] is entry.kind
+        and KINDS[stat.S_IFMT(status.st_mode)] is entry.kind
         and (entry.device is None or entry.device == status.st_rdev)
         and (entry.kind is Kind.SYMLINK or entry.mode == stat.S_IMODE(status.st_mode))
         and (entry.content is None or entry.content.size == status.st_size)
@@ -122,51 +221,10 @@ def _unchanged(before: Seen, status: os.stat_result, owner: tuple[int, int]) -> 
     )
 
 
-def _entry(
-    root: bytes,
-    path: bytes,
-    kind: Kind,
-    status: os.stat_result,
-    before: Seen | None,
-    buffer: NodeBuffer,
-    owner: tuple[int, int],
-) -> Entry | None:
-    """Return what a path is now; None if it is gone."""
-    full = os.path.join(root, path)
-    content = None
-    target = b""
-    mode = stat.S_IMODE(status.st_mode)
+def _xattrs(fd: int) -> tuple[tuple[bytes, bytes], ...]:
     try:
-        if kind is Kind.FILE:
-            with open(full, "rb") as file:
-                content = contents.store_file(buffer, file)
-        elif kind is Kind.SYMLINK:
-            target = os.readlink(full)
-            mode = 0o777
-        xattrs = _xattrs(full) if kind in {Kind.FILE, Kind.DIR} else ()
-    except FileNotFoundError:
-        return None
-    except PermissionError:
-        # Not readable for its owner. What it held when it was readable is the best that can be said.
-        if before is None or before.entry.kind is not kind:
-            raise
-        return replace(before.entry, mode=mode)
-    return Entry(
-        kind,
-        mode,
-        content=content,
-        target=target,
-        uid=None if status.st_uid == owner[0] else status.st_uid,
-        gid=None if status.st_gid == owner[1] else status.st_gid,
-        xattrs=xattrs,
-        device=status.st_rdev if kind in {Kind.CHAR, Kind.BLOCK} else None,
-    )
-
-
-def _xattrs(full: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    try:
-        names = [name for name in os.listxattr(full) if name.startswith("user.")]
-        return tuple(sorted((os.fsencode(name), os.getxattr(full, name)) for name in names))
+        names = [name for name in os.listxattr(fd) if name.startswith("user.")]
+        return tuple(sorted((os.fsencode(name), os.getxattr(fd, name)) for name in names))
     except OSError:  # a file system without them, or the attribute went meanwhile
         return ()
 

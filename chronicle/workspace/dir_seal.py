@@ -177,32 +177,42 @@ def _put_attributes(buffer: BlobBuffer, root: BlobId | None, changed: Mapping[by
                 break
             below[parent].add(name)
             directory = parent
-    return _put_level(buffer, b"", root, changes, below) if changes else root
+    return _put_levels(buffer, root, changes, below) if changes else root
 
 
-def _put_level(
+def _put_levels(
     buffer: BlobBuffer,
-    directory: bytes,
     root: BlobId | None,
     changes: Mapping[bytes, dict[bytes, Attr | None]],
     below: Mapping[bytes, set[bytes]],
 ) -> BlobId | None:
-    """Return one directory's map; as deep as the deepest change."""
-    edits: dict[bytes, bytes | None] = {}
-    own = changes.get(directory, {})
-    deeper = below.get(directory, set())
-    stored = nodes.lookup_many(buffer, root, own.keys() | deeper)
-    for name in own.keys() | deeper:
-        now = oplog.decode_attr(stored[name]) if name in stored else None
-        attr = own.get(name, now)
-        if attr is None:
-            edits[name] = None
-            continue
-        kept = now.below if now is not None else None
-        if name in deeper:
-            kept = _put_level(buffer, directory + b"/" + name if directory else name, kept, changes, below)
-        edits[name] = oplog.encode_attr(replace(attr, below=kept))
-    return nodes.update(buffer, root, edits)
+    """Return the root's map: down to read what the directories' have now, up to put what they have then."""
+    levels: list[tuple[bytes, BlobId | None, dict[bytes, Attr | None]]] = []
+    stack = [(b"", root)]
+    while stack:  # not by recursion: directories may be nested deeper than calls
+        directory, level = stack.pop()
+        own, deeper = changes.get(directory, {}), below.get(directory, set())
+        stored = nodes.lookup_many(buffer, level, own.keys() | deeper)
+        attrs: dict[bytes, Attr | None] = {}
+        for name in own.keys() | deeper:
+            now = oplog.decode_attr(stored[name]) if name in stored else None
+            attr = own.get(name, now)
+            kept = now.below if now is not None else None
+            attrs[name] = replace(attr, below=kept) if attr is not None else None
+            if attr is not None and name in deeper:
+                stack.append((directory + b"/" + name if directory else name, kept))
+        levels.append((directory, level, attrs))
+    done: dict[bytes, BlobId | None] = {}
+    for directory, level, attrs in reversed(levels):
+        edits: dict[bytes, bytes | None] = {}
+        for name, attr in attrs.items():
+            path = directory + b"/" + name if directory else name
+            if attr is None:
+                edits[name] = None
+            else:
+                edits[name] = oplog.encode_attr(replace(attr, below=done[path]) if path in done else attr)
+        done[directory] = nodes.update(buffer, level, edits)
+    return done[b""]
 
 
 def _records(

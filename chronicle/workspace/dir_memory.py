@@ -1,0 +1,175 @@
+"""What is remembered of a plain directory beside it: what was seen in it, and that it is the workspace's own.
+
+On disk, in the workspace's directory of layers, each file put in place atomically and durably::
+
+    dir     what was seen at the last seal, and which commits are the base and the last seal
+    owned   which directory it is, under which epoch, and whether it held everything once
+
+The first is only for speed and for what was not committed: if it is lost or damaged, the second says that the directory
+may be taken over, and it is read anew. A file is a version, a checksum of what follows, and that.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+
+from chronicle.errors import Corrupt, UnsupportedFormat
+from chronicle.workspace import nodes, oplog, tree
+from chronicle.workspace.dir_scan import Index, Seen, decode_index, encode_index
+from chronicle.workspace.layer_log import sync_directory
+from chronicle.workspace.layer_records import pack_ref, unpack_ref
+
+if TYPE_CHECKING:
+    from chronicle.blobs.store import BlobReader
+    from chronicle.workspace.oplog import OplogRoot
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["Memory", "Owned", "committed_index", "make_durably"]
+
+FORMAT: Final = 2
+"""1 had no checksum, no boot and no `Owned`."""
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """That a directory is the workspace's."""
+
+    root: bytes
+    epoch: int
+    whole: bool
+    """See `Memory`."""
+
+    def save(self, home: Path) -> None:
+        """Note it, durably."""
+        _save(home / "owned", msgpack.packb((self.root, self.epoch, self.whole)))
+
+    @classmethod
+    def load(cls, home: Path) -> Owned | None:
+        """Return what is noted, None if nothing is that can be read.
+
+        Raises:
+            UnsupportedFormat: written by a newer version.
+        """
+        try:
+            fields = _load(home / "owned")
+        except Corrupt:
+            return None
+        return cls(*fields) if fields is not None else None
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of the directory."""
+
+    root: bytes
+    epoch: int
+    base: TreeRef | None
+    sealed: TreeRef | None
+    """The last seal, which the index belongs to."""
+    whole: bool
+    """Whether the directory held all of `sealed` once; not while it is being materialised."""
+    index: Index = field(default_factory=dict)
+    floors: dict[bytes, int] = field(default_factory=dict)
+    """By path, the numbers of versions that were rolled back."""
+
+    def save(self, home: Path) -> None:
+        """Put it in the place of what was remembered before, durably."""
+        fields = (
+            self.root,
+            self.epoch,
+            pack_ref(self.base),
+            pack_ref(self.sealed),
+            self.whole,
+            encode_index(self.index),
+            self.floors,
+            _BOOT_ID.read_bytes().strip(),
+        )
+        _save(home / "dir", msgpack.packb(fields))
+
+    @classmethod
+    def load(cls, home: Path) -> Memory | None:
+        """Return what was remembered, None if nothing was.
+
+        Raises:
+            UnsupportedFormat: written by a newer version.
+            Corrupt: it cannot be read.
+        """
+        fields = _load(home / "dir")
+        if fields is None:
+            return None
+        try:
+            root, epoch, base, sealed, whole, index, floors, boot = (*fields, None)[:8]
+            seen = decode_index(index)
+        except (ValueError, TypeError, msgpack.UnpackException) as error:  # the first version had no checksum
+            raise Corrupt(f"{home / 'dir'} cannot be read") from error
+        if boot != _BOOT_ID.read_bytes().strip():  # a file may have lost what it held, and not its times
+            seen = {path: replace(one, racy=True) for path, one in seen.items()}
+        return cls(root, epoch, unpack_ref(base), unpack_ref(sealed), whole, seen, floors)
+
+
+def _save(path: Path, body: bytes) -> None:
+    fresh = path.with_suffix(".new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(msgpack.packb((FORMAT, zlib.crc32(body), body)))
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    fresh.rename(path)
+    sync_directory(path.parent)
+
+
+def _load(path: Path) -> tuple[Any, ...] | None:
+    try:
+        version, *rest = msgpack.unpackb(path.read_bytes(), use_list=False)
+        if version == 1:
+            return tuple(rest)
+        if version == FORMAT:
+            check, body = rest
+            if zlib.crc32(body) == check:
+                fields: tuple[Any, ...] = msgpack.unpackb(body, use_list=False)
+                return fields
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise Corrupt(f"{path} cannot be read") from error
+    if not isinstance(version, int) or version < FORMAT + 1:
+        raise Corrupt(f"{path} is damaged")
+    raise UnsupportedFormat(f"{path} has format {version}; this code reads up to {FORMAT}: upgrade podium")
+
+
+def committed_index(reader: BlobReader, commit: OplogRoot) -> Index:
+    """Return what a directory that holds a commit would be seen to hold; all of it is to be read nevertheless."""
+    attrs: dict[bytes, oplog.Attr] = {}
+    stack = [(b"", commit.root.below)]
+    while stack:
+        prefix, below = stack.pop()
+        for name, value in nodes.items(reader, below):
+            attr = attrs[prefix + name] = oplog.decode_attr(value)
+            if attr.below is not None:
+                stack.append((prefix + name + b"/", attr.below))
+    index: Index = {}
+    for path, entry in tree.walk(reader, commit.tree_id):
+        attr = attrs[path]
+        # Below zero, so that no file of the directory is taken for the same one.
+        index[path] = Seen(
+            replace(entry, subtree=None, link=None), -attr.ino, attr.links, attr.mtime_ns, attr.ctime_ns, racy=True
+        )
+    return index
+
+
+def make_durably(directory: Path) -> None:
+    """Make a directory and those above it, so that a loss of power does not take them away again."""
+    if not directory.is_dir():
+        make_durably(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
