@@ -2,7 +2,7 @@
 
     .chronicle/query/<path>               JSON array of the path's versions, oldest first
     .chronicle/at/<iteration>/<path>      the path at that version
-    .chronicle/turn/<n>/...               the whole tree at turn n
+    .chronicle/turn/<n>/...               the whole tree at turn n; 0 is before the first one, and empty
     .chronicle/diff/<a>..<b>              what changed from turn a to turn b
     .chronicle/log                        every operation, a JSON line each
 
@@ -31,6 +31,7 @@ from chronicle.workspace.tree import Entry, Kind
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
     from chronicle.workspace.layer import Layer
     from chronicle.workspace.oplog import OplogRoot
     from chronicle.workspace.port import TreeRef
@@ -292,28 +293,34 @@ class Magic:
     # -- turns ----------------------------------------------------------------------------------------------------
 
     def _last_turn(self) -> int:
-        return oplog.read_root(self._layer.reader, self._layer.base.oplog_id).turn
-
-    def _commit(self, turn: int) -> TreeRef | None:
-        """Return the tree as it was after a turn; None if that turn was not committed yet, or before the first."""
+        """Return the last turn that a tree was committed at; 0 if there was none."""
         reader = self._layer.reader
         last = oplog.read_root(reader, self._layer.base.oplog_id)
-        if turn >= last.turn:
-            return self._layer.base if turn <= max(last.turn, self._layer.turn - 1) else None
-        found = oplog.commit_at(reader, last.commits, turn)
+        # What a new workspace stands on is stored as of its first turn, but nobody has committed it.
+        return last.turn if last.previous is not None or self._layer.base.tree_id != tree.EMPTY else 0
+
+    def _commit(self, turn: int) -> TreeRef | None:
+        """Return the last tree that was committed at or before a turn; None if there was none."""
+        if turn >= self._last_turn():
+            return self._layer.base
+        reader = self._layer.reader
+        found = oplog.commit_at(reader, oplog.read_root(reader, self._layer.base.oplog_id).commits, turn)
         return found[1] if found is not None else None
 
+    def _is_over(self, turn: int) -> bool:
+        """Whether a turn was committed, or has changed nothing."""
+        return turn <= max(self._last_turn(), self._layer.turn - 1)
+
     def _in_turn(self, number: bytes, path: bytes) -> tuple[Entry, int] | None:
-        """Return what a path was after a turn, and its mtime."""
-        ref = self._commit(int(number))
-        if ref is None:
+        """Return what a path was after a turn, and its mtime, 0 if nobody knows."""
+        if not self._is_over(int(number)):
             return None
         reader = self._layer.reader
-        root = oplog.read_root(reader, ref.oplog_id)
-        entry = tree.entry_at(reader, ref.tree_id, path)
+        ref = self._commit(int(number))
+        entry = tree.entry_at(reader, ref.tree_id if ref is not None else tree.EMPTY, path)
         if entry is None:
             return None
-        return entry, _mtime_ns(reader, root, path)
+        return entry, _mtime_ns(reader, oplog.read_root(reader, ref.oplog_id), path) if ref is not None else 0
 
     def _names_in_turn(self, number: bytes, path: bytes) -> list[bytes]:
         found = self._in_turn(number, path)
@@ -321,20 +328,22 @@ class Magic:
             return []
         return [name for name, _ in tree.list_dir(self._layer.reader, found[0].subtree)]
 
-    def _turns_of(self, name: bytes) -> tuple[TreeRef, TreeRef] | None:
+    def _turns_of(self, name: bytes) -> tuple[BlobId, BlobId] | None:
+        """Return the trees that a name in ``diff`` compares; None if it is not one."""
         first, dots, second = name.partition(b"..")
         if not dots or not _NUMBER.fullmatch(first) or not _NUMBER.fullmatch(second):
             return None
+        if not self._is_over(int(first)) or not self._is_over(int(second)):
+            return None
         old, new = self._commit(int(first)), self._commit(int(second))
-        return (old, new) if old is not None and new is not None else None
+        return old.tree_id if old is not None else tree.EMPTY, new.tree_id if new is not None else tree.EMPTY
 
     def _diff_text(self, name: bytes) -> bytes:
-        turns = self._turns_of(name)
-        if turns is None:
+        trees = self._turns_of(name)
+        if trees is None:
             return b""
-        old, new = turns
         reader = self._layer.reader
-        return b"".join(treediff.render(reader, treediff.changes(reader, old.tree_id, new.tree_id)))
+        return b"".join(treediff.render(reader, treediff.changes(reader, *trees)))
 
 
 def _below(key: Key, name: bytes) -> Key:
