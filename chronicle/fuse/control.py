@@ -60,7 +60,16 @@ _BACKLOG: Final = 128
 
 _MESSAGE_ONLY: Final = {
     name: kind
-    for name in ("NotFound", "InvalidInput", "Conflict", "Corrupt", "UnsupportedFormat", "Unavailable")
+    for name in (
+        "NotFound",
+        "BlobMissing",
+        "InvalidInput",
+        "Conflict",
+        "Corrupt",
+        "UnsupportedFormat",
+        "Unavailable",
+        "StorageRefused",
+    )
     if isinstance(kind := getattr(errors, name), type)
 }
 

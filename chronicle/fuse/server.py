@@ -28,7 +28,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
-from chronicle.errors import ChronicleError, InvalidInput
+from chronicle.errors import ChronicleError, InvalidInput, StorageRefused
 from chronicle.fuse import below, control
 from chronicle.fuse.control import Peer, answer_error, answer_ok
 from chronicle.fuse.mounts import detach, unmount
@@ -328,7 +328,7 @@ class _Server:
         try:
             touched = self._engine.restore(control.ref_from_wire(message["then"]), os.fsencode(message["path"]))
         except OSError as error:  # the disk or the quota
-            peer.send(answer_error(InvalidInput(f"it cannot be restored: {error.strerror}")))
+            peer.send(answer_error(StorageRefused(f"it cannot be restored: {error.strerror}")))
         except Exception as error:  # noqa: BLE001 - logged if it is a bug, and told
             peer.send(self._failed(message, error))
         else:

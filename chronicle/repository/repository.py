@@ -403,7 +403,8 @@ class Repository(StorePlace):
 
         Raises:
             NotFound: no such workspace or commit, or the path was not there.
-            InvalidInput: the path or moment cannot be used; or the workspace would be over its quota.
+            InvalidInput: the path or moment cannot be used.
+            StorageRefused: the workspace would be over its quota, or the disk is full.
             Conflict: another process has the workspace open, and is not this store's mount.
         """
         raw = encode_path(path)

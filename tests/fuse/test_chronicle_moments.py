@@ -231,7 +231,7 @@ def test_a_quota_is_given_when_mounting(chronicle: Command) -> None:
     (root / "a").unlink()
     chronicle.on_store("commit", "-m", "room")
     (root / "b").write_bytes(bytes(500_000))
-    said = chronicle.on_store("restore", "a", "@1", code=ExitCode.USAGE)
+    said = chronicle.on_store("restore", "a", "@1", code=ExitCode.OS_ERROR)
     assert "over its quota" in said
     assert not (root / "a").exists()
 

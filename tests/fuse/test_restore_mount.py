@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.errors import InvalidInput, NotFound
+from chronicle.errors import NotFound, StorageRefused
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.testing.workspace_contract import files_below
@@ -129,7 +129,7 @@ def test_one_path_and_what_is_refused(workspace: FuseWorkspace) -> None:
     with pytest.raises(NotFound, match="was not there"):
         workspace.restore(first, b"c")
     (root / "big").write_bytes(bytes(9 << 20))
-    with pytest.raises(InvalidInput, match="over its quota"):
+    with pytest.raises(StorageRefused, match="over its quota"):
         workspace.restore(first, b"a")
     assert names(root) == ["b", "big"]
     (root / "big").unlink()
