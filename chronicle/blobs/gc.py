@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.blobs import ident, packs
-from chronicle.blobs.catalog import PACK_FOLDER, pack_object, read_pack_index
+from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, pack_object, read_pack_index
 from chronicle.blobs.condemned import Mark, read_mark, write_mark
 from chronicle.blobs.fsspec_store import open_medium
 from chronicle.blobs.objects import STAMP_S, LocalObjects, Objects
@@ -58,6 +58,7 @@ _AGAIN: Final = 5
 what it was made from, and that lies in the large ones."""
 _MERGE_BYTES: Final = 1024**3
 """With more than this, the large ones are left: merging takes 10 s a GiB, and the place of both for a while."""
+_ROOM_BYTES: Final = 4 * 1024 * 1024
 _STALE_TMP_S: Final = 24 * 3600
 """A file in ``tmp/`` that is older was left by a crash."""
 
@@ -137,6 +138,8 @@ def collect(
         mark = read_mark(objects)
         kept = {ident.to_raw(identifier) for identifier in reached()}
         collection.survey()
+        if alone and not dry_run and isinstance(objects, LocalObjects) and _is_full(objects):
+            collection.make_room(kept)
         grace_ms = 0 if alone else round(grace_s * 1000)
         if mark.packs and collection.now_ms - mark.since_ms >= grace_ms:
             mark = collection.sweep(mark, kept, catalog.replace)
@@ -179,6 +182,22 @@ class _Collection:
                 self.report.damaged.append(str(error))
         self.report.packs = len(self._sizes)
         self.report.size_bytes = sum(self._sizes.values())
+
+    def make_room(self, kept: set[bytes]) -> None:
+        """Drop packs of which nothing is reachable, without writing anything; nobody else may use the store.
+
+        The index goes first, so that it leads nobody to what is gone. It is made anew from the packs that stay.
+        """
+        dead = [name for name, entries in self._entries.items() if all(entry.raw_id not in kept for entry in entries)]
+        if not dead:
+            return
+        for name in self._objects.names(INDEX_FOLDER):
+            self._objects.delete(name)
+        for name in dead:
+            self._objects.delete(pack_object(name))
+            del self._entries[name]
+            self.report.dropped += 1
+            self.report.dropped_bytes += self._sizes[name]
 
     def condemn(self, before: Mark, kept: set[bytes], grace_ms: int, keep_from: float, replace: _Replace) -> Mark:
         """Mark old packs of which little is reachable, and small ones when there are many, merging those."""
@@ -360,6 +379,14 @@ def _only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_full(objects: LocalObjects) -> bool:
+    """Whether the disk may not take the marks and the index that a collection writes before anything goes."""
+    if not objects.root.is_dir():
+        return False
+    free = os.statvfs(objects.root)
+    return free.f_bavail * free.f_frsize < _ROOM_BYTES
 
 
 def _clear_tmp(objects: LocalObjects) -> None:

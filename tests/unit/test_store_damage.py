@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from chronicle.blobs import blob_id
 from chronicle.cli import ExitCode, main
+from chronicle.errors import BlobMissing
 from chronicle.repository import Repository
 from tests.unit.read_only import listing, without_write_access
 
@@ -167,6 +170,29 @@ def test_a_store_on_a_full_disk_is_read_and_says_what_to_do(disk: Path, capsys: 
     (disk / "other").unlink()
     store("fork", "new")
     assert "nothing changed" in store("commit", "-m", "x")
+
+
+def test_gc_frees_what_nothing_needs_on_a_full_disk(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(disk / "store", capsys)
+    repository = Repository(store.directory)
+    needed = set(store.packs())
+    wanted = random.Random(2).randbytes(100_000)
+    with repository.blobs() as blobs:
+        blobs.put({blob_id(wanted): wanted})
+    fill(disk / "other")
+    (pack,) = set(store.packs()) - needed
+    before = shutil.disk_usage(disk).free
+    freed = json.loads(store("gc", "--now", "--json"))
+    assert (freed["dropped"], freed["packs"]) == (1, len(needed) + 1)
+    assert shutil.disk_usage(disk).free >= before + 50_000
+    assert not pack.exists()
+    assert "good" in store("verify")
+    with repository.blobs() as blobs:
+        with pytest.raises(BlobMissing):
+            blobs.get(blob_id(wanted))
+        (disk / "other").unlink()
+        blobs.put({blob_id(wanted): wanted})
+        assert blobs.get(blob_id(wanted)) == wanted
 
 
 # -- what says that a directory is a store -----------------------------------------------------------------------------
