@@ -263,7 +263,7 @@ def test_newer_and_foreign_stores_are_told_apart(chronicle: Command, tmp_path: P
         assert "upgrade" in chronicle.on_store(*command, code=ExitCode.TOO_NEW)
     assert "upgrade" in chronicle("mount", chronicle.store, tmp_path / "m", code=ExitCode.TOO_NEW)
     (chronicle.store / "format").write_text("{")
-    assert "cannot be read" in chronicle.on_store("log", code=ExitCode.DAMAGED)
+    assert "is damaged" in chronicle.on_store("log", code=ExitCode.DAMAGED)
 
 
 # -- bench -------------------------------------------------------------------------------------------------------------
