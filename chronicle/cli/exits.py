@@ -34,7 +34,7 @@ MEANINGS: Final = {
     ExitCode.TOO_NEW: "a newer version wrote the store",
     ExitCode.UNAVAILABLE: "a mount or the blob store does not answer, or FUSE cannot be used",
     ExitCode.CONFLICT: "someone else was first, or is at it; try again",
-    ExitCode.DAMAGED: "stored bytes are not what was written",
+    ExitCode.DAMAGED: "stored bytes are missing, or not what was written",
     ExitCode.BUG: "an unexpected exception: a bug",
     ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
