@@ -11,6 +11,7 @@ and a peer that does not take its answer is dropped.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Caller",
+    "Door",
     "Message",
     "Peer",
     "answer_error",
@@ -47,6 +49,8 @@ __all__ = [
     "unpack",
 ]
 
+log = logging.getLogger(__name__)
+
 Message = dict[str, Any]
 """A frame's content."""
 
@@ -57,6 +61,8 @@ _RECEIVE: Final = 256 * 1024
 _PEER_DEADLINE_S: Final = 5.0
 """A peer that waits for an answer takes it at once, unless it was stopped: then it loses its connection."""
 _BACKLOG: Final = 128
+_SHUT_S: Final = 0.01
+"""How long a loop pauses when it cannot let anybody in: who knocks stays there, and the loop would do nothing else."""
 
 _MESSAGE_ONLY: Final = {
     name: kind
@@ -199,6 +205,40 @@ class Peer:
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
+
+
+class Door:
+    """The serving end of a listening socket, which never raises: a loop with other things to do goes on with them.
+
+    Args:
+        listener: a listening socket that does not block; it stays its owner's.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._shut = False
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._listener.fileno()
+
+    def accept(self) -> Peer | None:
+        """Let in who waits first; None if nobody does any more, or the process has no descriptor or memory for it.
+
+        Who is not let in goes on waiting. That is logged once, until somebody is let in again.
+        """
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        except OSError as error:
+            if not self._shut:
+                log.error("callers wait, as no connection can be taken: %s", error.strerror)  # noqa: TRY400 - no bug
+            self._shut = True
+            time.sleep(_SHUT_S)
+            return None
+        self._shut = False
+        return Peer(connection)
 
 
 def listen(path: Path) -> socket.socket:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from chronicle.errors import ChronicleError, InvalidInput, StorageRefused
 from chronicle.fuse import below, control
-from chronicle.fuse.control import Peer, answer_error, answer_ok
+from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
 from chronicle.fuse.mounts import detach, unmount
 from chronicle.fuse.transport import make_session
 
@@ -198,7 +198,7 @@ class _Server:
         self._served = served
         self._engine = served.engine
         self._session = session
-        self._listener = listener
+        self._door = Door(listener)
         self._zygote = zygote
         self._turn: int | None = None
         self._exit = Exit.CLOSED
@@ -221,7 +221,7 @@ class _Server:
 
     def run(self) -> Exit:
         """Serve until told to end, cut off, rolled back, unmounted or failed."""
-        self._session.watch(self._listener.fileno(), self._accept)
+        self._session.watch(self._door.fileno(), self._accept)
         self._session.watch(self._zygote.fileno(), self._hear_zygote)
         self._zygote.send(
             {
@@ -247,12 +247,9 @@ class _Server:
         return self._exit
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        peer = Peer(connection)
-        self._session.watch(peer.fileno(), lambda: self._hear(peer))
+        peer = self._door.accept()
+        if peer is not None:
+            self._session.watch(peer.fileno(), lambda: self._hear(peer))
 
     def _hear(self, peer: Peer) -> None:
         messages, is_open = peer.receive()

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.fuse import control, mounts
-from chronicle.fuse.control import Peer, answer_error, answer_ok
+from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
 from chronicle.fuse.mounted import Mounted, State
 from chronicle.fuse.pulse import LOOKS, OPENING, Finding, Pulse, Pulses, Watcher, unwatched
 from chronicle.fuse.server import Exit, MountRequest, Served, request_from_wire, request_to_wire, serve
@@ -132,7 +132,8 @@ class Zygote:
             except ProcessLookupError:
                 self._end()
         self._listener = control.listen(socket_path)
-        self._watch(self._listener.fileno(), self._accept)
+        self._door = Door(self._listener)
+        self._watch(self._door.fileno(), self._accept)
 
     def run(self) -> None:
         """Serve until told to end, or the owner is gone; then close every mount and return."""
@@ -210,9 +211,8 @@ class Zygote:
     # Callers
 
     def _accept(self) -> None:
-        with suppress(BlockingIOError):
-            connection, _ = self._listener.accept()
-            peer = Peer(connection)
+        peer = self._door.accept()
+        if peer is not None:
             self._peers[peer.fileno()] = peer
             self._watch(peer.fileno(), lambda: self._hear(peer))
 
@@ -289,14 +289,16 @@ class Zygote:
         if message.get("with_caller"):
             try:
                 mount.owner_pidfd = os.pidfd_open(peer.pid())
-            except ProcessLookupError:
+            except OSError as error:
                 mount.hang_up()
-                raise Unavailable("the process that wants this mount is gone") from None
+                if isinstance(error, ProcessLookupError):
+                    raise Unavailable("the process that wants this mount is gone") from None
+                raise
             self._watch(mount.owner_pidfd, lambda: self._let_go(mount))
         self._mounts[os.fspath(request.mountpoint)] = mount
         try:
             self._guard(mount)
-        except ChronicleError as error:
+        except (ChronicleError, OSError) as error:
             mount.failure = answer_error(error)["error"]
             self._forget(mount)
             return
@@ -318,7 +320,13 @@ class Zygote:
 
     def _fork(self, mount: Mounted) -> None:
         """Have a server forked for a mount."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        except OSError as error:  # the others must not go with it
+            mount.failure = answer_error(Unavailable(f"no mount server can be started: {error.strerror}"))["error"]
+            self._watch_no_more(mount)
+            self._give_up(mount)
+            return
         channel = Peer(ours)
         mount.state = State.STARTING
         mount.pid, mount.ended, mount.channel = 0, None, channel
@@ -465,7 +473,7 @@ class Zygote:
     def _mount_again(self, mount: Mounted) -> None:
         try:
             self._guard(mount)  # others than root have it anew for each server
-        except ChronicleError:
+        except (ChronicleError, OSError):
             log.exception("guarding failed: %s", mount.request.mountpoint)
         self._fork(mount)
 

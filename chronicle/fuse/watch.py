@@ -90,10 +90,15 @@ class Watch:
             pulse[0] += 1
             if len(ready) == 1 and ready[0][0] == device:
                 pulse[1] = REQUEST
-                return True  # else the commands first: then there is one thing left to do, if any
+                return True  # else the commands first
             pulse[1] = COMMAND
             for fd, callback in [(fd, callbacks[fd]) for fd, _ in ready if fd != device]:
                 # An earlier callback of this round may have closed the descriptor, and its number be another's now.
                 if callbacks.get(fd) is callback:
                     callback()
-        return False
+            if any(fd == device for fd, _ in ready):
+                break  # a descriptor that stays readable must not keep requests waiting
+        if self._stopped:
+            return False
+        pulse[1] = REQUEST
+        return True

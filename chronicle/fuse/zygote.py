@@ -12,6 +12,7 @@ import argparse
 import gc
 import logging
 import os
+import resource
 import select
 import subprocess
 import sys
@@ -164,6 +165,10 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.ready is not None and os.fork() > 0:
         os._exit(0)
+    # A server has a descriptor for each file that is open in its mount, in however many programs, and each program has
+    # the limit for itself.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s %(message)s")
     # Only the zygote itself needs the code of the servers.
     from chronicle.fuse.opening import open_served, warm_up  # noqa: PLC0415

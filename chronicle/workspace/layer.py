@@ -348,11 +348,6 @@ class Layer(HistoryLayer):
 
     def _let_go_of_files(self) -> None:
         self._chunks.close()
-        for node in self.modified.values():
-            if node.data is not None:
-                node.data.close_undos()
-        for data in self._retired:
-            data.close_undos()
         self._log.close()
         self._files.close()
         if self._lock_fd >= 0:

@@ -188,16 +188,17 @@ class LayerFiles:
             return False
         return True
 
-    def _open_undo(self, number: int) -> int:
-        self._fresh_names = True
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    def _open_undo(self, number: int, make: bool) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        if make:
+            self._fresh_names = True
+            flags |= os.O_CREAT
         return os.open(b"%x" % number, flags, 0o600, dir_fd=self._undo_fd)
 
     def drop_undos(self, data: DataFile) -> None:
         """Remove the undo files of a data file: its versions are in the blob store, or given up."""
         for held in data.versions:
             held.stored = True
-        data.close_undos()
         for undo in data.undos:
             with contextlib.suppress(OSError):
                 os.unlink(b"%x" % undo.number, dir_fd=self._undo_fd)

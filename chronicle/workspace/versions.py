@@ -18,13 +18,14 @@ import os
 import struct
 import sys
 from bisect import bisect_left, bisect_right
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.layer_log import read_frames, write_frames
 from chronicle.workspace.sparse import extent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from _typeshed import WriteableBuffer
 
@@ -44,24 +45,23 @@ _FRAME_HEAD_BYTES: Final = 8
 class Undo:
     """What one version had where its data file was overwritten later. Survives the death of the process.
 
-    Its file is made when there is something to keep, and open only while more may come: a file that is appended to and
-    closed ten thousand times has ten thousand of these.
+    Its file is made when there is something to keep, and open only while it is written or read: a file that is
+    overwritten and closed ten thousand times has ten thousand of these, and a process has fewer descriptors.
 
     Args:
         number: names its file.
         size: the version's size, bytes.
-        open_file: opens the file of a number for reading and appending, making it.
+        open_file: opens the file of a number for reading and appending; makes it if it is told to.
     """
 
-    __slots__ = ("_end", "_fd", "_open_file", "_runs", "_starts", "_unsynced", "level", "number", "size")
+    __slots__ = ("_end", "_open_file", "_runs", "_starts", "_unsynced", "level", "number", "size")
 
-    def __init__(self, number: int, size: int, open_file: Callable[[int], int]) -> None:
+    def __init__(self, number: int, size: int, open_file: Callable[[int, bool], int]) -> None:
         self.number = number
         self.size = size
         self.level = 0
         """How many others its data file had before it."""
         self._open_file = open_file
-        self._fd = -1
         self._starts: list[int] = []
         self._runs: list[tuple[int, int]] = []
         """Beside each start, in order: the end of a run of bytes that is kept, and where it is in the file."""
@@ -75,17 +75,17 @@ class Undo:
 
     def recover(self) -> None:
         """Read what an earlier process preserved; a torn tail was never followed by its overwriting."""
-        fd = self._open()
-        length = os.fstat(fd).st_size
-        payloads, self._end = read_frames(os.pread(fd, length, 0))
-        at = 0
-        for payload in payloads:
-            (start,) = _OFFSET.unpack_from(payload)
-            at += _FRAME_HEAD_BYTES
-            self._note(start, len(payload) - _OFFSET.size, at + _OFFSET.size)
-            at += len(payload)
-        if self._end < length:
-            os.ftruncate(fd, self._end)
+        with self._opened(make=True) as fd:
+            length = os.fstat(fd).st_size
+            payloads, self._end = read_frames(os.pread(fd, length, 0))
+            at = 0
+            for payload in payloads:
+                (start,) = _OFFSET.unpack_from(payload)
+                at += _FRAME_HEAD_BYTES
+                self._note(start, len(payload) - _OFFSET.size, at + _OFFSET.size)
+                at += len(payload)
+            if self._end < length:
+                os.ftruncate(fd, self._end)
         self._unsynced = True
 
     def kept(self, offset: int) -> tuple[int, int | None]:
@@ -119,12 +119,12 @@ class Undo:
             if position is None:
                 stop = min(stop, end, at + _RUN_BYTES)
                 held = read(at, stop - at).ljust(stop - at, b"\0")
-                try:
-                    write_frames(self._open(), [_OFFSET.pack(at) + held])
-                except OSError:  # the disk is full: what was kept in part must not stay before what is kept next
-                    if self._fd >= 0:
-                        os.ftruncate(self._fd, self._end)
-                    raise
+                with self._opened(make=self._end == 0) as fd:
+                    try:
+                        write_frames(fd, [_OFFSET.pack(at) + held])
+                    except OSError:  # the disk is full: what was kept in part must not stay before what is kept next
+                        os.ftruncate(fd, self._end)
+                        raise
                 self._note(at, len(held), self._end + _FRAME_HEAD_BYTES + _OFFSET.size)
                 self._end += _FRAME_HEAD_BYTES + _OFFSET.size + len(held)
                 self._unsynced = True
@@ -132,24 +132,23 @@ class Undo:
 
     def read(self, position: int, size: int) -> bytes:
         """Return bytes of the file, from a position that `kept` gave."""
-        return os.pread(self._open(), size, position)
+        with self._opened() as fd:
+            return os.pread(fd, size, position)
 
     def sync(self) -> None:
         """Make what is kept survive the loss of power."""
         if self._unsynced:
-            os.fdatasync(self._open())
+            with self._opened() as fd:
+                os.fdatasync(fd)
             self._unsynced = False
 
-    def close(self) -> None:
-        """Close the file; it is opened again if need be."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _open(self) -> int:
-        if self._fd < 0:
-            self._fd = self._open_file(self.number)
-        return self._fd
+    @contextmanager
+    def _opened(self, *, make: bool = False) -> Iterator[int]:
+        fd = self._open_file(self.number, make)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     def _note(self, start: int, length: int, position: int) -> None:
         index = bisect_right(self._starts, start)
@@ -204,8 +203,6 @@ class DataFile:
         """Let what it holds change; what the pinned version needs goes to ``undo``."""
         self.pinned = None
         if undo is not None:
-            if self.undo is not None:
-                self.undo.close()
             undo.level = self.levels
             self.undo = undo
             self.levels += 1
@@ -222,13 +219,6 @@ class DataFile:
             finally:  # also if only a part could be kept
                 if empty and not undo.is_empty:
                     self.undos.append(undo)
-
-    def close_undos(self) -> None:
-        """Close the undo files; they are opened again if need be."""
-        for undo in self.undos:
-            undo.close()
-        if self.undo is not None:  # it may have kept nothing
-            self.undo.close()
 
 
 class Held:
