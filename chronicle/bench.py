@@ -85,7 +85,7 @@ def _mounted(directory: Path) -> Iterator[Path]:
     try:
         yield mountpoint
     finally:
-        repository.unmount(mountpoint)
+        repository.unmount(mountpoint, force=True)  # whoever looks at it meanwhile
         until = time.monotonic() + _END_DEADLINE_S
         while zygote.is_running(repository.socket) is not None and time.monotonic() < until:
             time.sleep(0.01)  # else it would still write to its log while the directory goes
