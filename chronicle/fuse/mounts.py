@@ -15,6 +15,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -283,15 +284,24 @@ def resolved(path: Path) -> Path:
 
     What is mounted there is not asked for anything, and need not answer. It need not be there either.
     """
-    path = path.absolute()
-    for _ in range(_SYMLINKS):
-        if path.name == "..":
-            break
-        path = Path(_real(path))
-        if is_mounted(path) or not path.is_symlink():
-            return path
-        path = path.parent / path.readlink()
-    return Path(os.path.realpath(path))
+    ours = {mount.point for mount in _mounts() if mount.kind == KIND}
+    here, links = Path("/"), 0
+    rest = list(path.absolute().parts[:0:-1])
+    while rest:
+        name = rest.pop()
+        if name == "..":
+            here = here.parent
+            continue
+        there = here / name
+        if links < _SYMLINKS and os.fspath(there) not in ours:
+            with suppress(OSError):  # it is no symlink
+                target = there.readlink()
+                links += 1
+                here = here / target.anchor  # from the beginning, if it has one
+                rest += [part for part in reversed(target.parts) if part != target.anchor]
+                continue
+        here = there
+    return here
 
 
 def point_of(path: Path) -> Path | None:

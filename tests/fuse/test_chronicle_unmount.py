@@ -105,7 +105,7 @@ def test_a_mount_that_hangs_is_looked_at_and_unmounted(chronicle: Command) -> No
         refused = subprocess.run([*command, root], capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
         assert refused.returncode == ExitCode.CONFLICT
         assert f"(process {process.pid}) is in dir" in refused.stderr
-        subprocess.run([*command, "--force", root], timeout=_DEADLINE_S, check=True)
+        subprocess.run([*command, "--force", f"{root}/../{root.name}"], timeout=_DEADLINE_S, check=True)
     assert not mounts.is_mounted(root)
 
 
@@ -117,7 +117,14 @@ def test_the_mount_is_found_however_its_path_is_written(
     (tmp_path / "link").symlink_to("mnt")
     (tmp_path / "above").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path / "sub")
-    for written in ("../mnt", f"../../{tmp_path.name}/mnt", "../link", "../above/mnt/", "../above/above/link"):
+    for written in (
+        "../mnt",
+        f"../../{tmp_path.name}/mnt",
+        "../link",
+        "../above/mnt/",
+        "../above/above/link",
+        "../mnt/../mnt",
+    ):
         pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
         chronicle("unmount", written)
         assert not mounts.is_mounted(root)
