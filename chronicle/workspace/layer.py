@@ -113,6 +113,11 @@ class Layer(HistoryLayer):
         """The epoch it belongs to."""
         return self._header.epoch
 
+    @property
+    def next_number(self) -> int:
+        """What its next data or undo file is called; no file has a greater number."""
+        return self._files.next_number
+
     def begin_turn(self, turn: int) -> None:
         """Say which turn the changes from now on belong to."""
         if turn != self.turn:
@@ -232,13 +237,11 @@ class Layer(HistoryLayer):
                     self._read_anew(node)
         return planned.touched
 
-    def rollback(self) -> None:
-        """Give up everything since the base; see `chronicle.workspace.port.Workspace.rollback`.
+    def numbers_given(self) -> tuple[dict[bytes, int], list[Gap], int]:
+        """Return which numbers of versions are not to be given out again if everything since the base is given up.
 
-        Open handles answer ESTALE from then on. What the kernel has cached is the caller's to drop.
-
-        Raises:
-            OSError: the disk failed. Either nothing was given up, or all of it and that may not be on disk.
+        Returns:
+            floors by path, gaps, and the next sequence number.
         """
         floors = dict(self.floors)
         view = self._view()
@@ -250,9 +253,19 @@ class Layer(HistoryLayer):
         # Those of the commit may have come with what was sealed since the base.
         gaps = [*self._commit.gaps[len(self._base_commit.gaps) :], *self.gaps]
         gaps += [Gap(path, self._next_seq, count) for path, count in moves.items()]
+        return floors, gaps, max(self._next_seq + 1, self._base_commit.next_seq)
+
+    def rollback(self) -> None:
+        """Give up everything since the base; see `chronicle.workspace.port.Workspace.rollback`.
+
+        Open handles answer ESTALE from then on. What the kernel has cached is the caller's to drop.
+
+        Raises:
+            OSError: the disk failed. Either nothing was given up, or all of it and that may not be on disk.
+        """
+        floors, gaps, next_seq = self.numbers_given()
         names = Names(self._reader, self._base_commit, self._owner)
         names.next_ino = max(self.names.next_ino, names.next_ino)
-        next_seq = max(self._next_seq + 1, self._base_commit.next_seq)
         # In this order, for a crash or an error in between: what changed is taken out of the cache index while the log
         # still says that it did; nothing else changes before the new log is there; the files go when no log needs them.
         for ino in {*self.modified, *(handle.node.ino for handle in self._handles if handle.node.nlink == 0)}:
@@ -344,9 +357,10 @@ class Layer(HistoryLayer):
         try:
             self._sync_all()
         finally:
-            self._let_go_of_files()
+            self.let_go()
 
-    def _let_go_of_files(self) -> None:
+    def let_go(self) -> None:
+        """Let go of the layer's files and of its lock; it stays on disk as the death of the process would leave it."""
         self._chunks.close()
         self._log.close()
         self._files.close()

@@ -53,8 +53,6 @@ class LayerFiles:
         self._directory = directory
         for name in ("data", "versions"):
             (directory / name).mkdir(exist_ok=True)
-        self._data_fd = os.open(directory / "data", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._undo_fd = os.open(directory / "versions", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fresh_names = True
         """Whether there are names that may not survive the loss of power, be it of a process that died before this."""
         self._synced_below = 0
@@ -65,7 +63,13 @@ class LayerFiles:
         """What goes when the log is synced."""
         self._clean: dict[int, tuple[int, Content]] = {}
         self._cache: LayerLog | None = None
-        self._cache = self._open_cache()
+        with contextlib.ExitStack() as undo:
+            self._data_fd = os.open(directory / "data", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            undo.callback(os.close, self._data_fd)
+            self._undo_fd = os.open(directory / "versions", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            undo.callback(os.close, self._undo_fd)
+            self._cache = self._open_cache()
+            undo.pop_all()
         self.power_lost = self._cache is None
         """Whether the machine may have lost power since the layer was used: what was not synced may be missing."""
 

@@ -18,7 +18,9 @@ import os
 import re
 import shutil
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.store import get_many
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch
@@ -107,12 +109,16 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
     lock = lock_workspace(home)
     try:
         layer, recovered = _open(home, spec, blobs, clock)
-        if not layer.has_base:
-            layer.adopt(layer.seal())
     except BaseException:
         os.close(lock)
         raise
     layer.keep_lock(lock)
+    if not layer.has_base:
+        try:
+            layer.adopt(layer.seal())
+        except BaseException:
+            layer.let_go()
+            raise
     layer.quota = spec.quota
     return layer, recovered
 
@@ -123,7 +129,7 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
     if epochs and epochs[-1] > spec.epoch:
         raise StaleEpoch(spec.epoch, epochs[-1])
     recovered: TreeRef | None = None
-    given = _Given({}, [])
+    given = _Given({}, [], ROOT_INO + 1, 1, 1)
     warm: Path | None = None
     for epoch in epochs:
         directory = home / str(epoch)
@@ -131,9 +137,10 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
             shutil.rmtree(directory)
         elif epoch == spec.epoch:
             layer = _reopen(directory, spec.base, blobs, clock)
-            if _same(layer, spec.base):
+            if layer.epoch == spec.epoch and _same(layer, spec.base):
                 return layer, recovered
-            # The commit that the layer does not know of, or the other way round: what it has is not the base.
+            # The commit that the layer does not know of, or the other way round: what it has is not the base. Or the
+            # layer of an older epoch, which got its directory's name, but nothing else yet.
             recovered = _recover(layer, spec.base, given) or recovered
             warm = directory
         else:
@@ -175,8 +182,10 @@ def lock_workspace(home: Path) -> int:
 
 def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Clock) -> Layer:
     """Read a layer back."""
-    log, payloads = LayerLog.open(directory / "log")
+    undo = ExitStack()
     try:
+        log, payloads = LayerLog.open(directory / "log")
+        undo.callback(log.close)
         header = Header.decode(payloads[0])
         count = whole(payloads)
         if count < len(payloads):  # a crash came before all was logged that counts together
@@ -184,22 +193,32 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
             log.cut(position(payloads))
         if payloads[0] != header.encode():  # so that older code does not take it for a log of its own
             payloads[0] = header.encode()
-            log.close()
-            log = LayerLog.create(directory / "log", payloads)
+            old, log = log, LayerLog.create(directory / "log", payloads)
+            undo.pop_all()
+            undo.callback(log.close)
+            old.close()
         first, sealed = last_sealed(payloads)
         files = LayerFiles(directory)
+        undo.callback(files.close)
         files.next_number = max(files.next_number, header.next_number)
         layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, sealed or header.base, clock)
+        undo.pop_all()
+        undo.callback(layer.let_go)
+        if sealed is not None:  # the records before it are not read, which say of the turn
+            layer.do_turn(read_root(layer.reader, sealed.oplog_id).turn)
         used, mended = replay(layer, files, payloads[first:])
-    except Corrupt as error:
-        raise Corrupt(f"{directory} cannot be read back: {error}") from error
-    if sealed is not None:
-        layer.resume(position(payloads[:first]), adopt=sealed == base)
-    if mended:  # before it is noted that this boot's disk is whole
-        layer.note_mended(mended)
-    files.settle()
-    if len(payloads) > 1:
-        files.remove_orphans(used)
+        if sealed is not None:
+            layer.resume(position(payloads[:first]), adopt=sealed == base)
+        if mended:  # before it is noted that this boot's disk is whole
+            layer.note_mended(mended)
+        files.settle()
+        if len(payloads) > 1:
+            files.remove_orphans(used)
+    except BaseException as error:
+        undo.close()
+        if isinstance(error, Corrupt):
+            raise Corrupt(f"{directory} cannot be read back: {error}") from error
+        raise
     return layer
 
 
@@ -217,52 +236,70 @@ def _is_first(layer: Layer) -> bool:
     return layer.base.tree_id == EMPTY and read_root(layer.reader, layer.base.oplog_id).previous is None
 
 
-class _Given(NamedTuple):
-    """Numbers of versions that older epochs' layers gave out and lost."""
+@dataclass(slots=True)
+class _Given:
+    """Numbers that older epochs' layers gave out and lost."""
 
     floors: dict[bytes, int]
     gaps: list[Gap]
+    next_ino: int
+    next_seq: int
+    next_number: int
 
 
 def _recover(layer: Layer, base: TreeRef | None, given: _Given) -> TreeRef | None:
-    """Seal what a layer holds beyond the base and cut it back to its own; it is closed afterwards."""
+    """Seal what a layer holds beyond the base; it is closed afterwards.
+
+    On disk it keeps all of it until the new epoch's log is in its place: if that fails, it is recovered again.
+    """
     recovered = None
-    if layer.changed or layer.uncommitted:
-        sealed = layer.seal()
-        # Versions that were made and undone count, too: nobody else knows of their numbers.
-        if base is None or sealed.tree_id != base.tree_id or (sealed != base and layer.made_versions):
-            recovered = sealed
-    layer.rollback()
-    for path, number in layer.floors.items():
+    try:
+        if layer.changed or layer.uncommitted:
+            sealed = layer.seal()
+            # Versions that were made and undone count, too: nobody else knows of their numbers.
+            if base is None or sealed.tree_id != base.tree_id or (sealed != base and layer.made_versions):
+                recovered = sealed
+        floors, gaps, next_seq = layer.numbers_given()
+        given.next_ino = max(given.next_ino, layer.names.next_ino)
+        given.next_number = max(given.next_number, layer.next_number)
+    finally:
+        layer.let_go()
+    for path, number in floors.items():
         given.floors[path] = max(number, given.floors.get(path, 0))
-    given.gaps.extend(layer.gaps)
-    layer.close()
+    given.gaps.extend(gaps)
+    given.next_seq = max(given.next_seq, next_seq)
     return recovered
 
 
 def _begin(home: Path, warm: Path | None, spec: LayerSpec, blobs: BlobStore, clock: Clock, given: _Given) -> Layer:
     """Make the layer of a new epoch, of an old one's directory if there is one."""
     directory = home / str(spec.epoch)
-    next_ino, next_seq = ROOT_INO + 1, 1
     owner = os.geteuid(), os.getegid()
     if warm is not None:
         log, payloads = LayerLog.open(warm / "log")
         log.close()
-        old = Header.decode(payloads[0])
-        next_ino, next_seq, owner = old.next_ino, old.next_seq, old.owner
+        owner = Header.decode(payloads[0]).owner
         if warm != directory:
             warm.rename(directory)
     else:
         directory.mkdir()
-    files = LayerFiles(directory)
-    gaps = _gaps_on(spec.base, blobs, given.gaps)
-    next_seq = max([next_seq, *(gap.seq + 1 for gap in gaps)])
-    header = Header(spec.workspace_id, spec.epoch, spec.base, spec.turn, next_ino, next_seq, files.next_number, owner)
-    log = LayerLog.create(directory / "log", [header.encode(), *pack_floors(given.floors, gaps)])
-    layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, spec.base, clock)
+    with ExitStack() as undo:
+        files = LayerFiles(directory)
+        undo.callback(files.close)
+        files.next_number = max(files.next_number, given.next_number)
+        gaps = _gaps_on(spec.base, blobs, given.gaps)
+        next_seq = max([given.next_seq, *(gap.seq + 1 for gap in gaps)])
+        header = Header(
+            spec.workspace_id, spec.epoch, spec.base, spec.turn, given.next_ino, next_seq, files.next_number, owner
+        )
+        log = LayerLog.create(directory / "log", [header.encode(), *pack_floors(given.floors, gaps)])
+        undo.callback(log.close)
+        layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, spec.base, clock)
+        undo.pop_all()
     layer.floors.update(given.floors)
     layer.gaps.extend(gaps)
-    files.remove_orphans(())
+    with suppress(OSError):  # the layer is there, and what was recovered is to be told; they go at the next opening
+        files.remove_orphans(())
     return layer
 
 

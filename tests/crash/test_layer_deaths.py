@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -357,11 +356,6 @@ def abandon(layer: Layer) -> None:
     """Let go of a layer as the death of its process does."""
     for fd in {handle.node.fd for handle in layer._handles} - {-1}:
         os.close(fd)
-    data_files = [node.data for node in layer.modified.values() if node.data is not None]
-    for data in (*layer._retired, *data_files):
-        for undo in data.undos:
-            with suppress(OSError):  # it died just after closing it
-                undo.close()
     layer._log.close()
     layer._files.close()
     os.close(layer._lock_fd)
