@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgpack
-
-from chronicle.errors import Corrupt
+from chronicle.workspace.dir_memory import Memory
 from chronicle.workspace.layer_log import read_frames
-from chronicle.workspace.layer_records import Header, unpack_ref
+from chronicle.workspace.layer_records import Header
 from chronicle.workspace.layer_replay import last_sealed
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ def layer_refs(layers: Path) -> Iterator[TreeRef]:
         if payloads:
             yield from filter(None, (Header.decode(payloads[0]).base, last_sealed(payloads)[1]))
     for memory in sorted(layers.glob("*/dir")):
-        try:
-            _, _, _, base, sealed, *_ = msgpack.unpackb(memory.read_bytes(), use_list=False)
-            yield from filter(None, (unpack_ref(base), unpack_ref(sealed)))
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise Corrupt(f"{memory} cannot be read") from error
+        remembered = Memory.load(memory.parent)
+        if remembered is not None:
+            yield from filter(None, (remembered.base, remembered.sealed))
