@@ -105,6 +105,8 @@ def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, home: Pat
                 root.rmdir()
             os.rename(memory.root, where)
         memory.root = where
+    if not os.path.isdir(where):  # nobody removed all that was committed: the directory was lost
+        memory.whole = adopted = False
     now_owned = Owned(where, memory.epoch, memory.whole)
     if owned != now_owned:  # before anything is put there
         now_owned.save(home)
@@ -196,6 +198,7 @@ class DirWorkspace:
                     self._restore(spec.base)
         else:
             memory.index = {}
+            self._forget_since(memory.base)
             memory.base = spec.base
             self._restore(spec.base)
         memory.epoch = spec.epoch
