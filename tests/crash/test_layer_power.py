@@ -266,9 +266,6 @@ def abandon(layer: Layer) -> None:
     """Let go of a layer as the death of its process does."""
     for fd in {handle.node.fd for handle in layer._handles} - {-1}:
         os.close(fd)
-    for data in (*layer._retired, *(node.data for node in layer.modified.values())):
-        if data is not None:
-            data.close_undos()
     layer._log.close()
     layer._files.close()
     os.close(layer._lock_fd)

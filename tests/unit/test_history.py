@@ -222,8 +222,8 @@ def test_versions_read_as_they_were(
 ) -> None:
     directory = tmp_path_factory.mktemp("versions")
 
-    def open_undo(number: int) -> int:
-        return os.open(directory / str(number), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    def open_undo(number: int, make: bool) -> int:
+        return os.open(directory / str(number), os.O_RDWR | (os.O_CREAT if make else 0) | os.O_APPEND)
 
     fd = os.open(directory / "data", os.O_RDWR | os.O_CREAT)
     data, content, kept = DataFile(1), b"", []
@@ -244,7 +244,6 @@ def test_versions_read_as_they_were(
     if reopened:  # by another process, which has what is on disk
         found = []
         for undo in data.undos:
-            undo.close()
             fresh = Undo(undo.number, undo.size, open_undo)
             fresh.recover()
             fresh.level = undo.level
@@ -253,6 +252,4 @@ def test_versions_read_as_they_were(
     for held, expected in kept:
         with VersionFile(os.dup(fd), held, lambda _: pytest.fail("it is not stored")) as file:
             assert file.readall() == expected
-    for undo in data.undos:
-        undo.close()
     os.close(fd)
