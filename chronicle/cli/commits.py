@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository, workspace_path
+from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository, workspace_name, workspace_path
 from chronicle.cli.output import commit_object, say, time_text, write, write_json
 from chronicle.errors import InvalidInput
 
@@ -17,22 +17,22 @@ def commit(
     *,
     message: Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="What it is.")],
     store: StoreOption = None,
-    workspace: WorkspaceOption = "main",
+    workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Commit what the workspace holds, mounted or not. Nothing changed, nothing committed."""
     if not message.strip():
         raise InvalidInput("the message is empty; say what this commit is: chronicle commit -m TEXT")
-    done = repository(store).commit(workspace, message)
+    done = repository(store).commit(workspace_name(store, workspace), message)
     if as_json:
         write_json(commit_object(done) if done is not None else None)
     else:
         write(f"commit {done.turn}  {done.ref.tree_id}" if done is not None else "nothing changed")
 
 
-def log(*, store: StoreOption = None, workspace: WorkspaceOption = "main", as_json: JsonOption = False) -> None:
+def log(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """List the commits, oldest first."""
-    commits = repository(store).commits(workspace)
+    commits = repository(store).commits(workspace_name(store, workspace))
     if as_json:
         write_json([commit_object(item) for item in commits])
         return
@@ -47,17 +47,18 @@ def fork(
     ] = "last",
     *,
     store: StoreOption = None,
-    workspace: WorkspaceOption = "main",
+    workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a workspace that goes on from a commit of this one. Nothing is copied, however much there is."""
-    found = repository(store).fork(workspace, moment, name)
+    source = workspace_name(store, workspace)
+    found = repository(store).fork(source, moment, name)
     number = found.turn if found is not None else 0
     if as_json:
         tree_id = found.ref.tree_id if found is not None else None
-        write_json({"workspace": name, "from": {"workspace": workspace, "turn": number}, "tree_id": tree_id})
+        write_json({"workspace": name, "from": {"workspace": source, "turn": number}, "tree_id": tree_id})
     else:
-        write(f"{name} goes on from {workspace}@{number}")
+        write(f"{name} goes on from {source}@{number}")
 
 
 def restore(
@@ -67,7 +68,7 @@ def restore(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     store: StoreOption = None,
-    workspace: WorkspaceOption = "main",
+    workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a path, or everything, what it was in a commit.
@@ -84,7 +85,7 @@ def restore(
     if not moment.startswith("@"):
         raise InvalidInput(f"{moment!r} names no commit to go back to; write it with an @, such as @3 or @last")
     path = workspace_path(store, paths[0]) if paths else ""
-    found = repository(store).restore(workspace, moment, path, dry_run=dry_run)
+    found = repository(store).restore(workspace_name(store, workspace), moment, path, dry_run=dry_run)
     if as_json:
         from chronicle.workspace.treediff import change_object  # noqa: PLC0415 - the help needs none of it
 

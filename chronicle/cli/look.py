@@ -16,6 +16,7 @@ from chronicle.cli.options import (
     WorkspaceOption,
     reading,
     repository,
+    workspace_name,
     workspace_path,
 )
 from chronicle.cli.output import say, time_text, write, write_bytes, write_json
@@ -29,7 +30,7 @@ def history(
     path: PathArgument,
     *,
     store: StoreOption = None,
-    workspace: WorkspaceOption = "main",
+    workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the versions of a path, oldest first.
@@ -38,7 +39,7 @@ def history(
     elsewhere it is relative to the workspace's root.
     """
     inside = workspace_path(store, path)
-    with reading(store, workspace) as opened:
+    with reading(store, workspace_name(store, workspace)) as opened:
         versions = opened.history(inside)
     if as_json:
         write_json(
@@ -55,7 +56,7 @@ def cat(
     moment: Annotated[str, typer.Argument(metavar="PATH[@ITERATION]", help="Without an iteration, the last one.")],
     *,
     store: StoreOption = None,
-    workspace: WorkspaceOption = "main",
+    workspace: WorkspaceOption = None,
 ) -> None:
     """Write one version of a file to stdout.
 
@@ -66,7 +67,7 @@ def cat(
     if not path or not number.isdecimal():
         path, number = moment, ""
     path = workspace_path(store, path)
-    with reading(store, workspace) as opened:
+    with reading(store, workspace_name(store, workspace)) as opened:
         iteration = int(number) if number else opened.history(path)[-1].iteration
         with opened.at(path, iteration) as version:
             shutil.copyfileobj(version, sys.stdout.buffer, _PIECE)
@@ -84,7 +85,7 @@ def diff(
     stat: Annotated[bool, typer.Option("--stat", help="How much of each file changed, and not what.")] = False,
     names: Annotated[bool, typer.Option("--names", help="Names and kinds of change alone.")] = False,
     store: StoreOption = None,
-    workspace: WorkspaceOption = "main",
+    workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what changed from one moment to another.
@@ -95,7 +96,7 @@ def diff(
     from chronicle.cli import changes  # noqa: PLC0415 - the help needs none of it
     from chronicle.workspace.treediff import change_object, render  # noqa: PLC0415
 
-    with repository(store).compared(workspace, before, after) as (reader, found):
+    with repository(store).compared(workspace_name(store, workspace), before, after) as (reader, found):
         counted = changes.stat(reader, found) if stat else None
         if as_json:
             files = [change_object(change) for change in found]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from chronicle.cli.options import JsonOption, WorkspaceOption, directory_at, repository_at
+from chronicle.cli.options import MAIN, JsonOption, directory_at, repository_at
 from chronicle.cli.output import commit_object, say, write_json
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.fuse.mounts import DEFAULT_TRANSPORT, Transport
@@ -46,7 +46,7 @@ def mount(
         Path, typer.Argument(metavar="MOUNTPOINT", parser=directory_at, help="An empty directory; made likewise.")
     ],
     *,
-    workspace: WorkspaceOption = "main",
+    workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")] = MAIN,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C, then unmount.")] = False,
     quota_bytes: Annotated[
         str | None, typer.Option("--quota-bytes", metavar="SIZE", help="How much its files may hold, such as 500M.")
@@ -86,7 +86,7 @@ def checkout(
         Path, typer.Argument(metavar="DIR", parser=directory_at, help="For the files: a new or empty directory.")
     ],
     *,
-    workspace: WorkspaceOption = "main",
+    workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")] = MAIN,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Say how far it is; by default on a terminal.")
     ] = None,

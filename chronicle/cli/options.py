@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer import Layer
 
 __all__ = [
+    "MAIN",
     "JsonOption",
     "PathArgument",
     "StoreOption",
@@ -29,8 +30,12 @@ __all__ = [
     "reading",
     "repository",
     "repository_at",
+    "workspace_name",
     "workspace_path",
 ]
+
+MAIN: Final = "main"
+"""The workspace that is meant when none is named."""
 
 StoreOption = Annotated[
     str | None,
@@ -39,7 +44,8 @@ StoreOption = Annotated[
     ),
 ]
 WorkspaceOption = Annotated[
-    str, typer.Option("--workspace", "-w", metavar="NAME", help="Which workspace of the store.")
+    str | None,
+    typer.Option("--workspace", "-w", metavar="NAME", help="Of the store; default: that of this mount, else 'main'."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="From here in a mount, else from the root.")]
@@ -79,6 +85,26 @@ def repository_at(store: str) -> Repository:
     if not store:
         raise InvalidInput("a store's name cannot be empty; name a directory or a URL")
     return Repository.at(store)
+
+
+def workspace_name(store: str | None, workspace: str | None) -> str:
+    """Return the workspace that was named, or the one in whose mount the command runs, or else `MAIN`.
+
+    Args:
+        store: the store that was named, if one was.
+        workspace: the workspace, if one was.
+
+    Raises:
+        Unavailable: which workspace is mounted here cannot be found out.
+    """
+    if workspace is not None:
+        return workspace
+    here = _mounted_here(store)
+    if here is None:
+        return MAIN
+    from chronicle.repository import Repository  # noqa: PLC0415 - the help needs none of it
+
+    return Repository.around(here[1]).mounted_at(here[0])
 
 
 def workspace_path(store: str | None, path: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from chronicle.cli.exits import ExitCode
-from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository
+from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository, workspace_name
 from chronicle.cli.output import say, time_text, write, write_json
 
 __all__ = ["gc", "stats", "verify"]
@@ -63,11 +63,11 @@ def gc(
         say("nothing was changed (--dry-run)")
 
 
-def stats(*, store: StoreOption = None, workspace: WorkspaceOption = "main", as_json: JsonOption = False) -> None:
+def stats(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Count a workspace's commits, and what the store takes on disk."""
     from chronicle.repository import upkeep  # noqa: PLC0415 - the help needs none of it
 
-    counted = upkeep.count(repository(store), workspace)
+    counted = upkeep.count(repository(store), workspace_name(store, workspace))
     if as_json:
         write_json(asdict(counted))
         return

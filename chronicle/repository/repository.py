@@ -207,6 +207,18 @@ class Repository(StorePlace):
             return None
         return attach_fuse_workspace(self.socket, workspace)
 
+    def mounted_at(self, mountpoint: Path) -> str:
+        """Return the workspace that is mounted at a place.
+
+        Raises:
+            NotFound: none of this store's is.
+            Unavailable: the mount service does not answer.
+        """
+        for mount in list_mounts(self.socket):
+            if mount["mountpoint"] == os.fspath(mountpoint):
+                return str(mount["workspace_id"])
+        raise NotFound(f"no workspace of {self.name} is mounted at {mountpoint}")
+
     # -- commits --------------------------------------------------------------------------------------------------
 
     def workspaces(self) -> list[str]:

@@ -90,3 +90,25 @@ def test_a_store_is_named_where_the_current_directory_is_gone(
     assert chronicle.on_store("cat", "d/a") == "a in d"
     assert os.fspath(root)
     monkeypatch.chdir(tmp_path)
+
+
+def test_in_a_mount_its_workspace_is_meant(
+    chronicle: Command, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chronicle.on_store("fork", "side")
+    side = tmp_path / "side"
+    chronicle("mount", chronicle.store, side, "-w", "side")
+    (side / "a").write_text("a of side")
+    (root / "a").write_text("a of main")
+    monkeypatch.chdir(side / "d")
+    assert chronicle("cat", "../a") == "a of side"
+    assert chronicle("commit", "-m", "in side").startswith("commit 2 ")
+    assert "in side" in chronicle("log")
+    assert "in side" in chronicle.on_store("log")
+    assert "in side" not in chronicle("log", "-w", "main")
+    assert chronicle("diff", "--names") == ""
+    assert chronicle("diff", "--names", "-w", "main") == "M  a\n"
+    assert "goes on from side@2" in chronicle("fork", "third")
+    monkeypatch.chdir(tmp_path)
+    assert "in side" not in chronicle.on_store("log")
+    chronicle("unmount", side)
