@@ -21,7 +21,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from chronicle.fuse.inodes import MAGIC
 from chronicle.workspace import content as contents
@@ -30,6 +30,10 @@ from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.tree import Entry, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterator
+
+    from _typeshed import WriteableBuffer
+
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.layer import Layer
@@ -47,6 +51,7 @@ _TOP_MODE: Final = stat.S_IFDIR | 0o500
 _DIR_MODE: Final = stat.S_IFDIR | 0o555
 _FILE_MODE: Final = stat.S_IFREG | 0o444
 _NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
+_LINES_A_BEAT: Final = 1000
 _TOP: Final = (b"at", b"diff", b"log", b"query", b"turn")
 
 
@@ -135,8 +140,12 @@ class Magic:
         key = self._keys.get(inode)
         return self._find(_below(key, name)) if key is not None else None
 
-    def listing(self, inode: int) -> list[tuple[bytes, MagicEntry]]:
-        """Return a directory's entries by name.
+    def listing(self, inode: int, known: Container[int]) -> list[tuple[bytes, int]]:
+        """Return the names in a directory, and what they are, as in ``st_mode``.
+
+        Args:
+            inode: the directory's.
+            known: the inode numbers that the kernel knows.
 
         ``at`` and ``diff`` list nothing: what could be asked for there is endless.
         """
@@ -152,8 +161,14 @@ class Magic:
                 names = self._names_with_history(path[0] if path else b"")
             case _:
                 names = []
-        entries = ((name, self._find(_below(key, name))) for name in names)
-        return [(name, entry) for name, entry in entries if entry is not None]
+        found = []
+        for name in names:
+            entry = self._find(_below(key, name))
+            if entry is not None:
+                found.append((name, entry.mode))
+                if entry.ino not in known:
+                    self.forget(entry.ino)
+        return found
 
     def open(self, entry: MagicEntry) -> BinaryIO:
         """Open a file for reading, as it is now.
@@ -167,7 +182,7 @@ class Magic:
             case (b"query", path):
                 return io.BytesIO(self._query_text(path))
             case (b"diff", name):
-                return io.BytesIO(self._diff_text(name))
+                return cast("BinaryIO", _Text(self._diff(name)))
             case (b"at", number, path):
                 return self._layer.at(os.fsdecode(path), int(number))
             case (b"turn", number, path):
@@ -189,13 +204,13 @@ class Magic:
                 kind = self._kind(path)
                 if kind is None or kind is Kind.DIR:
                     return self._directory(key) if kind is not None else None
-                return self._file(key, len(self._query_text(path)), live=True)
+                return self._file(key, len(self._query_text(path, hashed=False)), live=True)
             case (b"at", number, *path) if _NUMBER.fullmatch(number):
                 return self._find_at(key, int(number), path[0] if path else b"")
             case (b"turn", number, *path) if _NUMBER.fullmatch(number):
                 return self._find_in_turn(key, path[0] if path else b"")
             case (b"diff", name) if self._turns_of(name) is not None:
-                return self._file(key, len(self._diff_text(name)), live=False)
+                return self._file(key, 0, live=True)  # its size is known when it was read
         return None
 
     def _find_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
@@ -250,9 +265,9 @@ class Magic:
         last = self._layer.last_version(path)
         return last.kind if last is not None else None
 
-    def _query_text(self, path: bytes) -> bytes:
+    def _query_text(self, path: bytes, *, hashed: bool = True) -> bytes:
         rows = []
-        for item in self._layer.history(os.fsdecode(path)):
+        for item in self._layer.history(os.fsdecode(path), hashed=hashed):
             row: dict[str, object] = {
                 "iteration": item.iteration,
                 "timestamp": item.timestamp,
@@ -288,6 +303,8 @@ class Magic:
             if done.source is not None:
                 line["source"] = os.fsdecode(done.source)
             lines.append(json.dumps(line).encode())
+            if len(lines) % _LINES_A_BEAT == 0:
+                self._layer.beat()
         return b"".join(line + b"\n" for line in lines)
 
     # -- turns ----------------------------------------------------------------------------------------------------
@@ -338,12 +355,68 @@ class Magic:
         old, new = self._commit(int(first)), self._commit(int(second))
         return old.tree_id if old is not None else tree.EMPTY, new.tree_id if new is not None else tree.EMPTY
 
-    def _diff_text(self, name: bytes) -> bytes:
+    def _diff(self, name: bytes) -> Iterator[bytes]:
+        """Yield what changed, a line or a few at a time; files are read when it is their turn."""
         trees = self._turns_of(name)
         if trees is None:
-            return b""
-        reader = self._layer.reader
-        return b"".join(treediff.render(reader, treediff.changes(reader, *trees)))
+            return
+        reader = _Beating(self._layer.reader, self._layer.beat)
+        yield from treediff.render(reader, treediff.changes(reader, *trees))
+
+
+class _Text(io.RawIOBase):
+    """A text that is made while it is read. What was read is kept, as it may be read again.
+
+    Args:
+        pieces: the text; of what never changes.
+    """
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        super().__init__()
+        self._pieces = pieces
+        self._made = bytearray()
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position, from the beginning."""
+        if whence != io.SEEK_SET:
+            raise io.UnsupportedOperation("where it ends is not known")
+        self._at = offset
+        return offset
+
+    def readinto(self, into: WriteableBuffer) -> int:
+        """Read on; less than wanted only at the end."""
+        target = memoryview(into).cast("B")
+        end = self._at + len(target)
+        while len(self._made) < end:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            self._made += piece
+        part = self._made[self._at : end]
+        target[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+
+class _Beating:
+    """A reader that says with each blob that it gets on."""
+
+    def __init__(self, reader: BlobReader, beat: Callable[[], None]) -> None:
+        self._reader = reader
+        self._beat = beat
+
+    def get(self, identifier: BlobId) -> bytes:
+        self._beat()
+        return self._reader.get(identifier)
 
 
 def _below(key: Key, name: bytes) -> Key:

@@ -38,6 +38,7 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
         ChronicleError: it could not be opened, or the blob store not be reached.
     """
     _, layer, recovered = _open(request, pulse, deadline_s)
+    layer.beat = pulse.beat
     return Served(layer, ChronicleOperations(layer), recovered)
 
 

@@ -35,6 +35,8 @@ _LOADED_TOGETHER: Final = 1000
 """Directories with up to so many entries are loaded at once when they are listed; of larger ones only what is shown
 with attributes, which the kernel asks for while it sees that they are wanted."""
 _CAPABILITIES: Final = b"security.capability"
+_NO_INODE: Final = 0xFFFFFFFF
+"""Of what is listed without attributes in ``.chronicle``, where numbers are for what the kernel knows."""
 _NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
 _XATTR_CREATE: Final = 1
 _XATTR_REPLACE: Final = 2
@@ -52,7 +54,7 @@ class _Listing:
     def __init__(self, inode: int) -> None:
         self.inode = inode
         self.entries: list[tuple[bytes, int, int]] = []
-        self.magic: list[tuple[bytes, MagicEntry]] = []
+        self.magic: list[tuple[bytes, int]] = []
 
 
 class _Reading:
@@ -410,10 +412,10 @@ class ChronicleOperations:
         listing = self._listings[handle]
         if listing.inode >= MAGIC:
             if start == 0:
-                listing.magic = self._magic.listing(listing.inode)
+                listing.magic = self._magic.listing(listing.inode, self._counts)
             for position in range(start, len(listing.magic)):
-                known, entry = listing.magic[position]
-                yield known, entry.ino, entry.mode, position + 1
+                known, mode = listing.magic[position]
+                yield known, _NO_INODE, mode, position + 1
             return
         directory = self._directory(listing.inode)
         if start == 0:
@@ -434,11 +436,22 @@ class ChronicleOperations:
 
     def _list_magic(self, listing: _Listing, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         if start == 0:
-            listing.magic = self._magic.listing(listing.inode)
+            listing.magic = self._magic.listing(listing.inode, self._counts)
         for position in range(start, len(listing.magic)):
-            name, entry = listing.magic[position]
-            yield name, entry, position + 1
-            self._inodes.count(entry.ino)
+            name = listing.magic[position][0]
+            entry = self._magic.lookup(listing.inode, name)
+            if entry is None:
+                continue
+            try:
+                yield name, entry, position + 1
+                self._inodes.count(entry.ino)
+            finally:
+                self._let_go(entry)
+
+    def _let_go(self, entry: MagicEntry) -> None:
+        """Forget an inode number that the kernel was not given after all: it would never say that it forgets it."""
+        if entry.ino not in self._counts:
+            self._magic.forget(entry.ino)
 
     def releasedir(self, handle: int) -> None:
         """Close a directory."""

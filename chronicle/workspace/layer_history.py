@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.blobs.ident import blob_id
 from chronicle.errors import InvalidInput, NotFound
@@ -17,7 +17,7 @@ from chronicle.workspace.port import Iteration
 from chronicle.workspace.tree import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
@@ -25,17 +25,28 @@ if TYPE_CHECKING:
 
 __all__ = ["HistoryLayer", "encode_path", "iteration_of"]
 
+_ZEROS: Final = "0" * len(blob_id(b""))
+
 
 class HistoryLayer(EntryLayer):
     """A layer whose history can be read."""
 
-    def history(self, path: str) -> Sequence[Iteration]:
-        """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`."""
+    beat: Callable[[], None] = staticmethod(lambda: None)
+    """Called again and again by what may take long, so that who looks on sees that it gets on."""
+
+    def history(self, path: str, *, hashed: bool = True) -> Sequence[Iteration]:
+        """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`.
+
+        Args:
+            path: whose.
+            hashed: read what was not hashed yet; else zeros stand for its hash, as many as it has digits.
+        """
         raw = encode_path(path)
         found = self._view().records(raw)
         if not found:
             raise NotFound(f"{path!r} never existed")
-        return [iteration_of(record, self.content_id(record)) for record in found]
+        content_id = self.content_id if hashed else _as_long
+        return [iteration_of(record, content_id(record)) for record in found]
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
@@ -98,7 +109,7 @@ class HistoryLayer(EntryLayer):
         if record.held is None or record.deleted:
             return iteration_of(record).hash
         if record.held.content is None:
-            settle(_Discard(self._reader), self._files, record.held)
+            settle(_Discard(self._reader, self.beat), self._files, record.held)
         assert record.held.content is not None
         return record.held.content.id
 
@@ -106,14 +117,23 @@ class HistoryLayer(EntryLayer):
 class _Discard:
     """A buffer that keeps nothing, to learn an id."""
 
-    def __init__(self, reader: BlobReader) -> None:
+    def __init__(self, reader: BlobReader, beat: Callable[[], None]) -> None:
         self._reader = reader
+        self._beat = beat
 
     def get(self, identifier: BlobId) -> bytes:
         return self._reader.get(identifier)
 
     def add(self, data: bytes) -> BlobId:
+        self._beat()
         return blob_id(data)
+
+
+def _as_long(record: Record) -> str:
+    """Return the id of a version's content, or as many zeros if it is not known yet."""
+    if record.held is None or record.deleted:
+        return iteration_of(record).hash
+    return record.held.content.id if record.held.content is not None else _ZEROS
 
 
 def iteration_of(record: Record, content_id: str | None = None) -> Iteration:

@@ -5,14 +5,13 @@ Only what differs is read: a directory of 100,000 files that was moved is one `C
 
 from __future__ import annotations
 
-import difflib
 import enum
 import os
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace import content, tree
+from chronicle.workspace import content, linediff, tree
 from chronicle.workspace.tree import EMPTY, Entry, Kind
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["TEXT_BYTES", "Change", "What", "change_object", "changes", "render"]
 
 TEXT_BYTES: Final = 1024 * 1024
-"""Files above this size are said to differ and not compared line by line: that takes time with the square of lines."""
+"""Files above this size are said to differ and not compared line by line."""
 _SNIFF_BYTES: Final = 8000
 """A zero byte among the first 8,000 makes a file binary, as git has it."""
 
@@ -106,10 +105,10 @@ def render(reader: BlobReader, found: Iterable[Change]) -> Iterator[bytes]:
         if b"\0" in old_bytes[:_SNIFF_BYTES] or b"\0" in new_bytes[:_SNIFF_BYTES]:
             yield b"Binary files " + left + b" and " + right + b" differ\n"
             continue
-        lines = difflib.diff_bytes(
-            difflib.unified_diff, _lines(old_bytes), _lines(new_bytes), left, right, lineterm=b"\n"
-        )
-        for line in lines:
+        head = [b"--- " + left + b"\n", b"+++ " + right + b"\n"]
+        for line in linediff.unified(_lines(old_bytes), _lines(new_bytes)):
+            yield from head
+            head = []
             yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
 
 

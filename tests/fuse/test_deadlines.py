@@ -80,6 +80,33 @@ def test_a_blob_store_that_hangs_fails_reads_and_nothing_else(tmp_path: Path, mo
             assert [mount["restarts"] for mount in list_mounts(socket)] == [0, 0]
 
 
+def test_a_diff_of_many_lines_hinders_nobody(tmp_path: Path, transport: Transport) -> None:
+    socket = tmp_path / "zygote.sock"
+    zygote.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport, request_deadline_s=3)
+    with ExitStack() as opened:
+        opened.callback(zygote.shut_down, socket)
+        spec = LayerSpec("w", tmp_path / "layers", None, 1, 1)
+        workspace = open_fuse_workspace(socket, spec, f"file://{tmp_path}/blobs", tmp_path / "m" / "w").workspace
+        opened.callback(workspace.close)
+        held = opened.enter_context((workspace.root / "held").open("w+b", buffering=0))
+        for turn, odd in ((1, b"odd"), (2, b"new")):
+            text = b"".join(b"%d\n" % line if line % 2 else b"%d %s\n" % (line, odd) for line in range(100_000))
+            (workspace.root / "lines").write_bytes(text)
+            held.write(odd)
+            workspace.adopt(workspace.seal())
+            workspace.begin_turn(turn + 1)
+        path = workspace.root / ".chronicle" / "diff" / "1..2"
+        found = subprocess.run(["cat", path], capture_output=True, timeout=DEADLINE_S, check=True).stdout
+        assert found.count(b" new\n") == 50_000
+        with path.open("rb") as file:  # it may be read anywhere
+            file.seek(1_000_000)
+            assert file.read(1_000) == found[1_000_000:1_001_000]
+            file.seek(10)
+            assert file.read() == found[10:]
+        assert os.pread(held.fileno(), 6, 0) == b"oddnew"
+        assert [mount["restarts"] for mount in list_mounts(socket)] == [0]
+
+
 def drop_node_cache(directory: Path) -> None:
     """Let nothing that was fetched or put be on this node but in layers."""
     for path in directory.rglob("*"):

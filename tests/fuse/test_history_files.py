@@ -19,9 +19,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.clock import SystemClock
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.inodes import MAGIC
 from chronicle.fuse.mounts import Transport
+from chronicle.fuse.operations import ChronicleOperations
+from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -157,6 +162,23 @@ def test_diff(workspace: FuseWorkspace, root: Path) -> None:
     assert (root / ".chronicle" / "diff" / "1..1").read_text() == ""
     for wrong in ("1", "1..", "..2", "1..9", "a..b", "1...2"):
         refused(errno.ENOENT, os.stat, root / ".chronicle" / "diff" / wrong)
+
+
+def test_numbers_are_kept_only_of_what_the_kernel_knows(tmp_path: Path) -> None:
+    layer, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), MemoryBlobStore(), SystemClock())
+    operations = ChronicleOperations(layer)
+    try:
+        directory = operations.opendir(MAGIC)
+        assert len(list(operations.list_names(directory, 0))) == 5
+        assert set(operations._magic._keys) == {MAGIC}
+        entries = operations.readdir(directory, 0)
+        shown = [next(entries)[1].ino, next(entries)[1].ino]
+        del entries  # the second did not fit into the reply
+        assert set(operations._magic._keys) == {MAGIC, shown[0]}
+        operations.forget([(shown[0], 1)])
+        assert set(operations._magic._keys) == {MAGIC}
+    finally:
+        layer.close()
 
 
 def test_log(workspace: FuseWorkspace, root: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import subprocess
 from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +17,10 @@ from chronicle.workspace import tree
 from chronicle.workspace.content import store_bytes
 from chronicle.workspace.tree import EMPTY, Entry, Kind
 from chronicle.workspace.treediff import TEXT_BYTES, changes, render
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 DIR = Entry(Kind.DIR, 0o755)
 
@@ -127,3 +135,42 @@ def test_carriage_returns_end_no_line(buffer: BlobBuffer) -> None:
 def test_equal_trees(buffer: BlobBuffer) -> None:
     one = tree.update_tree(buffer, EMPTY, {b"f": file(buffer, b"x")})
     assert changes(buffer, one, one) == []
+
+
+def lines(*numbers: int) -> bytes:
+    return b"".join(b"%d\n" % number for number in numbers)
+
+
+@pytest.mark.parametrize("kinds", [2, 50, 10**9])
+def test_a_diff_of_many_lines_is_applied_to_get_the_new_file(buffer: BlobBuffer, tmp_path: Path, kinds: int) -> None:
+    numbers = Random(kinds)
+    before = [numbers.randrange(kinds) for _ in range(3_000)]
+    after = before[1_000:] + before[:500]
+    for _ in range(300):
+        after[numbers.randrange(len(after))] = numbers.randrange(kinds)
+    old = tree.update_tree(buffer, EMPTY, {b"a": file(buffer, lines(*before))})
+    new = tree.update_tree(buffer, old, {b"a": file(buffer, lines(*after))})
+    (tmp_path / "a").write_bytes(lines(*before))
+    made = text(buffer, old, new)
+    subprocess.run(["git", "apply"], input=made, text=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "a").read_bytes() == lines(*after)
+    if kinds > len(before):
+        assert made.count("\n+") < 900, "what stayed is not shown as new"
+
+
+def test_a_diff_of_100_000_lines_is_made_in_proportion(buffer: BlobBuffer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in what is given to the comparison that takes the square of it."""
+    given = []
+
+    class Counting(difflib.SequenceMatcher[bytes]):
+        def set_seqs(self, a: Sequence[bytes], b: Sequence[bytes]) -> None:
+            given.append(len(a) * len(b))
+            super().set_seqs(a, b)
+
+    monkeypatch.setattr(difflib, "SequenceMatcher", Counting)
+    before = range(100_000)
+    after = [number if number % 2 else -number for number in before]
+    old = tree.update_tree(buffer, EMPTY, {b"a": file(buffer, lines(*before))})
+    new = tree.update_tree(buffer, old, {b"a": file(buffer, lines(*after))})
+    assert text(buffer, old, new).count("\n+-") == 49_999
+    assert 0 < sum(given) <= 2_000_000
