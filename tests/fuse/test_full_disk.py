@@ -6,10 +6,12 @@ import errno
 import mmap
 import os
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from chronicle.errors import ChronicleError
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.workspace.port import LayerSpec
@@ -65,3 +67,27 @@ def test_a_write_says_how_much_of_it_is_there(workspace: FuseWorkspace) -> None:
     finally:
         os.close(fd)
     path.unlink()
+
+
+def test_rolling_back_on_a_full_disk_is_tried_again(workspace: FuseWorkspace, tmp_path: Path) -> None:
+    root = workspace.root
+    other = tmp_path / "disk" / "other"
+    other.write_bytes(bytes(100_000))
+    (root / "kept").write_bytes(b"kept")
+    workspace.adopt(workspace.seal())
+    (root / "kept").write_bytes(b"changed")
+    for number in range(300):  # numbers that the new log has to carry
+        (root / f"{number:0200}").touch()
+    fd = os.open(other, os.O_WRONLY | os.O_APPEND)
+    with suppress(OSError):
+        while True:
+            os.write(fd, bytes(4096))
+    os.close(fd)
+    with pytest.raises(ChronicleError):
+        workspace.rollback()
+    other.unlink()
+    workspace.rollback()
+    assert [path.name for path in workspace.root.iterdir()] == ["kept"]
+    assert (workspace.root / "kept").read_bytes() == b"kept"
+    (workspace.root / "kept").write_bytes(b"and goes on")
+    assert [version.iteration for version in workspace.history("kept")] == [1, 3]

@@ -1,0 +1,136 @@
+"""The local log of a layer: what is too long for it, disks that fail, and who holds the lock."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.clock import ManualClock
+from chronicle.workspace import layer_log, layer_records
+from chronicle.workspace.layer_log import LayerLog
+from chronicle.workspace.layer_node import DirNode
+from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer_records import pack_floors
+from chronicle.workspace.oplog import Gap
+from chronicle.workspace.port import LayerSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(path: Path) -> list[bytes]:
+    log, payloads = LayerLog.open(path)
+    log.close()
+    return payloads
+
+
+def test_a_record_that_is_too_long_is_refused_and_not_cut_off_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    log = LayerLog.create(path, [b"header"])
+    log.append(b"long" * 100)
+    monkeypatch.setattr(layer_log, "MAX_PAYLOAD_BYTES", 100)
+    too_long = pytest.raises(OSError, check=lambda error: error.errno == errno.EFBIG)
+    with too_long:
+        log.append(bytes(101))
+    with too_long:
+        log.append_all([b"short", bytes(101)])
+    with too_long:
+        log.append_together([b"short", bytes(101)])
+    with too_long:
+        LayerLog.create(path, [b"header", bytes(101)])
+    log.append(b"after")
+    log.close()
+    assert read(path) == [b"header", b"long" * 100, b"after"]  # what is there is read, however long it is
+    assert [found.name for found in tmp_path.iterdir()] == ["log"]
+
+
+def test_floors_are_in_records_that_the_log_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_records, "_FLOORS_BYTES", 2000)
+    monkeypatch.setattr(layer_log, "MAX_PAYLOAD_BYTES", 4000)
+    blobs = MemoryBlobStore()
+    spec = LayerSpec("w", tmp_path, None, 1, 1)
+    layer, _ = open_layer(spec, blobs, ManualClock())
+    root = layer.root
+    assert isinstance(root, DirNode)
+    for number in range(100):
+        layer.release(layer.create(root, b"%d" % number * 40, 0o644, *layer._owner))
+    layer.rollback()
+    floors = {b"%d" % number * 40: 1 for number in range(100)}
+    assert layer.floors == floors
+    base = layer.base
+    layer.close()
+    layer, _ = open_layer(LayerSpec("w", tmp_path, base, 1, 1), blobs, ManualClock())
+    assert layer.floors == floors
+    layer.close()
+    gaps = [Gap(b"g" * 500, number, 1) for number in range(20)]
+    packed = pack_floors(floors, gaps)
+    assert max(map(len, packed)) < 4000
+    assert pack_floors({}, []) == []
+
+
+class LosingOs:
+    """``os`` on a disk that fails to write what was synced, says so once, and has dropped it."""
+
+    def __init__(self) -> None:
+        self.failing = True
+        self.synced: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def fdatasync(self, fd: int) -> None:
+        if self.failing:
+            self.failing = False
+            raise OSError(errno.EIO, "made to fail")
+        self.synced.append(os.fstat(fd).st_ino)
+
+
+def test_what_could_not_be_synced_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    log = LayerLog.create(path, [b"header"])
+    log.append(b"first")
+    before = path.stat().st_ino
+    disk = LosingOs()
+    monkeypatch.setattr(layer_log, "os", disk)
+    with pytest.raises(OSError, check=lambda error: error.errno == errno.EIO):
+        log.sync()
+    log.append(b"second")
+    log.sync()
+    assert disk.synced == [path.stat().st_ino]
+    assert path.stat().st_ino != before
+    log.append(b"third")
+    log.close()
+    assert read(path) == [b"header", b"first", b"second", b"third"]
+
+
+def test_a_child_that_was_forked_holds_no_workspace(tmp_path: Path) -> None:
+    blobs = MemoryBlobStore()
+    layer, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), blobs, ManualClock())
+    base = layer.base
+    inherited = os.dup(layer._lock_fd)  # as a child has it: of the same open file, which the lock belongs to
+    try:
+        layer.close()
+        again, _ = open_layer(LayerSpec("w", tmp_path, base, 1, 1), blobs, ManualClock())
+        again.close()
+    finally:
+        os.close(inherited)
+
+
+def test_versions_after_a_seal_are_of_the_turn_they_were_made_in(tmp_path: Path) -> None:
+    blobs = MemoryBlobStore()
+    layer, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), blobs, ManualClock())
+    base = layer.base
+    layer.begin_turn(7)
+    layer.release(layer.create(layer.root, b"before", 0o644, *layer._owner))
+    layer.seal()
+    layer.release(layer.create(layer.root, b"after", 0o644, *layer._owner))
+    layer.let_go()
+    layer, _ = open_layer(LayerSpec("w", tmp_path, base, 1, 1), blobs, ManualClock())
+    assert [layer.history(path)[0].turn for path in ("before", "after")] == [7, 7]
+    layer.close()
