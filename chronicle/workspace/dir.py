@@ -107,9 +107,6 @@ def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, home: Pat
         memory.root = where
     if not os.path.isdir(where):  # nobody removed all that was committed: the directory was lost
         memory.whole = adopted = False
-    now_owned = Owned(where, memory.epoch, memory.whole)
-    if owned != now_owned:  # before anything is put there
-        now_owned.save(home)
     root.mkdir(parents=True, exist_ok=True)
     workspace = DirWorkspace(root, blobs, memory, home, lock, spec.turn, clock)
     recovered = workspace.resume(spec, adopted=adopted)

@@ -52,6 +52,14 @@ class DirLife:
         self.epoch = epoch
         self.open()
 
+    def move(self, epoch: int) -> None:
+        """Go on on another machine, which has nothing yet."""
+        self.close()
+        self.epoch = epoch
+        self.layers = self.layers.with_name("elsewhere")
+        self.root = self.root.with_name("root elsewhere")
+        self.open()
+
     def close(self) -> None:
         if self.workspace is not None:
             self.workspace.close()
@@ -107,6 +115,10 @@ def _second(life: DirLife) -> None:
     os.mkfifo(life.root / "pipe")
 
 
+def _third(life: DirLife) -> None:
+    (life.root / "moved").write_text("and changed")
+
+
 STORY: list[Callable[[DirLife], object]] = [
     lambda life: life.open(),
     _first,
@@ -128,4 +140,8 @@ STORY: list[Callable[[DirLife], object]] = [
     lambda life: life.adopt(),
     lambda life: shutil.rmtree(life.root),
     lambda life: life.rollback(),
+    lambda life: life.move(3),
+    _third,
+    lambda life: life.seal(),
+    lambda life: life.adopt(),
 ]

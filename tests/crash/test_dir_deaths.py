@@ -59,7 +59,7 @@ def live(directory: Path, dies_at: int | None, *, torn: bool) -> list[str]:
     """Live through the story, die, and look at what is left; return the changing calls there were."""
     mortal = MortalOs(dies_at, torn=torn)
     life = DirLife(directory / "layers", directory / "root")
-    life.layers.mkdir(parents=True)
+    directory.mkdir()
     before: Files = {}
     step = -1
     died = False
@@ -81,6 +81,7 @@ def live(directory: Path, dies_at: int | None, *, torn: bool) -> list[str]:
 
 def again(life: DirLife, before: Files, where: str) -> None:
     """Open what is left: nothing that was there is lost, and nothing half done is taken for work."""
+    life.layers.mkdir(exist_ok=True)
     taken, lost = life.layers.with_name("taken"), life.layers.with_name("lost")
     for layers in (taken, lost):
         copy(life.layers, layers)
@@ -103,7 +104,7 @@ def again(life: DirLife, before: Files, where: str) -> None:
             copy(kept, life.root)
         if is_lost:
             (layers / "w" / "dir").unlink(missing_ok=True)
-        opened = life.open_at(layers, 3)
+        opened = life.open_at(layers, life.epoch + 1)
         assert life.there() == committed, where
         if opened.recovered is not None:
             TreeChecker(life.blobs).check(opened.recovered)

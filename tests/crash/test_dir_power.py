@@ -109,7 +109,7 @@ class Outage:
     def open_lost(self, epoch: int, where: str) -> None:
         life = self.life
         committed = life.committed()
-        opened = life.open_at(self._lost / "layers", epoch)
+        opened = life.open_at(self._lost / life.layers.name, epoch)
         workspace = opened.workspace
         assert isinstance(workspace, DirWorkspace)
         if opened.recovered is not None:
