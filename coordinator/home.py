@@ -32,6 +32,7 @@ from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.objects import shown_url
 from chronicle.errors import Conflict, NotFound
 from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.private import make_private
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Home:
             HomeTooNew: a newer version wrote it.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_private(self.path)
             if not self._format_path.exists() and (
                 there := sorted({found.name for found in self.path.iterdir()} - _FIRST_MADE)
             ):
@@ -90,7 +91,7 @@ class Home:
                     "directory with --home"
                 )
             for part in ("blobs", "nodes", "logs"):
-                (self.path / part).mkdir(exist_ok=True)
+                make_private(self.path / part)
             if not self._format_path.exists():
                 described: dict[str, object] = {"format": _FORMAT}
                 if blobs_url:

@@ -16,6 +16,7 @@ import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chronicle.errors import NotFound, StorageRefused, Unavailable
+from chronicle.private import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -236,10 +237,10 @@ class LocalObjects:
         if folder in self._synced:
             return
         if folder == self.root:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
         else:
             self._make_durable(folder.parent)
-        folder.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
         _sync_folder(folder.parent)
         self._synced.add(folder)
 

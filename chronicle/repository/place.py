@@ -30,6 +30,7 @@ from chronicle.clock import SystemClock
 from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.fuse import mounts
 from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.private import make_private
 from chronicle.workspace.layer_refs import layer_refs
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class StorePlace:
         if self._url is not None:
             described = {"chronicle-store": _FORMAT_OF_URL, "url": self._url}
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_private(self.directory)
             if not self._format_path.exists():
                 if any(self.directory.iterdir()):
                     raise InvalidInput(f"{self.directory} is not empty and not a store; name another directory")

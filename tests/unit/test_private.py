@@ -1,0 +1,90 @@
+"""What was in somebody's files is not readable by others where it is kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.blobs import blob_id
+from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.private import make_private
+from chronicle.repository.place import StorePlace
+from coordinator.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STRANGER = 61_003
+SECRET = b"secret" * 1_000
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that every user can enter, as pytest's are not."""
+    directory = Path(tempfile.mkdtemp(prefix="chronicle-private-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def keep(place: Path) -> None:
+    """Put a secret into the blob store there."""
+    blobs = FsspecBlobStore(f"file://{place / 'blobs'}")
+    blobs.put({blob_id(SECRET): SECRET})
+    blobs.close()
+
+
+def found_by_a_stranger(place: Path) -> list[str]:
+    """Return the files that another user finds and may read."""
+    command = ["find", str(place), "-type", "f", "-readable"]
+    done = subprocess.run(
+        command, user=STRANGER, group=STRANGER, extra_groups=[], capture_output=True, text=True, timeout=DEADLINE_S,
+        check=False, cwd="/",
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+@pytest.mark.parametrize("kind", ["store", "home"])
+def test_a_stranger_reads_nothing_of_what_is_kept(public: Path, kind: str) -> None:
+    place = public / "kept"
+    StorePlace.at(str(place)).create() if kind == "store" else Home(place).create()
+    keep(place)
+    assert list((place / "blobs").rglob("*"))
+    assert found_by_a_stranger(public) == []
+
+
+def test_a_directory_of_the_users_keeps_its_mode_and_the_blobs_in_it_are_theirs(public: Path) -> None:
+    place = public / "kept"
+    place.mkdir(mode=0o755)
+    StorePlace.at(str(place)).create()
+    keep(place)
+    assert (mode(place), mode(place / "blobs")) == (0o755, 0o700)
+
+
+def test_users_who_share_a_directory_share_what_is_in_it(public: Path) -> None:
+    (public / "ours").mkdir()
+    (public / "ours").chmod(0o2775)
+    (public / "all").mkdir()
+    (public / "all").chmod(0o1777)
+    for above, wanted in (("ours", 0o2755), ("all", 0o700)):
+        made = public / above / "made"
+        before = os.umask(0o022)
+        try:
+            make_private(made)
+            make_private(made)
+        finally:
+            os.umask(before)
+        assert mode(made) == wanted
