@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -296,6 +297,26 @@ def test_a_damaged_mark_stops_writers(tmp_path: Path) -> None:
     assert present(store, b"a")
 
 
+@contextmanager
+def failing_from(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[list[object]]:
+    """Let renames and removals fail from the n-th on; yield what was asked for."""
+    calls: list[object] = []
+
+    def fails(real: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: object, **options: object) -> None:
+            calls.append(arguments)
+            if len(calls) >= number:
+                raise OSError(5, "Input/output error")
+            real(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", fails(os.rename))
+        patched.setattr(os, "unlink", fails(os.unlink))
+        yield calls
+
+
 @pytest.mark.parametrize("failing", range(1, 6))
 def test_a_collection_that_stops_halfway_is_gone_on_with(
     tmp_path: Path, failing: int, monkeypatch: pytest.MonkeyPatch
@@ -311,27 +332,13 @@ def test_a_collection_that_stops_halfway_is_gone_on_with(
     assert place.collect(*alive).condemned == 3
     place.clock.advance(GRACE_S + 1)
     store.put(named(blobs[4]))
-    calls = 0
-
-    def fails(real: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: object, **options: object) -> None:
-            nonlocal calls
-            calls += 1
-            if calls >= failing:
-                raise OSError(5, "Input/output error")
-            real(*arguments, **options)
-
-        return call
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "rename", fails(os.rename))
-        patched.setattr(os, "unlink", fails(os.unlink))
+    with failing_from(monkeypatch, failing) as calls:
         try:
             place.collect(*alive)
         except (Unavailable, OSError):
             pass
         else:
-            assert calls < failing
+            assert len(calls) < failing
     for reader in (store, place.open()):
         assert set(present(reader, *alive, blobs[4])) >= {*alive, blobs[4]}
         assert reader.missing(named(blobs[4])) == set()
@@ -436,23 +443,8 @@ def test_a_merge_that_stops_halfway_loses_nothing_and_is_gone_on_with(
     versions = [lines_of(number) for number in range(20)]
     for data in versions:
         store.put(named(data))
-    calls = 0
-
-    def fails(real: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: object, **options: object) -> None:
-            nonlocal calls
-            calls += 1
-            if calls >= failing:
-                raise OSError(5, "Input/output error")
-            real(*arguments, **options)
-
-        return call
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "rename", fails(os.rename))
-        patched.setattr(os, "unlink", fails(os.unlink))
-        with pytest.raises((Unavailable, OSError)):
-            place.collect(*versions, alone=True)
+    with failing_from(monkeypatch, failing), pytest.raises((Unavailable, OSError)):
+        place.collect(*versions, alone=True)
     for reader in (store, place.open()):
         assert present(reader, *versions) == versions
     for _ in range(2):
