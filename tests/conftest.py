@@ -41,6 +41,9 @@ hypothesis.settings.register_profile("ci", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("nightly", deadline=None, print_blob=True, max_examples=2_000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "default"))
 
+# A shell starts what runs in its background with Ctrl-C ignored, and all that is started from there ignores it as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
