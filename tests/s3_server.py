@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -89,6 +90,16 @@ class S3Server:
             self._process.kill()
             self._process.wait(timeout=30)
             self._process = None
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let it take connections meanwhile, and answer none."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def make_bucket(self, name: str = BUCKET) -> None:
         """Make a bucket. Not through fsspec, which asks for a region that this server refuses."""

@@ -20,6 +20,7 @@ from fsspec.asyn import sync
 from fsspec.exceptions import FSTimeoutError
 
 from chronicle.blobs.objects import STAMP_S, shown_url
+from chronicle.blobs.waiting import Wait, noted
 from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Patience:
     def deadline_s(self, size: int) -> float:
         """Return how long a request that moves so many bytes may take."""
         return self.request_s + size / _BYTES_PER_S
+
+    def most_s(self, size: int) -> float:
+        """Return how long all attempts at one take at most, with their pauses."""
+        pauses_s = self.backoff_s * (2.0 ** (self.attempts - 1) - 1) * 1.5
+        return self.attempts * self.deadline_s(size) + pauses_s
 
 
 def open_remote(url: str, options: Mapping[str, Any] | None = None, patience: Patience | None = None) -> RemoteObjects:
@@ -263,27 +269,28 @@ class RemoteObjects:
             FileNotFoundError, FileExistsError: the medium's answers.
             Unavailable: anything else.
         """
-        attempts = self._patience.attempts
-        began_s = time.monotonic()
-        for attempt in range(1, attempts + 1):
-            try:
-                return self._call(method, self._patience.deadline_s(size), arguments, options)
-            except (FileNotFoundError, FileExistsError):
-                raise
-            except Exception as error:  # each medium's client has errors of its own
-                if _is_refusal(error):
-                    raise Unavailable(
-                        f"{self._shown}/{name} was refused: {_reason(error)}; check the credentials and their rights"
-                    ) from error
-                if method == "cat_file" and _is_beyond_end(error):
-                    return b""
-                if attempt == attempts:
-                    raise Unavailable(
-                        f"{self._shown} does not answer ({attempt} attempts in {time.monotonic() - began_s:.0f} s, "
-                        f"the last for {name}: {_reason(error)}); check the network and the endpoint, then try again"
-                    ) from error
-            self._sleep(self._patience.pause_s(attempt))
-        raise AssertionError
+        patience = self._patience
+        wait = Wait(self._shown, patience.attempts, patience.most_s(size), time.monotonic())
+        with noted(wait):
+            while True:
+                try:
+                    return self._call(method, patience.deadline_s(size), arguments, options)
+                except (FileNotFoundError, FileExistsError):
+                    raise
+                except Exception as error:  # each medium's client has errors of its own
+                    if _is_refusal(error):
+                        refused = f"{self._shown}/{name} was refused: {_reason(error)}"
+                        raise Unavailable(f"{refused}; check the credentials and their rights") from error
+                    if method == "cat_file" and _is_beyond_end(error):
+                        return b""
+                    if wait.attempt == wait.attempts:
+                        took_s = time.monotonic() - wait.began_s
+                        raise Unavailable(
+                            f"{self._shown} does not answer ({wait.attempt} attempts in {took_s:.0f} s, the last for "
+                            f"{name}: {_reason(error)}); check the network and the endpoint, then try again"
+                        ) from error
+                self._sleep(patience.pause_s(wait.attempt))
+                wait.attempt += 1
 
     def _call(self, method: str, deadline_s: float, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         filesystem = self._filesystem

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chronicle.blobs.waiting import telling
 from chronicle.cli.bench import bench
 from chronicle.cli.commits import commit, fork, log, restore
 from chronicle.cli.exits import MEANINGS, ExitCode, exit_code
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         the exit code, one of `ExitCode`. No exception leaves.
     """
-    with whole_stdout():
+    with whole_stdout(), telling(say):
         return _main(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
 
 

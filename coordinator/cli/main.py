@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from chronicle.blobs.waiting import telling
 from chronicle.stdout import whole_stdout
 from coordinator.cli import (
     archive,
@@ -107,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         the exit code, one of `ExitCode`. No exception leaves.
     """
     sys.set_int_max_str_digits(0)  # a state may hold longer integers than Python prints by default
-    with whole_stdout():
+    with whole_stdout(), telling(say):
         return _main(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -344,3 +345,27 @@ def test_a_store_whose_blobs_are_gone_mounts_nothing(nodes: list[Node], s3: S3Se
     assert "is damaged" in other("checkout", node.url, other.directory / "out", code=ExitCode.DAMAGED)
     other.on_store("verify", code=ExitCode.DAMAGED)
     assert sorted(objects.names("")) == left
+
+
+def test_who_waits_for_a_store_that_does_not_answer_is_told(nodes: list[Node], s3: S3Server) -> None:
+    node = nodes[0]
+    root = node.mount()
+    (root / "a").write_text("one")
+    node.on_store("commit", "-m", "first")
+    told = rf"waiting for the store at {node.url}, which has not answered for \d+ s: attempt 1 of 5, gives up in \d+ s"
+    run = "import sys; from chronicle.cli import main; sys.exit(main())"
+    with s3.stopped():
+        command = subprocess.Popen(
+            [sys.executable, "-c", run, "log", "--json", "--store", node.url],
+            env={**os.environ, "AWS_ENDPOINT_URL_S3": s3.endpoint},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert command.stderr is not None
+        first = command.stderr.readline()  # not for good: it gives up
+    out, rest = command.communicate(timeout=60)
+    assert re.match(told, first)
+    assert command.returncode == 0
+    assert [item["message"] for item in json.loads(out)] == ["first"]
+    assert all(line.startswith("waiting for the store at ") for line in rest.splitlines())

@@ -1,0 +1,138 @@
+"""Telling whoever waits for a far store that it keeps them waiting.
+
+By default nobody is told: a mount server has nobody to tell. A command says for its run who is, with `telling`.
+Requests then note here how far they are; one thread, started by the first of them, looks at the one that waits longest.
+It knows nothing of what is asked for, nor of how.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+__all__ = ["Wait", "noted", "telling"]
+
+_FIRST_S: Final = 3.0
+"""A command that says nothing for longer looks as if it hung."""
+_EVERY_S: Final = 10.0
+"""As long as an attempt of a small request takes that is not answered."""
+_END_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Wait:
+    """A request that was not answered yet.
+
+    Attributes:
+        store: its name, as messages have it.
+        attempts: how often it is made.
+        most_s: how long all of them take at most, seconds.
+        began_s: when it began, monotonic seconds.
+        attempt: which one it is at, from 1.
+    """
+
+    store: str
+    attempts: int
+    most_s: float
+    began_s: float
+    attempt: int = 1
+
+    def line(self, now_s: float) -> str:
+        """Return what is said of it."""
+        left_s = max(0.0, self.began_s + self.most_s - now_s)
+        return (
+            f"waiting for the store at {self.store}, which has not answered for {now_s - self.began_s:.0f} s: attempt "
+            f"{self.attempt} of {self.attempts}, gives up in {left_s:.0f} s at the latest"
+        )
+
+
+class _Teller:
+    """Says what is waited for; its arguments are those of `telling`."""
+
+    def __init__(self, say: Callable[[str], None], first_s: float, every_s: float) -> None:
+        self._say = say
+        self._first_s = first_s
+        self._every_s = every_s
+        self._changed = threading.Condition()
+        self._waits: dict[int, Wait] = {}
+        self._said_s = -math.inf
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def noted(self, wait: Wait) -> Iterator[None]:
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="chronicle-waiting", daemon=True)
+                self._thread.start()
+            if not self._waits:
+                self._changed.notify()
+            self._waits[id(wait)] = wait
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._waits[id(wait)]
+
+    def end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(_END_S)  # stderr may be a pipe that nobody empties
+
+    def _run(self) -> None:
+        # Without the lock, or whoever makes requests would wait for a stderr that nobody reads.
+        with suppress(OSError, ValueError):  # it was closed
+            while (line := self._next_line()) is not None:
+                self._say(line)
+
+    def _next_line(self) -> str | None:
+        """Wait until there is something to say; ``None`` at the end."""
+        with self._changed:
+            while not self._ended:
+                wait = next(iter(self._waits.values()), None)  # the oldest
+                if wait is None:
+                    self._changed.wait()
+                    continue
+                now_s = time.monotonic()
+                due_s = max(wait.began_s + self._first_s, self._said_s + self._every_s)
+                if now_s >= due_s:
+                    self._said_s = now_s
+                    return wait.line(now_s)
+                self._changed.wait(due_s - now_s)
+            return None
+
+
+_teller: _Teller | None = None
+
+
+@contextmanager
+def telling(say: Callable[[str], None], first_s: float = _FIRST_S, every_s: float = _EVERY_S) -> Iterator[None]:
+    """Let waits of any thread of this process be told meanwhile.
+
+    Args:
+        say: is given a line, in a thread of its own.
+        first_s: a wait that is shorter is not told, seconds.
+        every_s: the time between two lines, however many wait, seconds.
+    """
+    global _teller
+    before, _teller = _teller, _Teller(say, first_s, every_s)
+    try:
+        yield
+    finally:
+        ended, _teller = _teller, before
+        ended.end()
+
+
+def noted(wait: Wait) -> AbstractContextManager[None]:
+    """Return a context in which a request that is made is told of if it takes long, should there be anyone to tell."""
+    return _teller.noted(wait) if _teller is not None else nullcontext()
