@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository, workspace_name, workspace_path
+from chronicle.cli.options import (
+    JsonOption,
+    StoreOption,
+    WorkspaceOption,
+    repository,
+    tell_unseen,
+    workspace_name,
+    workspace_path,
+)
 from chronicle.cli.output import commit_object, say, time_text, write, write_json
 from chronicle.errors import InvalidInput
 
@@ -32,7 +40,9 @@ def commit(
 
 def log(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """List the commits, oldest first."""
-    commits = repository(store).commits(workspace_name(store, workspace))
+    place, name = repository(store), workspace_name(store, workspace)
+    commits = place.commits(name)
+    tell_unseen(place, name)
     if as_json:
         write_json([commit_object(item) for item in commits])
         return

@@ -16,6 +16,7 @@ from chronicle.cli.options import (
     WorkspaceOption,
     reading,
     repository,
+    tell_unseen,
     workspace_name,
     workspace_path,
 )
@@ -94,9 +95,12 @@ def diff(
     the number of a commit, 0 for the time before the first one, 'last', or 'now'.
     """
     from chronicle.cli import changes  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository.commits import NOW, parse_moment  # noqa: PLC0415
     from chronicle.workspace.treediff import change_object, render  # noqa: PLC0415
 
-    with repository(store).compared(workspace_name(store, workspace), before, after) as (reader, found):
+    place, name = repository(store), workspace_name(store, workspace)
+    with place.compared(name, before, after) as (reader, found):
+        unseen = NOW in (parse_moment(before), parse_moment(after)) and tell_unseen(place, name)
         counted = changes.stat(reader, found) if stat else None
         if as_json:
             files = [change_object(change) for change in found]
@@ -112,4 +116,4 @@ def diff(
         else:
             write_bytes(render(reader, found))
         if not found and not as_json:
-            say("nothing differs")
+            say("nothing differs in what is committed" if unseen else "nothing differs")

@@ -30,6 +30,7 @@ __all__ = [
     "reading",
     "repository",
     "repository_at",
+    "tell_unseen",
     "workspace_name",
     "workspace_path",
 ]
@@ -162,9 +163,19 @@ def _mounted_here(store: str | None) -> tuple[Path, Path] | None:
 @contextmanager
 def reading(store: str | None, workspace: str) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
     """Open a workspace to read it, and say so if that is not all of it."""
-    from chronicle.workspace.committed import CommittedWorkspace  # noqa: PLC0415 - the help needs none of it
-
-    with repository(store).opened(workspace) as opened:
-        if isinstance(opened, CommittedWorkspace) and not opened.complete:
-            say("the store cannot be written, so what was changed since the last commit cannot be read")
+    place = repository(store)
+    with place.opened(workspace) as opened:
+        tell_unseen(place, workspace)
         yield opened
+
+
+def tell_unseen(place: Repository, workspace: str) -> bool:
+    """Say so if a workspace may hold what was not committed, and the store cannot be written to see it.
+
+    Returns:
+        whether it is so.
+    """
+    if not place.is_unseen(workspace):
+        return False
+    say("the store cannot be written, so what was changed since the last commit cannot be read")
+    return True

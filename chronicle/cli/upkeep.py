@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from chronicle.cli.exits import ExitCode
-from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository, workspace_name
+from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository, tell_unseen, workspace_name
 from chronicle.cli.output import say, time_text, write, write_json
 
 __all__ = ["gc", "stats", "verify"]
@@ -67,7 +67,9 @@ def stats(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_js
     """Count a workspace's commits, and what the store takes on disk."""
     from chronicle.repository import upkeep  # noqa: PLC0415 - the help needs none of it
 
-    counted = upkeep.count(repository(store), workspace_name(store, workspace))
+    place, name = repository(store), workspace_name(store, workspace)
+    counted = upkeep.count(place, name)
+    tell_unseen(place, name)
     if as_json:
         write_json(asdict(counted))
         return

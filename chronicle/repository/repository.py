@@ -462,8 +462,7 @@ class Repository(StorePlace):
     def opened(self, workspace: str) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
         """Open a workspace to read it as it is now, what is not committed included: through its mount if it has one.
 
-        In a store that cannot be written there is only what was committed; `CommittedWorkspace.complete` tells whether
-        that is all.
+        In a store that cannot be written there is only what was committed; `is_unseen` tells whether that is all.
 
         Raises:
             NotFound: no such workspace.
@@ -480,7 +479,15 @@ class Repository(StorePlace):
                 return
             base = self._spec(journal, session).base
         with self.whole(workspace), self.blobs() as blobs:
-            yield CommittedWorkspace(blobs, base, complete=not layer.exists())
+            yield CommittedWorkspace(blobs, base)
+
+    def is_unseen(self, workspace: str) -> bool:
+        """Say whether a workspace may hold what was not committed, which `opened` cannot see: the store is not ours."""
+        layer = self.layers / workspace
+        try:
+            return layer.exists() and not os.access(layer / "lock", os.W_OK)
+        except PermissionError:
+            return True
 
     @contextmanager
     def _opened(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:

@@ -30,11 +30,9 @@ class CommittedWorkspace:
     Args:
         reader: where blobs are read.
         ref: the commit; ``None`` for a workspace that never had one.
-        complete: whether nothing was changed since.
     """
 
-    def __init__(self, reader: BlobReader, ref: TreeRef | None, *, complete: bool) -> None:
-        self.complete = complete
+    def __init__(self, reader: BlobReader, ref: TreeRef | None) -> None:
         self.tree_id = ref.tree_id if ref is not None else EMPTY
         self._reader = reader
         if ref is None:

@@ -46,7 +46,7 @@ class MomentView:
 
     def __init__(self, reader: BlobReader, ref: TreeRef | None) -> None:
         self._reader = reader
-        self._committed = CommittedWorkspace(reader, ref, complete=True)
+        self._committed = CommittedWorkspace(reader, ref)
         root = read_root(reader, ref.oplog_id) if ref is not None else first_root(0)
         entry = tree.entry_at(reader, root.tree_id, b"")
         assert entry is not None

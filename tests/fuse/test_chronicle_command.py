@@ -98,9 +98,9 @@ def test_a_store_that_cannot_be_written_is_read(chronicle: Command) -> None:
     assert pid is not None
     wait_for_end(pid)
     before = listing(chronicle.store)
+    unseen = "what was changed since the last commit cannot be read"
 
     def read() -> None:
-        assert len(chronicle.json("log")) == 1
         assert chronicle.on_store("cat", "a") == "one"
         assert chronicle.on_store("cat", "b") == "a"
         assert [item["size"] for item in chronicle.json("history", "a")] == [3]
@@ -108,13 +108,26 @@ def test_a_store_that_cannot_be_written_is_read(chronicle: Command) -> None:
         assert "no content of its own" in chronicle.on_store("cat", "dir", code=ExitCode.NOT_FOUND)
         assert "never existed" in chronicle.on_store("history", "c", code=ExitCode.NOT_FOUND)
         said = chronicle.on_store("cat", "c", code=ExitCode.NOT_FOUND)
-        assert "what was changed since the last commit cannot be read" in said
+        assert unseen in said
         assert chronicle.json("verify")[0]["problem"] is None
+        assert unseen not in chronicle.said
         assert chronicle.json("stats")["files"] == 1
+        assert unseen in chronicle.said
+        assert len(chronicle.json("log")) == 1
+        assert unseen in chronicle.said
+        assert chronicle.on_store("diff") == ""
+        assert chronicle.said.splitlines()[1:] == ["nothing differs in what is committed"]
+        assert unseen in chronicle.said
+        assert chronicle.json("diff")["files"] == []
+        assert unseen in chronicle.said
+        assert "+one" in chronicle.on_store("diff", "0", "1")
+        assert unseen not in chronicle.said
 
     without_write_access(chronicle.store, read)
     assert listing(chronicle.store) == before
     assert chronicle.on_store("cat", "a") == "not committed"
+    assert "+not committed" in chronicle.on_store("diff")
+    assert chronicle.said == ""
     shutil.rmtree(chronicle.store / "layers")
     before = listing(chronicle.store)
     assert chronicle.on_store("cat", "a") == "one"
