@@ -34,7 +34,7 @@ class Forked(NamedTuple):
     pid: int
     """0 if the system did not let it fork."""
     pidfd: int
-    """-1 if the process has ended already."""
+    """-1 if the process has ended already, or was ended since it could not be watched."""
 
 
 class Template:
@@ -70,10 +70,15 @@ class Template:
     def answer(self) -> Forked | None:
         """Return the next answer, when there is one; ``None`` if the template is dead."""
         try:
-            data, fds, _, _ = socket.recv_fds(self._socket, 16, 1)
+            data, fds, flags, _ = socket.recv_fds(self._socket, 16, 1)
         except OSError:
             return None
-        return Forked(int(data), fds[0] if fds else -1) if data else None
+        if not data:
+            return None
+        pid = int(data)
+        if flags & socket.MSG_CTRUNC:  # no descriptor was left for its pidfd: it cannot be watched over
+            os.kill(pid, signal.SIGKILL)
+        return Forked(pid, fds[0] if fds else -1)
 
     def close(self) -> None:
         """End the template. Its servers go on."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -14,8 +16,9 @@ import pytest
 
 from chronicle.fuse import zygote
 from chronicle.fuse.client import list_mounts, open_fuse_workspace
+from chronicle.fuse.template import Template
 from chronicle.workspace.port import LayerSpec
-from tests.fuse.conftest import DEADLINE_S
+from tests.fuse.conftest import DEADLINE_S, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,3 +169,39 @@ def test_who_cannot_be_let_in_waits_and_the_mounts_go_on(machine: Path, workspac
             process.communicate()
     (workspace.root / "a").write_text("goes on")
     assert [mount["pid"] for mount in list_mounts(machine / "zygote.sock")] == [mount["pid"]]
+
+
+def duplicates(fd: int) -> list[int]:
+    """Take all descriptors that are left."""
+    found = []
+    try:
+        while True:
+            found.append(os.dup(fd))
+    except OSError as error:
+        assert error.errno == errno.EMFILE  # noqa: PT017 - what it ends with
+    return found
+
+
+def test_a_server_whose_pidfd_could_not_be_received_is_ended() -> None:
+    def serve(order: bytes, listener: socket.socket, channel: socket.socket) -> int:
+        return len(channel.recv(1))  # for as long as it may
+
+    template = Template(serve)
+    ours, theirs = socket.socketpair()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        assert template.order(b"serve", theirs, theirs)
+        theirs.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(ours.fileno(), template.fileno()) + 1, before[1]))
+        full = duplicates(ours.fileno())
+        forked = template.answer()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for fd in full:
+        os.close(fd)
+    assert forked is not None
+    assert forked.pid > 0
+    assert forked.pidfd == -1
+    wait_for_end(forked.pid)
+    ours.close()
+    template.close()
