@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.fuse.control import Peer
-    from chronicle.fuse.pulse import Watcher
+    from chronicle.fuse.processes import Process
     from chronicle.fuse.server import MountRequest
 
 __all__ = ["Mounted", "State"]
@@ -25,7 +25,7 @@ _RESTART_WINDOW_S: Final = 30.0
 
 
 class State(Enum):
-    """Where a mount is in its life; drawn in `chronicle.fuse.supervisor`."""
+    """Where a mount is in its life; drawn in `chronicle.fuse.keeper`."""
 
     STARTING = "starting"
     UP = "up"
@@ -42,12 +42,8 @@ class Mounted:
     listener: socket.socket
     socket_path: Path
     state: State = State.STARTING
-    pid: int = 0
-    """Of its server; 0 until the template has forked it."""
-    pidfd: int = -1
-    ended: int | None = None
-    """What the server said its exit code would be; ``None`` if it was killed."""
-    channel: Peer | None = None
+    process: Process | None = None
+    """Of its server; ``None`` before the first and after it was given up."""
     base: list[str] | None = None
     """Of the layer when it last came up; ``None`` if it never was."""
     recovered: list[str] | None = None
@@ -62,10 +58,6 @@ class Mounted:
     """What to do when it is gone: mount what replaces it, the first come first."""
     failure: dict[str, Any] | None = None
     """Why it could not be opened or mounted."""
-    kill_at: float | None = None
-    place: int | None = None
-    """Of its server, among the pulses."""
-    watcher: Watcher | None = None
 
     def may_restart(self) -> bool:
         """Note that its server failed; say whether to try another one."""
@@ -89,7 +81,7 @@ class Mounted:
             "workspace_id": spec.workspace_id,
             "epoch": spec.epoch,
             "state": self.state.value,
-            "pid": self.pid,
+            "pid": 0 if self.process is None else self.process.pid,
             "restarts": len(self.restarts),
         }
 

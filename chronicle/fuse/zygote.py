@@ -30,7 +30,7 @@ _START_DEADLINE_S: Final = 30.0
 """For the imports, on a busy machine; usually half a second."""
 _CALL_DEADLINE_S: Final = 10.0
 _END_DEADLINE_S: Final = 20.0
-"""Longer than the supervisor waits for a server before it kills it."""
+"""Longer than the zygote waits for a server before it kills it."""
 _BOOTSTRAP: Final = (
     "import sys; sys.path.append({package!r}); from chronicle.fuse.zygote import main; sys.exit(main(sys.argv[1:]))"
 )
