@@ -50,9 +50,10 @@ class CommittedWorkspace:
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
-        record = self._view.find(encode_path(path), iteration)
+        raw = encode_path(path)
+        record = self._view.find(raw, iteration)
         if record is None or record.deleted:
-            raise NotFound(f"{path!r} has no content at iteration {iteration}")
+            raise self._view.missing(raw, iteration)
         if record.content is not None:
             return content.open(self._reader, record.content)
         if record.target is not None:

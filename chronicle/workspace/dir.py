@@ -328,12 +328,15 @@ class DirWorkspace:
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
-        record = self._view().find(encode_path(path), iteration)
-        if record is not None and record.content is not None:
+        raw, view = encode_path(path), self._view()
+        record = view.find(raw, iteration)
+        if record is None or record.deleted:
+            raise view.missing(raw, iteration)
+        if record.content is not None:
             return contents.open(self._reader, record.content)
-        if record is not None and record.target is not None and not record.deleted:
+        if record.target is not None:
             return io.BytesIO(record.target)
-        raise NotFound(f"{path!r} has no content at iteration {iteration}")
+        raise NotFound("a version of a directory has no content of its own")
 
     def close(self) -> None:
         """Let go of the directory; it stays as it is."""

@@ -9,10 +9,13 @@ record of its own, the derived ones before it are stored with it (`HistoryView.s
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_left
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from chronicle.errors import NotFound
 from chronicle.workspace import history as stored
 from chronicle.workspace import nodes
 from chronicle.workspace.history import PathHistory, Record
@@ -76,6 +79,22 @@ class HistoryView:
             if found is not None:
                 return found
         return next((record for record in self.settle(path) if record.number == number), None)
+
+    def missing(self, path: bytes, number: int) -> NotFound:
+        """Return the error that says why a path has no content at a number that was asked for. Reads its history."""
+        name = os.fsdecode(path)
+        records = self.records(path)
+        if not records:
+            return NotFound(f"{name!r} never existed")
+        numbers = [record.number for record in records]
+        at = bisect_left(numbers, number)
+        if at < len(numbers) and numbers[at] == number:
+            return NotFound(f"{name!r} has no content at iteration {number}, which is its deletion")
+        if 0 < number <= self.floor(path):
+            beside = " and ".join(map(str, numbers[max(at - 1, 0) : at + 1]))
+            return NotFound(f"iteration {number} of {name!r} was rolled back; the next ones that are there: {beside}")
+        which = f"iterations {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"iteration {numbers[0]} only"
+        return NotFound(f"{name!r} has {which}; there is no iteration {number}")
 
     def last(self, path: bytes) -> Record | None:
         """Return the newest version of a path, a deletion perhaps."""

@@ -50,9 +50,10 @@ class HistoryLayer(EntryLayer):
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
-        record = self.version(encode_path(path), iteration)
+        raw = encode_path(path)
+        record = self.version(raw, iteration)
         if record is None or record.deleted:
-            raise NotFound(f"{path!r} has no content at iteration {iteration}")
+            raise self._view().missing(raw, iteration)
         return self.open_version(record)
 
     def version(self, path: bytes, number: int) -> Record | None:

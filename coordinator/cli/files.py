@@ -53,10 +53,11 @@ class Files:
         Raises:
             NotFound: there is none of that number.
         """
-        record = self._view().find(os.fsencode(path), iteration)
+        view = self._view()
+        record = view.find(os.fsencode(path), iteration)
         if record is None:
-            numbers = [record.number for record in self.history(path)]
-            raise NotFound(f"{path} has iterations {numbers[0]} to {numbers[-1]}; there is no iteration {iteration}")
+            self.history(path)
+            raise view.missing(os.fsencode(path), iteration)
         return record
 
     def entry(self, path: str) -> Entry | None:

@@ -104,7 +104,7 @@ def test_a_store_that_cannot_be_written_is_read(chronicle: Command) -> None:
         assert chronicle.on_store("cat", "a") == "one"
         assert chronicle.on_store("cat", "b") == "a"
         assert [item["size"] for item in chronicle.json("history", "a")] == [3]
-        assert "has no content" in str(chronicle.on_store("cat", "a@2", code=ExitCode.NOT_FOUND))
+        assert "has iteration 1 only" in chronicle.on_store("cat", "a@2", code=ExitCode.NOT_FOUND)
         assert "no content of its own" in chronicle.on_store("cat", "dir", code=ExitCode.NOT_FOUND)
         assert "never existed" in chronicle.on_store("history", "c", code=ExitCode.NOT_FOUND)
         said = chronicle.on_store("cat", "c", code=ExitCode.NOT_FOUND)

@@ -8,6 +8,8 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
+from chronicle.errors import NotFound
+from chronicle.workspace.committed import CommittedWorkspace
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -170,3 +172,29 @@ def test_a_layer_that_only_remembers_numbers_has_nothing_to_report(workspace: Wo
     assert workspace.recovered is None
     workspace.mkdir("a")
     assert workspace.numbers("a") == [2]
+
+
+def test_who_asks_for_a_number_that_was_rolled_back_is_told_so(workspace: Workspace) -> None:
+    workspace.mkdir("a")
+    workspace.commit()
+    workspace.rmdir("a")
+    workspace.mkdir("a")
+    workspace.layer.rollback()
+
+    def said(number: int, committed: bool = False) -> str:
+        opened = CommittedWorkspace(workspace.blobs, workspace.base) if committed else workspace.layer
+        with pytest.raises(NotFound) as error:
+            opened.at("a", number)
+        return str(error.value)
+
+    assert said(3) == "iteration 3 of 'a' was rolled back; the next ones that are there: 1"
+    assert said(4) == "'a' has iteration 1 only; there is no iteration 4"
+    assert said(0) == "'a' has iteration 1 only; there is no iteration 0"
+    workspace.rmdir("a")
+    workspace.mkdir("a")
+    workspace.commit()
+    assert workspace.numbers("a") == [1, 4, 5]
+    for committed in (False, True):
+        assert said(2, committed) == "iteration 2 of 'a' was rolled back; the next ones that are there: 1 and 4"
+        assert said(4, committed) == "'a' has no content at iteration 4, which is its deletion"
+        assert said(6, committed) == "'a' has iterations 1 to 5; there is no iteration 6"
