@@ -73,7 +73,14 @@ class Catalog(Protocol):
         ...
 
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Make the index anew of these places and of what was noted since they were found, without some packs."""
+        """Make the index anew of these places and of what was noted since they were found; then remove some packs.
+
+        The index is without them before the first of them goes: whoever sees one gone finds what was copied out of it.
+        It must not have them again afterwards, or what was in them would be taken for present.
+
+        Raises:
+            Unavailable: it stopped on the way. Calling again goes on.
+        """
         ...
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
@@ -251,7 +258,10 @@ class ListedCatalog:
         self._places.gone.add(name)
 
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Write one segment for all packs but those dropped, in place of all others."""
+        """Write one segment for all packs but those dropped, in place of all others; remove those.
+
+        Somebody may cover them again meanwhile: what a listing does not have is not taken for present all the same.
+        """
         self.scan()
         found = [place for place in (*places, *self._places.fresh.values()) if place[0] not in dropped]
         name = f"{INDEX_FOLDER}/{self._new_name()}{SEGMENT_SUFFIX}"
@@ -262,6 +272,8 @@ class ListedCatalog:
         self._places.segments = [Segment(name, data)]
         self._places.fresh.clear()
         self._known = set(self._places.segments[0].pack_names())
+        for pack in dropped:
+            self._objects.delete(pack_object(pack))
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
         """Yield what is known, each id once."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.blobs import ident, packs
 from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, pack_object, read_pack_index
 from chronicle.blobs.condemned import Mark, read_mark, write_mark
-from chronicle.blobs.fsspec_store import open_medium
+from chronicle.blobs.medium import open_medium
 from chronicle.blobs.objects import STAMP_S, LocalObjects, Objects
 from chronicle.blobs.similar import runs_of_similar, sketch
 from chronicle.clock import Clock, SystemClock
@@ -279,9 +279,7 @@ class _Collection:
         self.report.copied += len(saved)
         if not self._dry_run:
             doomed -= self._copy(saved)
-            replace(self._places(), doomed)  # before any pack goes: whoever sees a pack gone finds the copies
-            for name in doomed:
-                self._objects.delete(pack_object(name))
+            replace(self._places(), doomed)
         self.report.dropped += len(doomed)
         self.report.dropped_bytes += sum(self._sizes[name] for name in doomed)
         after = Mark(mark.generation + 1, self.now_ms)

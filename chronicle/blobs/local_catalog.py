@@ -16,14 +16,16 @@ import mmap
 import os
 import struct
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
 from chronicle.blobs import packs
-from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Places
+from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Places, pack_object
+from chronicle.blobs.objects import sync_folder
 from chronicle.blobs.segments import NAME_BYTES, Segment, build_segment
-from chronicle.errors import Corrupt
+from chronicle.errors import Corrupt, NotFound, StorageRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -115,21 +117,37 @@ class LocalCatalog:
         self._places.gone.add(name)
 
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Make one segment of these places and of all others that are known, without those in dropped packs."""
-        if not self._log.exists():
-            return
-        with self._locked(fcntl.LOCK_EX):
-            self._load()
-            known = [*self._places.fresh.values()]
-            for segment in self._places.segments:
-                known.extend(segment.entries())
-            segments = self._places.segments
-            data = build_segment(place for place in (*places, *known) if place[0] not in dropped)
-            self._replace(self._folder / f"{self._new_name()}{SEGMENT_SUFFIX}", data)
-            self._replace(self._log, self._new_header())
-            for segment in segments:
-                (self._folder / segment.name).unlink(missing_ok=True)
-            self._load()
+        """Make one segment of these places and of all others that are known, without those in dropped packs.
+
+        Those are removed under the same lock: whoever has listed them before and wants to log one of them comes after
+        that, and finds it gone.
+
+        Raises:
+            Unavailable: the index could not be written, or a pack not be removed.
+        """
+        try:
+            with self._locked(fcntl.LOCK_EX):
+                if self._log.exists():  # else who looks for something lists the packs
+                    self._make_anew(places, dropped)
+                for name in dropped:
+                    self._objects.delete(pack_object(name))
+        except OSError as error:
+            raise StorageRefused(f"{self._folder} could not be written: {error.strerror}") from error
+
+    def _make_anew(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
+        """Replace the index, under the lock. What it says of packs that are not there goes, whoever removed them."""
+        self._load()
+        segments = self._places.segments
+        known = chain(self._places.fresh.values(), *(segment.entries() for segment in segments))
+        there = {name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER)} - dropped
+        data = build_segment(place for place in chain(places, known) if place[0] in there)
+        self._replace(self._folder / f"{self._new_name()}{SEGMENT_SUFFIX}", data)
+        self._replace(self._log, self._new_header())
+        for segment in segments:
+            (self._folder / segment.name).unlink(missing_ok=True)
+        self._load()
+        # Else a loss of power could undo this and not the removal of the packs.
+        sync_folder(self._folder)
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
         """Yield what is known, each id once."""
@@ -147,6 +165,9 @@ class LocalCatalog:
         self._logged.add(name)
         with suppress(OSError):
             with self._locked(fcntl.LOCK_EX):
+                if not self._is_there(name):  # gc removed it since it was listed: no later reader may take it for there
+                    self.forget(name)
+                    return
                 descriptor = os.open(self._log, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 try:
                     before = os.fstat(descriptor)
@@ -276,10 +297,21 @@ class LocalCatalog:
         finally:
             os.close(descriptor)
 
+    def _is_there(self, name: str) -> bool:
+        try:
+            self._objects.size(pack_object(name))
+        except NotFound:
+            return False
+        return True
+
     def _replace(self, path: Path, data: bytes) -> None:
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        temporary.write_bytes(data)
-        temporary.rename(path)
+        try:
+            temporary.write_bytes(data)
+            temporary.rename(path)
+        except BaseException:  # a full disk, for one
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["STAMP_S", "LocalObjects", "Objects", "shown_url"]
+__all__ = ["STAMP_S", "LocalObjects", "Objects", "shown_url", "sync_folder"]
 
 STAMP_S: Final = 60
 """For so long a remote object may have been replaced without `Objects.stamp` saying so."""
@@ -151,7 +151,7 @@ class LocalObjects:
                 raise
             finally:
                 os.close(descriptor)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
         except OSError as error:
             self._synced.clear()  # a folder may have been removed by hand: look again the next time
             advice = "; make space by removing or moving what else is on that disk" if error.errno in _FULL else ""
@@ -241,7 +241,7 @@ class LocalObjects:
         else:
             self._make_durable(folder.parent)
             folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
         self._synced.add(folder)
 
 
@@ -278,7 +278,8 @@ def _read_all(descriptor: int, offset: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive the loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

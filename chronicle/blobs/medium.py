@@ -1,0 +1,56 @@
+"""From a store's URL to its objects, the catalog of its packs, and what this node keeps of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from chronicle.blobs.cache import BlobCache, cache_from
+from chronicle.blobs.catalog import Catalog, ListedCatalog
+from chronicle.blobs.local_catalog import LocalCatalog
+from chronicle.blobs.objects import LocalObjects, Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["open_medium"]
+
+_LOCAL: Final = "file://"
+"""Resolved here: what is run for the first time in a mount server becomes its private memory, and fsspec's way to a
+path costs each of them a quarter of a megabyte."""
+
+
+def open_medium(
+    url: str,
+    new_name: Callable[[], str],
+    options: Mapping[str, Any] | None = None,
+    cache: BlobCache | Literal["node"] | None = None,
+) -> tuple[Objects, Catalog, BlobCache | None]:
+    """Return the objects of a store, the catalog of its packs, and what keeps what is fetched of them.
+
+    For the store itself and for gc.
+
+    Raises:
+        InvalidInput: no such kind of URL.
+    """
+    if url.startswith(_LOCAL):
+        # A relative path is one from the working directory.
+        path = Path(url.removeprefix(_LOCAL))
+        local = LocalObjects(path if path.is_absolute() else path.expanduser().absolute())
+        return local, LocalCatalog(local, new_name), None
+    from chronicle.blobs.fsspec_objects import open_remote  # noqa: PLC0415 - a mount server on a local disk needs none
+
+    remote = open_remote(url, options)
+    if not remote.is_far:
+        cache = None
+    elif cache == "node":
+        cache = cache_from(os.environ, _home())
+    return remote, ListedCatalog(remote, new_name, cache), cache
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:  # a container's user may have none
+        return None
