@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.store import BlobStore
+    from chronicle.workspace.dir_restore import LeftOut
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["Amount", "Progress", "checkout", "count"]
@@ -39,16 +40,20 @@ class Amount:
     size_bytes: int = 0
 
 
-def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int, int], None]) -> None:
-    """Make a directory that holds a commit's files, with their times, modes, links and attributes.
+def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int, int], None]) -> list[LeftOut]:
+    """Make a directory that holds a commit's files, with their times, modes, links, attributes and owners.
 
-    It appears when it is whole; if this fails or is interrupted, nothing is left.
+    It appears when it is whole; if this fails or is interrupted, nothing is left. What only root may make or give is
+    left out for others.
 
     Args:
         blobs: where the commit is.
         ref: the commit.
         target: a directory that is not there yet, or is empty.
         report: called with a number of bytes and of files whenever so much more is done.
+
+    Returns:
+        what was left out.
 
     Raises:
         InvalidInput: there is something at the target.
@@ -61,12 +66,13 @@ def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int
         raise InvalidInput(f"{target} is there already and not an empty directory; name another one")
     reader = CachingReader(blobs)
     commit = read_root(reader, ref.oplog_id)
+    left_out: list[LeftOut] = []
     temporary = target.parent / f".{target.name[:200]}.{secrets.token_hex(6)}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir(mode=0o700)
         owner = os.geteuid(), os.getegid()
-        restore(os.fsencode(temporary), reader, ref.tree_id, commit.root, {}, owner, report)
+        restore(os.fsencode(temporary), reader, ref.tree_id, commit.root, {}, owner, report, left_out)
         root = entry_at(reader, ref.tree_id, b"")
         assert root is not None
         temporary.chmod(root.mode)
@@ -78,6 +84,7 @@ def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int
     except BaseException:
         _remove(temporary)
         raise
+    return left_out
 
 
 def count(blobs: BlobStore, ref: TreeRef) -> Amount:

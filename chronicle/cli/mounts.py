@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
+from chronicle.cli.exits import ExitCode
 from chronicle.cli.options import MAIN, JsonOption, directory_at, repository_at
 from chronicle.cli.output import commit_object, say, write_json
 from chronicle.errors import InvalidInput, NotFound
@@ -20,10 +21,13 @@ from chronicle.fuse.mounts import DEFAULT_TRANSPORT, Transport
 
 if TYPE_CHECKING:
     from chronicle.repository import Repository
+    from chronicle.workspace.dir_restore import LeftOut
 
 __all__ = ["checkout", "mount", "unmount"]
 
 _FOREGROUND_POLL_S: Final = 0.5
+_NAMED: Final = 3
+"""How much of what was left out is named."""
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -92,14 +96,31 @@ def checkout(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a commit's files into a plain directory. It appears when it is whole."""
+    """Copy a commit's files into a plain directory. It appears when it is whole.
+
+    Owners and devices are for root to restore: for others all files are their own, and devices are left out.
+    """
     store, number = _store_and_moment(source)
     shown = progress if progress is not None else sys.stderr.isatty()
-    done = repository_at(store).checkout(workspace, number, directory, progress=shown)
+    done, left_out = repository_at(store).checkout(workspace, number, directory, progress=shown)
+    owners = [item for item in left_out if item.what == "owner"]
+    devices = [item for item in left_out if item.what == "device"]
     if as_json:
-        write_json(commit_object(done))
+        rows = [{"path": os.fsdecode(item.path), "what": item.what, "is": item.detail} for item in left_out]
+        write_json({**commit_object(done), "left_out": rows})
     else:
         say(f"commit {done.turn} of {workspace} is in {os.path.realpath(directory)}")
+    if owners:
+        say(f"only root may restore owners, so yours are now {_few(owners)}")
+    if devices:
+        say(f"chronicle: only root may make devices, so there is no {_few(devices)}")
+        raise typer.Exit(ExitCode.OS_ERROR)
+
+
+def _few(left_out: list[LeftOut]) -> str:
+    """Name some of what was left out."""
+    named = ", ".join(f"{os.fsdecode(item.path)} ({item.detail})" for item in left_out[:_NAMED])
+    return named + (f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else "")
 
 
 def _store_and_moment(source: str) -> tuple[str, str]:

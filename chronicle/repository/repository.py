@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.journal.sqlite import SqliteJournalStore
     from chronicle.workspace.api import ApiWorkspace
+    from chronicle.workspace.dir_restore import LeftOut
     from chronicle.workspace.layer import Layer
     from chronicle.workspace.port import Quota
     from chronicle.workspace.treediff import Change
@@ -431,7 +432,9 @@ class Repository(StorePlace):
                 opened.restore(then, raw)
             return found
 
-    def checkout(self, workspace: str, moment: str, target: Path, *, progress: bool) -> Committed:
+    def checkout(
+        self, workspace: str, moment: str, target: Path, *, progress: bool
+    ) -> tuple[Committed, list[LeftOut]]:
         """Make a directory that holds what a workspace held after a commit; see `chronicle.checkout.checkout`.
 
         Args:
@@ -439,6 +442,9 @@ class Repository(StorePlace):
             moment: see `parse_moment`; not `NOW`.
             target: where.
             progress: whether to say on stderr how far it is.
+
+        Returns:
+            the commit, and what of it was left out.
 
         Raises:
             NotFound: no such workspace or commit.
@@ -449,14 +455,12 @@ class Repository(StorePlace):
             raise NotFound(f"workspace {workspace!r} had no files before its first commit; chronicle log lists them")
         with self.whole(workspace), self.blobs() as blobs:
             if not progress:
-                checkout(blobs, found.ref, target, lambda _size, _files: None)
-                return found
+                return found, checkout(blobs, found.ref, target, lambda _size, _files: None)
             line = Progress(count(blobs, found.ref))
             try:
-                checkout(blobs, found.ref, target, line.report)
+                return found, checkout(blobs, found.ref, target, line.report)
             finally:
                 line.end()
-        return found
 
     @contextmanager
     def opened(self, workspace: str) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:

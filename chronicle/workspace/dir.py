@@ -25,7 +25,7 @@ from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, OverQuot
 from chronicle.workspace import content as contents
 from chronicle.workspace import tree
 from chronicle.workspace.dir_memory import Memory, Owned, committed_index, make_durably
-from chronicle.workspace.dir_restore import restore
+from chronicle.workspace.dir_restore import check_rights, restore
 from chronicle.workspace.dir_scan import HIDDEN, Index, scan
 from chronicle.workspace.dir_seal import DirState, commit_scan, known_inos, usage_of
 from chronicle.workspace.history_view import HistoryView
@@ -361,6 +361,7 @@ class DirWorkspace:
         """Make the directory hold a commit, and take it for the last seal."""
         memory = self._memory
         commit = self._load(ref)
+        check_rights(self._reader, commit.tree_id, memory.index, self._owner)
         self._root.mkdir(parents=True, exist_ok=True)
         memory.whole = False
         memory.save(self._home)

@@ -1,4 +1,8 @@
-"""Making a plain directory hold what a tree holds: for opening a workspace, rolling one back, and taking a tree out."""
+"""Making a plain directory hold what a tree holds: for opening a workspace, rolling one back, and taking a tree out.
+
+Owners and devices are for root to give. Who takes a tree out can do without, as with tar, and is told (`LeftOut`). For
+a workspace that would be a change that nobody made: there `check_rights` refuses it before anything is done.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ import os
 import socket
 import stat
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronicle.blobs.store import get_many
-from chronicle.errors import Conflict
+from chronicle.errors import Conflict, StorageRefused
 from chronicle.workspace import content as contents
 from chronicle.workspace import nodes, oplog, tree
 from chronicle.workspace.dir_scan import HIDDEN, KINDS, Index
@@ -23,12 +28,65 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.oplog import Attr
 
-__all__ = ["restore"]
+__all__ = ["LeftOut", "check_rights", "restore"]
 
 _TOGETHER: Final = 64
 """Small files whose contents are fetched at once: 4 MiB at most."""
 _TEMPORARY: Final = b".chronicle-restoring"
 """A name in the root under which a file is written before it gets its own; left behind by a crash only."""
+_CAP_CHOWN: Final = 0
+_CAP_MKNOD: Final = 27
+"""See capabilities(7)."""
+_NAMED: Final = 3
+"""How many paths are named, at most, to who may not restore them."""
+
+
+class LeftOut(NamedTuple):
+    """Something that was not restored, as it is for root to do."""
+
+    path: bytes
+    """Where."""
+    what: str
+    """``owner`` or ``device``; of a file without its owner the rest is there."""
+    detail: str
+    """Which: ``1000:100`` is user and group, ``8:1`` major and minor number."""
+
+
+def check_rights(reader: BlobReader, tree_id: BlobId, present: Index, owner: tuple[int, int]) -> None:
+    """Check that this process may restore a tree, owners and devices included; changes nothing.
+
+    Looks at each entry of the tree, if the process is not root.
+
+    Args:
+        reader: where blobs are read.
+        tree_id: the tree.
+        present: what is known to be in the directory.
+        owner: user and group of what has none of its own in the tree.
+
+    Raises:
+        StorageRefused: it may not; some of what it may not restore is named.
+        NotFound, Corrupt, Unavailable: a blob could not be read.
+    """
+    rights = _rights()
+    gives, makes = rights >> _CAP_CHOWN & 1, rights >> _CAP_MKNOD & 1
+    if gives and makes:
+        return
+    groups = {os.getegid(), *os.getgroups()}
+    refused = []
+    for path, entry in tree.walk(reader, tree_id):
+        uid, gid = _owner_of(entry, owner)
+        if (seen := present.get(path)) is not None and _is_there(seen.entry, entry):
+            continue
+        if entry.device is not None and not makes:
+            refused.append(f"{os.fsdecode(path)} (a device)")
+        elif not gives and not (uid == os.geteuid() and gid in groups):
+            refused.append(f"{os.fsdecode(path)} (of user {uid}, group {gid})")
+    if refused:
+        more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
+        raise StorageRefused(
+            f"the workspace cannot be had as a plain directory by user {os.geteuid()}: only root may restore "
+            f"{', '.join(refused[:_NAMED])}{more}; mount it instead, or run as root. Nothing was changed"
+        )
 
 
 def restore(
@@ -39,6 +97,7 @@ def restore(
     present: Index,
     owner: tuple[int, int],
     report: Callable[[int, int], None] = lambda _size, _files: None,
+    left_out: list[LeftOut] | None = None,
 ) -> None:
     """Make a directory hold a tree, with its modification times; what holds the right content already is left alone.
 
@@ -50,15 +109,17 @@ def restore(
         present: what is in the directory, looked at just now; empty is always right, and slower.
         owner: user and group of what has none of its own in the tree.
         report: called with a number of bytes and of files whenever so much more was put.
+        left_out: takes what this process may not restore; without it that is an error. See `check_rights`.
 
     Raises:
         NotFound, Corrupt, Unavailable: a blob could not be read.
+        StorageRefused: an owner or device that this process may not restore.
         InvalidInput: a directory is not this user's, and may not be gone into.
         Conflict: something replaced what was just put there.
         OSError: a file could not be written.
     """
     with Descent(root, WRITE) as walk:
-        _Restore(walk, reader, present, owner, report).tree(tree_id, attributes.below)
+        _Restore(walk, reader, present, owner, report, left_out).tree(tree_id, attributes.below)
 
 
 class _Ready:
@@ -85,6 +146,7 @@ class _Restore:
         present: Index,
         owner: tuple[int, int],
         report: Callable[[int, int], None],
+        left_out: list[LeftOut] | None,
     ) -> None:
         self._walk = walk
         self._reader = reader
@@ -92,6 +154,7 @@ class _Restore:
         self._present = present
         self._owner = owner
         self._report = report
+        self._left_out = left_out
         self._linked: dict[bytes, bytes] = {}
         """The first of a hard-linked file's names -> the path at which it was put."""
 
@@ -149,10 +212,19 @@ class _Restore:
         seen = self._present.get(path)
         if first is not None:
             self._link(first, path)
-        elif seen is None or seen.entry.kind is not entry.kind or not _same_body(seen.entry, entry):
-            self._put(path, entry)
-        elif entry.link is None and seen.links > 1:
-            self._put(path, entry)  # another name of it may be about to become a file of its own
+        elif (
+            seen is None
+            or seen.entry.kind is not entry.kind
+            or not _same_body(seen.entry, entry)
+            or (entry.link is None and seen.links > 1)  # another name of it may be about to become a file of its own
+        ):
+            try:
+                self._put(path, entry)
+            except PermissionError as error:
+                if entry.device is None:
+                    raise
+                self._leave_out(path, "device", f"{os.major(entry.device)}:{os.minor(entry.device)}", error)
+                return
         if entry.link is not None and first is None:
             self._linked[entry.link] = path
         self._finish(path, entry, mtime_ns)
@@ -187,7 +259,8 @@ class _Restore:
         elif entry.kind is Kind.FIFO:
             os.mkfifo(_TEMPORARY, dir_fd=top)
         elif entry.device is not None:
-            _make_device(top, path, entry.kind, entry.device)
+            kind = stat.S_IFCHR if entry.kind is Kind.CHAR else stat.S_IFBLK
+            os.mknod(_TEMPORARY, kind, entry.device, dir_fd=top)
         else:
             with socket.socket(socket.AF_UNIX) as made:
                 made.bind(os.fsencode(by_handle(top)) + b"/" + _TEMPORARY)
@@ -196,6 +269,14 @@ class _Restore:
             remove(self._walk, path)
         directory, name = split(path)
         os.rename(_TEMPORARY, name, src_dir_fd=top, dst_dir_fd=self._walk.go(directory))
+
+    def _leave_out(self, path: bytes, what: str, detail: str, error: PermissionError) -> None:
+        if self._left_out is None:
+            raise StorageRefused(
+                f"{os.fsdecode(path)} in the workspace could not be given its {what} {detail} in a plain directory "
+                f"({error.strerror}); mount the workspace instead, or run as root"
+            ) from error
+        self._left_out.append(LeftOut(path, what, detail))
 
     def _finish(self, path: bytes, entry: Entry, mtime_ns: int) -> None:
         """Give a file its owner, attributes, mode and time: the file itself, not what its name may lead to by now."""
@@ -206,14 +287,19 @@ class _Restore:
             status = os.fstat(handle)
             if KINDS[stat.S_IFMT(status.st_mode)] is not entry.kind:
                 raise _replaced(path)
-            uid = self._owner[0] if entry.uid is None else entry.uid
-            gid = self._owner[1] if entry.gid is None else entry.gid
+            uid, gid = _owner_of(entry, self._owner)
+            mode = entry.mode
             if (status.st_uid, status.st_gid) != (uid, gid):
-                os.chown(name, uid, gid, dir_fd=parent, follow_symlinks=False)
+                try:
+                    os.chown(name, uid, gid, dir_fd=parent, follow_symlinks=False)
+                except PermissionError as error:
+                    self._leave_out(path, "owner", f"{uid}:{gid}", error)
+                    # What runs as its owner would run as another one.
+                    mode &= ~(stat.S_ISUID | (stat.S_ISGID if entry.kind is Kind.FILE else 0))
             if entry.kind is not Kind.SYMLINK:
                 _set_xattrs(handle, dict(entry.xattrs))
-                if stat.S_IMODE(os.fstat(handle).st_mode) != entry.mode:
-                    os.chmod(by_handle(handle), entry.mode)
+                if stat.S_IMODE(os.fstat(handle).st_mode) != mode:
+                    os.chmod(by_handle(handle), mode)
         finally:
             os.close(handle)
         if mtime_ns and status.st_mtime_ns != mtime_ns:
@@ -227,16 +313,27 @@ def _replaced(path: bytes) -> Conflict:
     )
 
 
+def _is_there(seen: Entry, entry: Entry) -> bool:
+    """Say whether something is left as it is, but perhaps for its mode and attributes."""
+    is_same = seen.kind is entry.kind and _same_body(seen, entry)
+    return is_same and (seen.uid, seen.gid) == (entry.uid, entry.gid)
+
+
 def _same_body(one: Entry, other: Entry) -> bool:
     return one.content == other.content and one.target == other.target and one.device == other.device
 
 
-def _make_device(top: int, path: bytes, kind: Kind, device: int) -> None:
-    try:
-        os.mknod(_TEMPORARY, stat.S_IFCHR if kind is Kind.CHAR else stat.S_IFBLK, device, dir_fd=top)
-    except PermissionError as error:
-        message = "the workspace holds a device, which only root may make in a plain directory; mount it instead"
-        raise PermissionError(error.errno, message, path) from error
+def _rights() -> int:
+    """Return the capabilities of this process: root may have lost some, and others may have got some."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff":
+            return int(value, 16)
+    return 0
+
+
+def _owner_of(entry: Entry, default: tuple[int, int]) -> tuple[int, int]:
+    return default[0] if entry.uid is None else entry.uid, default[1] if entry.gid is None else entry.gid
 
 
 def _set_xattrs(handle: int, wanted: dict[bytes, bytes]) -> None:

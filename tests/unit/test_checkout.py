@@ -20,11 +20,12 @@ from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.checkout import Amount, Progress, checkout, count
 from chronicle.cli import ExitCode, main
 from chronicle.clock import SystemClock
-from chronicle.errors import InvalidInput, NotFound
+from chronicle.errors import InvalidInput, NotFound, StorageRefused
 from chronicle.ids import BlobId
 from chronicle.repository import Repository
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
+from tests.unit.read_only import without_write_access
 
 LARGE = random.Random(9).randbytes(3_000_000)
 
@@ -104,6 +105,82 @@ def test_one_that_fails_leaves_nothing(made: tuple[FsspecBlobStore, TreeRef, Pat
     with pytest.raises(NotFound, match="lost"):
         checkout(Lacking(f"file://{tmp_path}/blobs"), ref, tmp_path / "x" / "target", lambda _size, _files: None)
     assert list((tmp_path / "x").iterdir()) == []
+
+
+def foreign(store: Path, name: str = "main") -> TreeRef:
+    """Commit a file, a program and a directory of somebody else's, and a device."""
+    repository = Repository(store)
+    with repository.used(name) as workspace:
+        workspace.write("mine", b"mine")
+        for path, mode in (("theirs", 0o640), ("program", 0o6755)):
+            workspace.write(path, path.encode())
+            workspace.set_mode(path, mode)
+        workspace.make_directory("dir")
+        workspace.write("dir/below", b"below")
+        layer = workspace._layer
+        for path in ("theirs", "program", "dir"):
+            node = layer.resolve(path.encode())
+            assert node is not None
+            layer.set_mode(node, stat.S_IMODE(node.mode), 1234, 5678)
+        workspace.make_node("null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    done = repository.commit(name, "first")
+    assert done is not None
+    return done.ref
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make what is to be left out")
+def test_what_only_root_may_restore_is_left_out_for_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store, out = tmp_path / "store", tmp_path / "out"
+    foreign(store)
+    out.mkdir()
+    out.chmod(0o777)
+    assert main(["checkout", str(store), str(out / "root")]) == ExitCode.OK
+    assert "only root" not in capfd.readouterr().err
+    status = (out / "root" / "program").stat()
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (1234, 5678, 0o6755)
+    assert (out / "root" / "null").stat().st_rdev == os.makedev(1, 3)
+
+    def check() -> None:
+        capfd.readouterr()
+        assert main(["checkout", str(store), str(out / "user"), "--json"]) == ExitCode.OS_ERROR
+        said = capfd.readouterr()
+        assert "so yours are now program (1234:5678), theirs (1234:5678), dir (1234:5678)\n" in said.err
+        assert "so there is no null (1:3)\n" in said.err
+        assert json.loads(said.out)["left_out"] == [
+            {"path": "null", "what": "device", "is": "1:3"},
+            {"path": "program", "what": "owner", "is": "1234:5678"},
+            {"path": "theirs", "what": "owner", "is": "1234:5678"},
+            {"path": "dir", "what": "owner", "is": "1234:5678"},
+        ]
+        found = sorted((out / "user").rglob("*"))
+        assert [path.name for path in found] == ["dir", "below", "mine", "program", "theirs"]
+        assert {path.stat().st_uid for path in found} == {os.geteuid()}
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in found}
+        assert (modes["theirs"], modes["program"]) == (0o640, 0o755)
+        assert (out / "user" / "dir" / "below").read_text() == "below"
+
+    without_write_access(store, check)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make what is refused")
+def test_a_workspace_that_only_root_may_restore_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    store, out = tmp_path / "store", tmp_path / "out"
+    ref = foreign(store)
+    out.mkdir()
+    out.chmod(0o777)
+
+    def check() -> None:
+        root = out / "files"
+        spec = LayerSpec("w", out / "layers", ref, 1, 1)
+        blobs = FsspecBlobStore(f"file://{store}/blobs")
+        for _ in range(2):
+            with pytest.raises(
+                StorageRefused, match=r"only root may restore dir \(of user 1234, group 5678\), null .*more"
+            ):
+                open_dir_workspace(spec, blobs, root, SystemClock())
+            assert list(root.iterdir()) == []
+
+    without_write_access(store, check)
 
 
 class Terminal(io.StringIO):
