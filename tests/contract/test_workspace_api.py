@@ -14,8 +14,7 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
-from chronicle.testing import workspace_contract
-from chronicle.testing.workspace_contract import VersionPerCloseContract
+from chronicle.testing.workspace_contract import VersionPerCloseContract, closes, files, history, opening, trees, turns
 from chronicle.workspace.api import ApiWorkspace
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import Opened
@@ -230,8 +229,9 @@ class ApiNode:
 class TestApiWorkspace(VersionPerCloseContract):
     @pytest.fixture
     def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiNode]:
-        monkeypatch.setattr(workspace_contract, "os", ApiOs())
-        monkeypatch.setattr(workspace_contract, "open", open_file, raising=False)
+        for part in (closes, files, history, opening, trees, turns):
+            monkeypatch.setattr(part, "os", ApiOs(), raising=False)
+            monkeypatch.setattr(part, "open", open_file, raising=False)
         made = ApiNode(tmp_path, MemoryBlobStore())
         yield made
         made.close()
