@@ -14,6 +14,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.workspace import nodes
+from chronicle.workspace.nodes.cutting import MAX_NODE_BYTES
 
 
 class Counting(BlobBuffer):
@@ -94,7 +95,7 @@ def test_nodes_keep_to_their_sizes(content: dict[bytes, bytes]) -> None:
         size = len(nodes.encode_node(node.level, node.keys, node.values))
         assert len(node.keys) >= 1
         assert list(node.keys) == sorted(set(node.keys))
-        assert size < nodes.MAX_NODE_BYTES + 300
+        assert size < MAX_NODE_BYTES + 300
 
 
 def test_an_edit_costs_a_path() -> None:

@@ -16,6 +16,7 @@ from chronicle.errors import Corrupt, InvalidInput, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.workspace import nodes, tree
 from chronicle.workspace.content import Content, store_bytes
+from chronicle.workspace.nodes.cutting import MAX_NODE_BYTES
 from chronicle.workspace.tree import EMPTY, Entry, Kind
 
 DIR = Entry(Kind.DIR, 0o755)
@@ -324,7 +325,7 @@ def test_a_batch_in_a_big_directory_touches_little() -> None:
     new = tree.update_tree(
         buffer, old, {b"big/name-%06d" % number: replace(entry, mode=0o600) for number in range(0, 20_000, 5_000)}
     )
-    assert buffer.pending_bytes < 4 * 3 * nodes.MAX_NODE_BYTES
+    assert buffer.pending_bytes < 4 * 3 * MAX_NODE_BYTES
     assert len(list(tree.diff_trees(buffer, old, new))) == 4
 
 

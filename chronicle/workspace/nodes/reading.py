@@ -1,0 +1,160 @@
+"""Reading maps: by key, in order, node by node, and two against each other."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+from chronicle.blobs.ident import from_raw
+from chronicle.blobs.store import get_many
+from chronicle.workspace.nodes.node import Node, decode_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+
+__all__ = ["diff", "items", "lookup", "lookup_many", "walk"]
+
+_TOGETHER: Final = 64
+"""Nodes that are read at once when a map is read in order: 200 KB. They mostly lie side by side."""
+
+
+def lookup(reader: BlobReader, root: BlobId | None, key: bytes) -> bytes | None:
+    """Return the value of a key, or ``None``. Reads one node a level."""
+    while root is not None:
+        node = decode_node(reader.get(root))
+        index = bisect_left(node.keys, key)
+        if index == len(node.keys):
+            return None
+        if node.level == 0:
+            return node.values[index] if node.keys[index] == key else None
+        root = node.child(index)
+    return None
+
+
+def lookup_many(reader: BlobReader, root: BlobId | None, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Return the values of those keys that are there; each node on the way is read once."""
+    found: dict[bytes, bytes] = {}
+    if root is None:
+        return found
+    todo = [(root, sorted(set(keys)))]
+    while todo:
+        at, wanted = todo.pop()
+        if not wanted:
+            continue
+        node = decode_node(reader.get(at))
+        start = 0
+        while start < len(wanted):
+            index = bisect_left(node.keys, wanted[start])
+            if index == len(node.keys):
+                break
+            if node.level == 0:
+                if node.keys[index] == wanted[start]:
+                    found[wanted[start]] = node.values[index]
+                start += 1
+            else:
+                end = bisect_right(wanted, node.keys[index], start)
+                todo.append((node.child(index), wanted[start:end]))
+                start = end
+    return found
+
+
+def items(reader: BlobReader, root: BlobId | None, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the items in key order, those after a key only if one is given. Reads nodes as it gets to them."""
+    if root is None:
+        return
+    stack = [root]
+    ready: dict[BlobId, bytes] = {}
+    together = 1
+    while stack:
+        at = stack.pop()
+        if at not in ready:  # more at once the further it goes: whoever wants a few items reads a few nodes
+            ready.update(get_many(reader, [at, *reversed(stack[max(0, len(stack) - together + 1) :])]))
+            together = min(2 * together, _TOGETHER)
+        node = decode_node(ready.pop(at))
+        start = 0 if after is None else bisect_right(node.keys, after)
+        if node.level == 0:
+            yield from zip(node.keys[start:], node.values[start:], strict=True)
+        else:
+            stack.extend(node.child(index) for index in range(len(node.keys) - 1, start - 1, -1))
+
+
+def walk(reader: BlobReader, root: BlobId | None, seen: set[BlobId]) -> Iterator[tuple[BlobId, Node]]:
+    """Yield the nodes that are not in ``seen``, parents first, and add them to it; below a seen one none is read."""
+    stack = [] if root is None else [root]
+    while stack:
+        at = stack.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        node = decode_node(reader.get(at))
+        yield at, node
+        if node.level > 0:
+            stack.extend(node.child(index) for index in range(len(node.keys) - 1, -1, -1))
+
+
+def diff(
+    reader: BlobReader, old: BlobId | None, new: BlobId | None
+) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """Yield ``(key, old value, new value)`` where two maps differ, in key order; ``None`` where the key is not there.
+
+    Nodes that both maps share are not read: the cost is in proportion to the difference.
+    """
+    if old == new:
+        return
+    left, right = _Frontier(reader, old), _Frontier(reader, new)
+    while True:
+        a, b = left.level, right.level
+        if a < 0 and b < 0:
+            return
+        if a > 0 or b > 0:
+            if a == b and left.value == right.value:
+                left.skip()
+                right.skip()
+                continue
+            if a >= b:
+                left.open()
+            if b >= a:
+                right.open()
+            continue
+        if b < 0 or (a == 0 and left.key < right.key):
+            yield left.key, left.value, None
+            left.skip()
+        elif a < 0 or right.key < left.key:
+            yield right.key, None, right.value
+            right.skip()
+        else:
+            if left.value != right.value:
+                yield left.key, left.value, right.value
+            left.skip()
+            right.skip()
+
+
+class _Frontier:
+    """One side of a `diff`: what of a map is still to be compared, as items and unopened nodes, in key order.
+
+    ``level`` is that of the first: -1 if there is none, 0 for an item, n for a node whose level is n - 1.
+    """
+
+    def __init__(self, reader: BlobReader, root: BlobId | None) -> None:
+        self._reader = reader
+        self._stack: list[tuple[int, bytes, bytes]] = []
+        self.level, self.key, self.value = -1, b"", b""
+        if root is not None:
+            self._push(decode_node(reader.get(root)))
+            self.skip()
+
+    def skip(self) -> None:
+        """Drop the first."""
+        self.level, self.key, self.value = self._stack.pop() if self._stack else (-1, b"", b"")
+
+    def open(self) -> None:
+        """Put the content of the first, a node, in its place."""
+        self._push(decode_node(self._reader.get(from_raw(self.value))))
+        self.skip()
+
+    def _push(self, node: Node) -> None:
+        pairs = zip(reversed(node.keys), reversed(node.values), strict=True)
+        self._stack.extend((node.level, key, value) for key, value in pairs)
