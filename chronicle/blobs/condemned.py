@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from chronicle.blobs.objects import Objects
+    from chronicle.clock import Clock
 
 __all__ = ["Mark", "MarkWatch", "read_mark", "write_mark"]
 
 _OBJECT: Final = "condemned"
 _FORMAT: Final = 1
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,27 @@ class Mark:
     """When the mark was set, epoch milliseconds."""
     packs: frozenset[str] = frozenset()
     """Names of packs."""
+    boot: str = ""
+    """Of which machine, and since which start of it, `since_s` tells."""
+    since_s: float = 0.0
+    """When the mark was set, in seconds that only pass while the machine runs and nobody can set."""
+
+    @classmethod
+    def made(cls, generation: int, clock: Clock, packs: Iterable[str] = ()) -> Mark:
+        """Return a mark that is set now."""
+        return cls(generation, clock.now_ms(), frozenset(packs), _boot(), clock.monotonic_s())
+
+    def left_ms(self, grace_ms: int, clock: Clock) -> int:
+        """Return how long its grace still lasts, milliseconds; 0 or less if it is over.
+
+        On the machine that set it, a commit that was on its way then has slept whenever the machine has, and a clock
+        that is put forward gives it no time. So what the machine has run since counts as well as the date.
+        """
+        left = self.since_ms + grace_ms - clock.now_ms()
+        ran_s = clock.monotonic_s() - self.since_s
+        if self.boot and self.boot == _boot() and ran_s >= 0:
+            left = max(left, grace_ms - round(ran_s * 1000))
+        return left
 
 
 def read_mark(objects: Objects) -> Mark:
@@ -50,7 +76,13 @@ def read_mark(objects: Objects) -> Mark:
         found = json.loads(data)
         if found["format"] != _FORMAT:
             raise UnsupportedFormat(f"the mark of gc has format {found['format']}; this code reads {_FORMAT}")
-        return Mark(int(found["generation"]), int(found["since_ms"]), frozenset(found["packs"]))
+        return Mark(
+            int(found["generation"]),
+            int(found["since_ms"]),
+            frozenset(found["packs"]),
+            str(found.get("boot", "")),
+            float(found.get("since_s", 0)),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the mark of gc, {_OBJECT!r}, is damaged: {error}") from error
 
@@ -62,8 +94,17 @@ def write_mark(objects: Objects, mark: Mark) -> None:
         "generation": mark.generation,
         "since_ms": mark.since_ms,
         "packs": sorted(mark.packs),
+        "boot": mark.boot,
+        "since_s": mark.since_s,
     }
     objects.write(_OBJECT, [json.dumps(described).encode()])
+
+
+def _boot() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:  # not this system, or not shown: the date alone must do
+        return ""
 
 
 class MarkWatch:

@@ -24,12 +24,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.blobs import ident, packs
-from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, pack_object, read_pack_index
+from chronicle.blobs import ident
+from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, Catalog, pack_object, read_pack_index
 from chronicle.blobs.condemned import Mark, read_mark, write_mark
+from chronicle.blobs.copying import Copier
 from chronicle.blobs.medium import open_medium
 from chronicle.blobs.objects import STAMP_S, LocalObjects, Objects
-from chronicle.blobs.similar import runs_of_similar, sketch
 from chronicle.clock import Clock, SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StorageRefused
 from chronicle.ids import IdSource, made_ms
@@ -40,15 +40,13 @@ if TYPE_CHECKING:
     from chronicle.blobs.packs import PackEntry
     from chronicle.ids import BlobId
 
-    _Replace = Callable[[list[tuple[str, PackEntry]], set[str]], None]
+    Place = tuple[str, PackEntry]
 
 __all__ = ["GRACE_S", "MERGE_FROM", "GcReport", "collect"]
 
 GRACE_S: Final = 3600.0
 """Between a put and its commit lie seconds; an hour leaves room for a stopped process, clocks that differ and a store
 that is slow to answer."""
-_COPY_BYTES: Final = 32 * 1024 * 1024
-"""Blobs that are copied out of condemned packs go into packs of about this size."""
 _SMALL_BYTES: Final = 4 * 1024 * 1024
 """Smaller packs are those of turns, or what was left over when such were merged."""
 MERGE_FROM: Final = 16
@@ -59,6 +57,8 @@ what it was made from, and that lies in the large ones."""
 _MERGE_BYTES: Final = 1024**3
 """With more than this, the large ones are left: merging takes 10 s a GiB, and the place of both for a while."""
 _ROOM_BYTES: Final = 4 * 1024 * 1024
+_INDEX_BYTES: Final = 60
+"""Of the index, for each blob."""
 _STALE_TMP_S: Final = 24 * 3600
 """A file in ``tmp/`` that is older was left by a crash."""
 
@@ -134,21 +134,25 @@ def collect(
     if not alone and not isinstance(objects, LocalObjects) and grace_s <= STAMP_S:
         raise InvalidInput(f"a grace of {grace_s} s is too short for {url}: writers look for marks every {STAMP_S} s")
     with _only_one(objects, dry_run=dry_run):
-        collection = _Collection(objects, new_name, clock.now_ms(), merge_from=merge_from, dry_run=dry_run)
+        collection = _Collection(objects, catalog, new_name, clock, merge_from=merge_from, dry_run=dry_run)
         mark = read_mark(objects)
         kept = {ident.to_raw(identifier) for identifier in reached()}
         collection.survey()
         if alone and not dry_run and isinstance(objects, LocalObjects) and _is_full(objects):
             collection.make_room(kept)
-        grace_ms = 0 if alone else round(grace_s * 1000)
-        if mark.packs and collection.now_ms - mark.since_ms >= grace_ms:
-            mark = collection.sweep(mark, kept, catalog.replace)
-        if not mark.packs:
-            mark = collection.condemn(mark, kept, grace_ms, keep_from, catalog.replace)
-            if alone and mark.packs:
-                mark = collection.sweep(mark, kept, catalog.replace)
+        grace_ms = round(grace_s * 1000)
         if mark.packs:
-            collection.report.ripe_ms = mark.since_ms + grace_ms
+            left_ms = mark.left_ms(grace_ms, clock)
+            if alone or left_ms <= 0:
+                mark = collection.sweep(mark, kept)
+            elif left_ms > grace_ms:  # the clock was set back since: the grace begins anew, or it might last for years
+                mark = collection.mark(mark.generation, mark.packs)
+        if not mark.packs:
+            mark = collection.condemn(mark, kept, None if alone else grace_ms, keep_from)
+            if alone and mark.packs:
+                mark = collection.sweep(mark, kept)
+        if mark.packs:
+            collection.report.ripe_ms = clock.now_ms() + max(0, mark.left_ms(0 if alone else grace_ms, clock))
         if isinstance(objects, LocalObjects) and not dry_run:
             _clear_tmp(objects)
         return collection.report
@@ -158,15 +162,24 @@ class _Collection:
     """One call of `collect`: the packs there are, and what is done to them."""
 
     def __init__(
-        self, objects: Objects, new_name: Callable[[], str], now_ms: int, *, merge_from: int, dry_run: bool
+        self,
+        objects: Objects,
+        catalog: Catalog,
+        new_name: Callable[[], str],
+        clock: Clock,
+        *,
+        merge_from: int,
+        dry_run: bool,
     ) -> None:
         self._objects = objects
-        self._new_name = new_name
+        self._catalog = catalog
+        self._copier = Copier(objects, new_name)
+        self._clock = clock
+        self._now_ms = clock.now_ms()
         self._merge_from = merge_from
         self._dry_run = dry_run
         self._entries: dict[str, list[PackEntry]] = {}
         self._sizes: dict[str, int] = {}
-        self.now_ms = now_ms
         self.report = GcReport()
 
     def survey(self) -> None:
@@ -199,10 +212,24 @@ class _Collection:
             self.report.dropped += 1
             self.report.dropped_bytes += self._sizes[name]
 
-    def condemn(self, before: Mark, kept: set[bytes], grace_ms: int, keep_from: float, replace: _Replace) -> Mark:
-        """Mark old packs of which little is reachable, and small ones when there are many, merging those."""
+    def mark(self, generation: int, names: Collection[str] = ()) -> Mark:
+        """Set the mark."""
+        mark = Mark.made(generation, self._clock, names)
+        if not self._dry_run:
+            write_mark(self._objects, mark)
+        return mark
+
+    def condemn(self, before: Mark, kept: set[bytes], grace_ms: int | None, keep_from: float) -> Mark:
+        """Mark packs of which little is reachable, and small ones when there are many, merging those.
+
+        Args:
+            before: the mark that there is.
+            kept: what is reachable.
+            grace_ms: packs that are younger are spared; ``None``: none is, whatever the clock was when it was made.
+            keep_from: as of `collect`.
+        """
         chosen = set()
-        old = {name for name in self._entries if made_ms(name) <= self.now_ms - grace_ms}
+        old = {name for name in self._entries if grace_ms is None or made_ms(name) <= self._now_ms - grace_ms}
         for name in old:
             entries = self._entries[name]
             sharing = Counter((entry.offset, entry.stored) for entry in entries)
@@ -210,17 +237,14 @@ class _Collection:
             alive = sum(size for raw_id, size in sizes.items() if raw_id in kept)
             if alive == 0 or alive < sum(sizes.values()) * keep_from:
                 chosen.add(name)
-        merged = self._merge(self._worth_merging(old - chosen), kept, replace)
+        merged = self._merge(self._worth_merging(old - chosen), kept)
         self.report.merged = len(merged)
         chosen |= merged
         self.report.condemned = len(chosen)
         self.report.condemned_bytes = sum(self._sizes[name] for name in chosen)
         if not chosen:
             return before
-        mark = Mark(before.generation + 1, self.now_ms, frozenset(chosen))
-        if not self._dry_run:
-            write_mark(self._objects, mark)
-        return mark
+        return self.mark(before.generation + 1, chosen)
 
     def _worth_merging(self, names: set[str]) -> set[str]:
         """Return which of these packs to merge: the small ones if there are many, perhaps with the large ones.
@@ -237,119 +261,96 @@ class _Collection:
             return small
         return names
 
-    def _merge(self, names: set[str], kept: set[bytes], replace: _Replace) -> set[str]:
+    def _merge(self, names: set[str], kept: set[bytes]) -> set[str]:
         """Write what is reachable in packs to new ones; return the packs that are not needed any more.
 
-        Writers find the copies by the time the old packs are condemned, so that they put nothing again.
+        Writers find the copies by the time the old packs are condemned, so that they put nothing again. Without room
+        for all of them nothing is merged: a collection must not fill the disk.
         """
         if not names:
             return set()
-        saved = self._needed(names, kept)
-        self.report.copied += len(saved)
+        needed = self._places_in(names, kept)
+        for raw_id in self._places_in(self._entries.keys() - names, needed.keys()):
+            del needed[raw_id]
         if self._dry_run:
+            self.report.copied += len(needed)
             return names
-        stuck = self._copy(saved)
-        replace(self._places(), set())
+        if not self._has_room_for(needed):
+            return set()
+        stuck = self._copy(needed)
+        self._catalog.replace(self._index(), set())
         return names - stuck
 
-    def _places(self) -> list[tuple[str, PackEntry]]:
-        """Return all places, new packs' first: of a blob that lies in several, the index keeps the first."""
-        return [(name, entry) for name, entries in reversed(self._entries.items()) for entry in entries]
+    def sweep(self, mark: Mark, kept: set[bytes]) -> Mark:
+        """Copy what is reachable out of condemned packs and drop them.
 
-    def _needed(self, names: set[str], kept: set[bytes]) -> dict[bytes, tuple[str, PackEntry]]:
-        """Return what is reachable and lies in these packs only, and where."""
-        elsewhere = {
-            entry.raw_id
-            for name, entries in self._entries.items()
-            if name not in names
-            for entry in entries
-            if entry.raw_id in kept
-        }
-        needed: dict[bytes, tuple[str, PackEntry]] = {}
+        A copy that lies elsewhere counts if it is sound: it is read before the last other one goes. Of far stores,
+        which check what they hold and are slow to read, that is believed.
+        """
+        doomed = {name for name in mark.packs if name in self._entries}
+        needed = self._places_in(doomed, kept)
+        elsewhere = self._places_in(self._entries.keys() - doomed, needed.keys())
+        believed = self._dry_run or self._objects.is_far
+        for raw_id in elsewhere if believed else [raw_id for raw_id, _ in self._copier.sound(elsewhere)]:
+            del needed[raw_id]
+        del elsewhere
+        if self._dry_run:
+            self.report.copied += len(needed)
+        else:
+            if not self._has_room_for(needed):
+                doomed -= self._drop(doomed - {name for places in needed.values() for name, _ in places})
+            doomed -= self._copy(needed)
+        self._drop(doomed)
+        return self.mark(mark.generation + 1)
+
+    def _drop(self, names: set[str]) -> set[str]:
+        """Remove packs; return them."""
+        if not self._dry_run and names:
+            self._catalog.replace(self._index(), names)
+        for name in names:
+            self.report.dropped += 1
+            self.report.dropped_bytes += self._sizes[name]
+            del self._entries[name]
+        return names
+
+    def _index(self) -> Iterator[Place]:
+        """Yield all places, new packs' first, and last those known to be damaged: the index keeps a blob's first."""
+        damaged = self._copier.damaged
+        for is_damaged in (False, True) if damaged else (False,):
+            for name, entries in reversed(self._entries.items()):
+                for entry in entries:
+                    if ((entry.raw_id, name) in damaged) == is_damaged:
+                        yield name, entry
+
+    def _places_in(self, names: Collection[str], wanted: Collection[bytes]) -> dict[bytes, list[Place]]:
+        """Return the places of blobs in some packs, of those that are in any, an older pack's first."""
+        found: dict[bytes, list[Place]] = {}
         for name in sorted(names):
             for entry in self._entries[name]:
-                if entry.raw_id in kept and entry.raw_id not in elsewhere:
-                    needed.setdefault(entry.raw_id, (name, entry))
-        return needed
+                if entry.raw_id in wanted:
+                    found.setdefault(entry.raw_id, []).append((name, entry))
+        return found
 
-    def sweep(self, mark: Mark, kept: set[bytes], replace: _Replace) -> Mark:
-        """Copy what is reachable out of condemned packs and drop them."""
-        doomed = {name for name in mark.packs if name in self._entries}
-        saved = self._needed(doomed, kept)
-        self.report.copied += len(saved)
-        if not self._dry_run:
-            doomed -= self._copy(saved)
-            replace(self._places(), doomed)
-        self.report.dropped += len(doomed)
-        self.report.dropped_bytes += sum(self._sizes[name] for name in doomed)
-        after = Mark(mark.generation + 1, self.now_ms)
-        if not self._dry_run:
-            write_mark(self._objects, after)
-        for name in doomed:
-            del self._entries[name]
-        return after
-
-    def _copy(self, saved: dict[bytes, tuple[str, PackEntry]]) -> set[str]:
+    def _copy(self, needed: dict[bytes, list[Place]]) -> set[str]:
         """Write blobs into new packs; return the packs that must stay because a blob in them is damaged."""
-        stuck: set[str] = set()
-        if self._objects.is_far:  # reading twice, and out of order, costs more than it saves
-            batch: list[dict[bytes, bytes]] = []
-            size = 0
-            for raw_id, data in self._whole(saved, stuck):
-                batch.append({raw_id: data})
-                size += len(data)
-                if size >= _COPY_BYTES:
-                    self._write(batch)
-                    batch, size = [], 0
-            if batch:
-                self._write(batch)
-            return stuck
-        found = [(sketch(data), len(data), raw_id) for raw_id, data in self._whole(saved, stuck)]
-        sizes = {raw_id: length for _, length, raw_id in found}
-        runs: list[list[bytes]] = []
-        size = 0
-        for run in runs_of_similar(found, packs.GROUP_BYTES, packs.GROUP_BLOBS):
-            runs.append(run)
-            size += sum(sizes[raw_id] for raw_id in run)
-            if size >= _COPY_BYTES:
-                self._write_runs(runs, saved, stuck)
-                runs, size = [], 0
-        if runs:
-            self._write_runs(runs, saved, stuck)
-        return stuck
+        lost = set(needed)
+        for name, entries, size in self._copier.copy(needed):
+            self._entries[name] = entries
+            self._sizes[name] = size
+            self.report.copied += len(entries)
+            self.report.copied_bytes += size
+            lost.difference_update(entry.raw_id for entry in entries)
+        for raw_id in lost:
+            self.report.damaged.append(self._copier.damaged[raw_id, needed[raw_id][0][0]])
+        return {name for raw_id in lost for name, _ in needed[raw_id]}
 
-    def _write_runs(self, runs: list[list[bytes]], saved: dict[bytes, tuple[str, PackEntry]], stuck: set[str]) -> None:
-        found = dict(self._whole({raw_id: saved[raw_id] for run in runs for raw_id in run}, stuck))
-        self._write([{raw_id: found[raw_id] for raw_id in run if raw_id in found} for run in runs])
-
-    def _whole(self, wanted: dict[bytes, tuple[str, PackEntry]], stuck: set[str]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield blobs that are as they were; note what is damaged, and the packs that must stay for it."""
-        for raw_id, name, data in self._read(wanted):
-            if isinstance(data, Corrupt):
-                self.report.damaged.append(str(data))
-                stuck.add(name)
-            else:
-                yield raw_id, data
-
-    def _read(self, wanted: dict[bytes, tuple[str, PackEntry]]) -> Iterator[tuple[bytes, str, bytes | Corrupt]]:
-        """Yield blobs, their packs and their bytes, or what is wrong with them; each range is read once."""
-        ranges: dict[tuple[str, int, int], list[PackEntry]] = {}
-        for name, entry in wanted.values():  # an empty blob has the offset of the next one
-            ranges.setdefault((name, entry.offset, entry.stored), []).append(entry)
-        for (name, offset, size), entries in sorted(ranges.items(), key=lambda one: one[0]):
-            stored = self._objects.read(pack_object(name), offset, size)
-            for entry, data in packs.unpack_group(name, entries, stored):
-                yield entry.raw_id, name, data
-
-    def _write(self, groups: list[dict[bytes, bytes]]) -> None:
-        """Write blobs to a new pack."""
-        named = ({ident.from_raw(raw_id): data for raw_id, data in group.items()} for group in groups if group)
-        parts, entries = packs.encode_groups(named)
-        name = self._new_name()
-        self._objects.write(pack_object(name), parts)
-        self._entries[name] = entries
-        self._sizes[name] = sum(len(part) for part in parts)
-        self.report.copied_bytes += self._sizes[name]
+    def _has_room_for(self, needed: dict[bytes, list[Place]]) -> bool:
+        """Whether the disk takes copies of blobs and an index anew, and has as much left for whoever commits."""
+        if not isinstance(self._objects, LocalObjects):
+            return True
+        ranges = {(places[0][0], places[0][1].offset): places[0][1].stored for places in needed.values()}
+        index = _INDEX_BYTES * sum(map(len, self._entries.values()))
+        return _free_bytes(self._objects) >= 2 * (sum(ranges.values()) + index) + _ROOM_BYTES
 
 
 @contextmanager
@@ -381,10 +382,12 @@ def _only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
 
 def _is_full(objects: LocalObjects) -> bool:
     """Whether the disk may not take the marks and the index that a collection writes before anything goes."""
-    if not objects.root.is_dir():
-        return False
+    return objects.root.is_dir() and _free_bytes(objects) < _ROOM_BYTES
+
+
+def _free_bytes(objects: LocalObjects) -> int:
     free = os.statvfs(objects.root)
-    return free.f_bavail * free.f_frsize < _ROOM_BYTES
+    return free.f_bavail * free.f_frsize
 
 
 def _clear_tmp(objects: LocalObjects) -> None:
