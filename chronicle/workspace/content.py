@@ -330,7 +330,11 @@ class _ContentFile(io.RawIOBase):
             else:
                 self._rest = chunk_list(self._reader, self._content, self._at)
                 self._together = 1
-            self._coming = self._fetched()
+            try:
+                self._coming = self._fetched()
+            except BaseException:
+                self._data = b""  # the list may have been read further than the chunks: the next time it is read anew
+                raise
         self._start, self._data = self._coming.popleft()
 
     def _fetched(self) -> deque[tuple[int, bytes]]:

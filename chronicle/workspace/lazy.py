@@ -251,7 +251,11 @@ class LazyFile:
             known.clear()
             self._rest = chunk_list(self._reader, self._content, offset)
         while not known or known[-1].end < end:
-            chunk = next(self._rest, None)
+            try:
+                chunk = next(self._rest, None)
+            except BaseException:
+                known.clear()  # the list is read no further by this: the next time it is read anew
+                raise
             if chunk is None or (known and chunk.start != known[-1].end) or (not known and chunk.start > offset):
                 raise Corrupt(f"the chunk list {self._content.id} has a gap before {end} of {self._content.size}")
             known.append(chunk)

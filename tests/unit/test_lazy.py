@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 from hypothesis import given, settings
@@ -43,6 +43,9 @@ class CountingStore(MemoryBlobStore):
         self.open = threading.Event()
         self.open.set()
         self.away = False
+        self.requests = 0
+        self.away_at = 0
+        """The request that fails, counted from 1."""
         self._count = threading.Lock()
 
     def get(self, blob_id: BlobId) -> bytes:
@@ -52,7 +55,8 @@ class CountingStore(MemoryBlobStore):
         with self._count:
             self.fetched.extend(blob_ids)
         assert self.open.wait(20)
-        if self.away:
+        self.requests += 1
+        if self.away or self.requests == self.away_at:
             raise Unavailable("away")
         return {blob_id: MemoryBlobStore.get(self, blob_id) for blob_id in blob_ids}
 
@@ -201,6 +205,35 @@ def test_what_failed_in_the_background_is_tried_by_the_reader() -> None:
     store.away = False
     assert file.read(0, 1_000_000) == LARGE[:1_000_000]
     chunks.close()
+
+
+@pytest.mark.parametrize("way", ["near", "far", "file"])
+def test_a_store_that_was_away_for_a_moment_is_not_taken_for_damaged(way: str) -> None:
+    """Whichever request fails: the next read begins where the one before did."""
+    store = CountingStore()
+    kept, _ = stored(store, LARGE)
+    requests = failed = 0
+    while requests >= failed:
+        failed += 1
+        store.requests, store.away_at = 0, failed
+        chunks = Chunks(store, keep_bytes=1)
+        chunks.reads_ahead = way == "far"
+        lazy, file = LazyFile(store, chunks, kept), content.open(store, kept)
+
+        def read(at: int, lazy: LazyFile = lazy, file: BinaryIO = file) -> bytes:
+            file.seek(at)
+            return file.read(500_000) if way == "file" else lazy.read(at, 500_000)
+
+        for at in range(0, len(LARGE), 500_000):
+            try:
+                found = read(at)
+            except Unavailable:
+                found = read(at)
+            assert found == LARGE[at : at + 500_000]
+        requests = store.requests
+        lazy.close()
+        chunks.close()
+    assert failed > 10
 
 
 def test_memory_stays_bounded() -> None:
