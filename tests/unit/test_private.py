@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,10 @@ import pytest
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.private import make_private
+from chronicle.ids import BranchId, SessionId
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.private import make_private, private_mode
+from chronicle.repository import Repository
 from chronicle.repository.place import StorePlace
 from coordinator.home import Home
 
@@ -74,6 +78,33 @@ def test_a_directory_of_the_users_keeps_its_mode_and_the_blobs_in_it_are_theirs(
     assert (mode(place), mode(place / "blobs")) == (0o755, 0o700)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+def test_the_record_in_a_directory_of_the_users_is_theirs(public: Path) -> None:
+    place = public / "kept"
+    place.mkdir(mode=0o755)
+    repository = Repository(place)
+    with repository.used("main") as workspace:
+        workspace.write("a", SECRET)
+    repository.commit("main", "first")
+    with repository.used("main") as workspace:
+        workspace.write("a", SECRET * 2)
+        with repository.journal() as journal:
+            journal.sessions()
+            beside = {path.name: mode(path) for path in place.glob("journal.db*")}
+    assert beside.keys() >= {"journal.db", "journal.db-wal", "journal.db-shm", "journal.db-queue"}
+    assert set(beside.values()) == {0o600}
+    assert [Path(path).name for path in found_by_a_stranger(public)] == ["format"]
+
+
+def test_a_record_that_is_there_keeps_its_mode(public: Path) -> None:
+    (public / "journal.db").touch()
+    (public / "journal.db").chmod(0o640)
+    with closing(SqliteJournalStore(public / "journal.db")) as journal:
+        journal.ensure_session("name", SessionId("ses_1"), BranchId("br_1"), 1)
+        assert {mode(path) for path in public.glob("journal.db-[ws]*")} == {0o640}
+    assert mode(public / "journal.db") == 0o640
+
+
 def test_users_who_share_a_directory_share_what_is_in_it(public: Path) -> None:
     (public / "ours").mkdir()
     (public / "ours").chmod(0o2775)
@@ -88,3 +119,4 @@ def test_users_who_share_a_directory_share_what_is_in_it(public: Path) -> None:
         finally:
             os.umask(before)
         assert mode(made) == wanted
+        assert private_mode(made.parent) == (0o666 if above == "ours" else 0o600)

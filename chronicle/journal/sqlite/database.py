@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import weakref
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import (
@@ -33,6 +33,7 @@ from chronicle.errors import (
 from chronicle.journal.sqlite import schema
 from chronicle.journal.sqlite.lock import WriterLock
 from chronicle.journal.sqlite.waiting import WaitingRoom
+from chronicle.private import private_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -104,6 +105,8 @@ class SqliteDatabase:
             ) from error
         try:
             with self._lock, self.translated():
+                if create:
+                    _make(path)
                 self._writer = self._connect()
                 _set_up(self._writer, path)
             _sync_directory(path.parent)
@@ -359,6 +362,15 @@ def _check_path(path: Path, *, create: bool) -> None:
         raise StorageRefused(f"the directory {directory} is not writable; mend its permissions or choose another")
     elif not create:
         raise NotFound(f"there is no journal {path}")
+
+
+def _make(path: Path) -> None:
+    """Make the file, if it is not there, with the mode that SQLite then gives to those beside it as well.
+
+    One that is there is not opened: closing it would drop the locks that SQLite has on it in this process.
+    """
+    with suppress(OSError):  # it is there; or SQLite cannot make it either, and says why
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, private_mode(path.parent)))
 
 
 def _set_up(db: sqlite3.Connection, path: Path) -> None:

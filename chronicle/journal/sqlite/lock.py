@@ -22,6 +22,8 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from chronicle.private import private_mode
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -131,4 +133,4 @@ def _flock(fd: int, operation: int) -> bool:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, private_mode(path.parent))

@@ -200,6 +200,8 @@ def _back_up(db: sqlite3.Connection, target: Path) -> None:
     """Copy the database into a file that is whole and durable once it has its name."""
     partial = target.with_name(target.name + ".partial")
     partial.unlink(missing_ok=True)
+    (source,) = (Path(file) for _, name, file in db.execute("PRAGMA database_list") if name == "main")
+    os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, source.stat().st_mode & 0o777))
     with closing(sqlite3.connect(partial)) as copy:
         db.backup(copy)
     fd = os.open(partial, os.O_RDONLY)
