@@ -88,7 +88,7 @@ class Zygote:
         self._loop = Loop()
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._loop.watch(self._wake, self._end)
-        self._processes = Processes(self._loop, opener, transport, request_deadline_s)
+        self._processes = Processes(self._loop, opener, transport, request_deadline_s, spares=not until_idle)
         self._keeper = Keeper(self._loop, self._processes, socket_path, self._emptied)
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda *_: None)  # the wake-up descriptor is what ends the loop

@@ -228,10 +228,10 @@ def test_starting_twice_finds_the_first_and_nothing_is_left_when_it_ends(home: H
     assert pid is not None
     assert os.getsid(pid) != os.getsid(0)
     home.open()
-    template_and_servers = [path for path in Path("/proc").glob("[0-9]*") if _session(path) == os.getsid(pid)]
-    assert len(template_and_servers) == 3
+    session = [path for path in Path("/proc").glob("[0-9]*") if _session(path) == os.getsid(pid)]
+    assert len(session) >= 3  # the zygote, the template, the server, and perhaps a spare one
     zygote.shut_down(home.socket)
-    for path in template_and_servers:
+    for path in session:
         wait_for_end(int(path.name))
     assert mounts.fuse_mounts_under(home.directory) == []
 

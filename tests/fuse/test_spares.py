@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chronicle.fuse.client import list_mounts
+from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, wait_for_end
+
+if TYPE_CHECKING:
+    from chronicle.fuse.mounts import Transport
+
+
+def children(pid: int) -> set[int]:
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def spare_of(node: Node) -> int:
+    """The process that waits to be a server, when there is one and the zygote knows of it."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        waiting = watched(node.process.pid) - {mount["pid"] for mount in list_mounts(node.socket)}
+        if len(waiting) == 1:
+            return waiting.pop()
+        time.sleep(0.005)
+    raise AssertionError("no spare")
+
+
+def watched(pid: int) -> set[int]:
+    """The processes that a process has pidfds of."""
+    found = set()
+    for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with suppress(FileNotFoundError):
+            found |= {int(line.split()[1]) for line in info.read_text().splitlines() if line.startswith("Pid:")}
+    return found - {os.getpid()}
+
+
+def server_of(node: Node, name: str) -> int:
+    root = str(node.workspace(name).root)
+    return next(int(str(mount["pid"])) for mount in list_mounts(node.socket) if mount["mountpoint"] == root)
+
+
+def test_a_server_is_forked_before_it_is_wanted(node: Node) -> None:
+    for name in ("one", "two", "three"):
+        spare = spare_of(node)
+        assert server_of(node, name) == spare
+
+
+def test_a_spare_that_was_killed_is_done_without(node: Node) -> None:
+    spare = spare_of(node)
+    os.kill(spare, signal.SIGKILL)
+    wait_for_end(spare)
+    server = server_of(node, "one")
+    assert server != spare
+    assert spare_of(node) not in (spare, server)
+
+
+def test_a_spare_that_was_stopped_is_replaced(tmp_path: Path, transport: Transport) -> None:
+    with running_mirror(tmp_path, transport, request_deadline_s=1) as node:
+        spare = spare_of(node)
+        os.kill(spare, signal.SIGSTOP)
+        (node.workspace().root / "a").write_text("goes on")
+        wait_for_end(spare)
+        assert "a mount server hangs and is ended" in (tmp_path / "log").read_text()
+
+
+def test_a_spare_outlives_its_template_and_ends_with_the_zygote(node: Node) -> None:
+    (template,) = children(node.process.pid)
+    spare = spare_of(node)
+    os.kill(template, signal.SIGKILL)
+    assert server_of(node, "one") == spare
+    spare = spare_of(node)
+    node.process.kill()
+    wait_for_end(spare)
+
+
+def test_a_spare_has_the_pages_that_servers_write_to(node: Node) -> None:
+    def private_bytes(pid: int) -> int:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty")) * 1024
+
+    first = private_bytes(spare_of(node))
+    for name in ("one", "two"):
+        server_of(node, name)
+        spare = spare_of(node)
+    deadline = time.monotonic() + DEADLINE_S
+    while private_bytes(spare) < first + 512 * 1024:
+        assert time.monotonic() < deadline, "it copied nothing"
+        time.sleep(0.005)
