@@ -190,7 +190,7 @@ def test_bad_input_is_told_in_a_line(chronicle: Command, tmp_path: Path) -> None
     # The mistake that is the user's own comes first.
     assert "not empty" in chronicle("mount", chronicle.store, tmp_path / "other", code=ExitCode.USAGE)
     assert "never existed" in chronicle.on_store("history", "never", code=ExitCode.NOT_FOUND)
-    assert "no content at" in chronicle.on_store("cat", "never@1", code=ExitCode.NOT_FOUND)
+    assert "never existed" in chronicle.on_store("cat", "never@1", code=ExitCode.NOT_FOUND)
     (root / "a").touch()
     assert "iteration 9" in chronicle.on_store("cat", "a@9", code=ExitCode.NOT_FOUND)
     assert "not a path" in chronicle.on_store("history", "/a", code=ExitCode.USAGE)
