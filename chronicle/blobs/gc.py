@@ -30,6 +30,7 @@ from chronicle.blobs.condemned import Mark, read_mark, write_mark
 from chronicle.blobs.copying import Copier
 from chronicle.blobs.medium import open_medium
 from chronicle.blobs.objects import STAMP_S, LocalObjects, Objects
+from chronicle.blobs.survey import Survey
 from chronicle.clock import Clock, SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StorageRefused
 from chronicle.ids import IdSource, made_ms
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.packs import PackEntry
     from chronicle.ids import BlobId
-
-    Place = tuple[str, PackEntry]
 
 __all__ = ["GRACE_S", "MERGE_FROM", "GcReport", "collect"]
 
@@ -173,13 +172,12 @@ class _Collection:
     ) -> None:
         self._objects = objects
         self._catalog = catalog
-        self._copier = Copier(objects, new_name)
+        self._survey = Survey()
+        self._copier = Copier(objects, self._survey, new_name)
         self._clock = clock
         self._now_ms = clock.now_ms()
         self._merge_from = merge_from
         self._dry_run = dry_run
-        self._entries: dict[str, list[PackEntry]] = {}
-        self._sizes: dict[str, int] = {}
         self.report = GcReport()
 
     def survey(self) -> None:
@@ -187,30 +185,29 @@ class _Collection:
         for listed, size in self._objects.sizes(PACK_FOLDER).items():
             name = listed.rpartition("/")[2]
             try:
-                self._sizes[name] = size
-                self._entries[name] = read_pack_index(self._objects, name, size)
+                self._survey.add(name, read_pack_index(self._objects, name, size), size)
             except NotFound:
-                self._sizes.pop(name, None)
+                continue
             except Corrupt as error:
                 self.report.damaged.append(str(error))
-        self.report.packs = len(self._sizes)
-        self.report.size_bytes = sum(self._sizes.values())
+                self.report.packs += 1
+                self.report.size_bytes += size
+        self.report.packs += len(self._survey.sizes)
+        self.report.size_bytes += sum(self._survey.sizes.values())
 
     def make_room(self, kept: set[bytes]) -> None:
         """Drop packs of which nothing is reachable, without writing anything; nobody else may use the store.
 
         The index goes first, so that it leads nobody to what is gone. It is made anew from the packs that stay.
         """
-        dead = [name for name, entries in self._entries.items() if all(entry.raw_id not in kept for entry in entries)]
+        dead = [name for name in self._survey.names() if kept.isdisjoint(self._survey.raw_ids(name))]
         if not dead:
             return
         for name in self._objects.names(INDEX_FOLDER):
             self._objects.delete(name)
         for name in dead:
             self._objects.delete(pack_object(name))
-            del self._entries[name]
-            self.report.dropped += 1
-            self.report.dropped_bytes += self._sizes[name]
+            self._forget(name)
 
     def mark(self, generation: int, names: Collection[str] = ()) -> Mark:
         """Set the mark."""
@@ -229,19 +226,20 @@ class _Collection:
             keep_from: as of `collect`.
         """
         chosen = set()
-        old = {name for name in self._entries if grace_ms is None or made_ms(name) <= self._now_ms - grace_ms}
+        sizes = self._survey.sizes
+        old = {name for name in sizes if grace_ms is None or made_ms(name) <= self._now_ms - grace_ms}
         for name in old:
-            entries = self._entries[name]
+            entries = list(self._survey.entries(name))
             sharing = Counter((entry.offset, entry.stored) for entry in entries)
-            sizes = {entry.raw_id: entry.stored / sharing[entry.offset, entry.stored] + 1 for entry in entries}
-            alive = sum(size for raw_id, size in sizes.items() if raw_id in kept)
-            if alive == 0 or alive < sum(sizes.values()) * keep_from:
+            parts = {entry.raw_id: entry.stored / sharing[entry.offset, entry.stored] + 1 for entry in entries}
+            alive = sum(size for raw_id, size in parts.items() if raw_id in kept)
+            if alive == 0 or alive < sum(parts.values()) * keep_from:
                 chosen.add(name)
         merged = self._merge(self._worth_merging(old - chosen), kept)
         self.report.merged = len(merged)
         chosen |= merged
         self.report.condemned = len(chosen)
-        self.report.condemned_bytes = sum(self._sizes[name] for name in chosen)
+        self.report.condemned_bytes = sum(sizes[name] for name in chosen)
         if not chosen:
             return before
         return self.mark(before.generation + 1, chosen)
@@ -253,11 +251,12 @@ class _Collection:
         """
         if self._objects.is_far:
             return set()
-        small = {name for name in names if self._sizes[name] < _SMALL_BYTES}
+        sizes = self._survey.sizes
+        small = {name for name in names if sizes[name] < _SMALL_BYTES}
         if len(small) < self._merge_from:
             return set()
-        total = sum(self._sizes[name] for name in names)
-        if total > _MERGE_BYTES or total > _AGAIN * sum(self._sizes[name] for name in small):
+        total = sum(sizes[name] for name in names)
+        if total > _MERGE_BYTES or total > _AGAIN * sum(sizes[name] for name in small):
             return small
         return names
 
@@ -269,9 +268,10 @@ class _Collection:
         """
         if not names:
             return set()
-        needed = self._places_in(names, kept)
-        for raw_id in self._places_in(self._entries.keys() - names, needed.keys()):
-            del needed[raw_id]
+        needed = self._survey.places(names, kept)
+        for name in self._survey.names() - names:
+            for raw_id in self._survey.raw_ids(name):
+                needed.pop(raw_id, None)
         if self._dry_run:
             self.report.copied += len(needed)
             return names
@@ -287,70 +287,78 @@ class _Collection:
         A copy that lies elsewhere counts if it is sound: it is read before the last other one goes. Of far stores,
         which check what they hold and are slow to read, that is believed.
         """
-        doomed = {name for name in mark.packs if name in self._entries}
-        needed = self._places_in(doomed, kept)
-        elsewhere = self._places_in(self._entries.keys() - doomed, needed.keys())
-        believed = self._dry_run or self._objects.is_far
-        for raw_id in elsewhere if believed else [raw_id for raw_id, _ in self._copier.sound(elsewhere)]:
-            del needed[raw_id]
-        del elsewhere
+        doomed = mark.packs & self._survey.names()
+        needed = self._survey.places(doomed, kept)
+        for name in self._survey.names() - doomed:
+            entries = [entry for entry in self._survey.entries(name) if entry.raw_id in needed]
+            if self._dry_run or self._objects.is_far:
+                found = [entry.raw_id for entry in entries]
+            else:
+                found = [raw_id for raw_id, data in self._copier.sound_in(name, entries) if data is not None]
+            for raw_id in found:
+                del needed[raw_id]
         if self._dry_run:
             self.report.copied += len(needed)
+            self._drop(doomed)
         else:
+            going = doomed
             if not self._has_room_for(needed):
-                doomed -= self._drop(doomed - {name for places in needed.values() for name, _ in places})
-            doomed -= self._copy(needed)
-        self._drop(doomed)
+                lacking = {self._survey.at(place)[0] for places in needed.values() for place in places}
+                self._drop(doomed - lacking)
+                going = doomed & lacking
+            self._drop(going - self._copy(needed))
         return self.mark(mark.generation + 1)
 
-    def _drop(self, names: set[str]) -> set[str]:
-        """Remove packs; return them."""
+    def _drop(self, names: Collection[str]) -> None:
+        """Remove packs."""
         if not self._dry_run and names:
-            self._catalog.replace(self._index(), names)
+            self._catalog.replace(self._index(), frozenset(names))
         for name in names:
-            self.report.dropped += 1
-            self.report.dropped_bytes += self._sizes[name]
-            del self._entries[name]
-        return names
+            self._forget(name)
 
-    def _index(self) -> Iterator[Place]:
+    def _forget(self, name: str) -> None:
+        """Note that a pack was removed."""
+        self.report.dropped += 1
+        self.report.dropped_bytes += self._survey.sizes[name]
+        self._survey.remove(name)
+
+    def _index(self) -> Iterator[tuple[str, PackEntry]]:
         """Yield all places, new packs' first, and last those known to be damaged: the index keeps a blob's first."""
         damaged = self._copier.damaged
-        for is_damaged in (False, True) if damaged else (False,):
-            for name, entries in reversed(self._entries.items()):
-                for entry in entries:
-                    if ((entry.raw_id, name) in damaged) == is_damaged:
-                        yield name, entry
+        yield from ((name, entry) for name, entry in self._survey.all() if (entry.raw_id, name) not in damaged)
+        if damaged:
+            yield from ((name, entry) for name, entry in self._survey.all() if (entry.raw_id, name) in damaged)
 
-    def _places_in(self, names: Collection[str], wanted: Collection[bytes]) -> dict[bytes, list[Place]]:
-        """Return the places of blobs in some packs, of those that are in any, an older pack's first."""
-        found: dict[bytes, list[Place]] = {}
-        for name in sorted(names):
-            for entry in self._entries[name]:
-                if entry.raw_id in wanted:
-                    found.setdefault(entry.raw_id, []).append((name, entry))
-        return found
+    def _copy(self, needed: dict[bytes, tuple[int, ...]]) -> set[str]:
+        """Write blobs into new packs; return the packs that must stay because a blob in them is damaged.
 
-    def _copy(self, needed: dict[bytes, list[Place]]) -> set[str]:
-        """Write blobs into new packs; return the packs that must stay because a blob in them is damaged."""
-        lost = set(needed)
+        What was copied is taken out of ``needed``.
+        """
         for name, entries, size in self._copier.copy(needed):
-            self._entries[name] = entries
-            self._sizes[name] = size
+            self._survey.add(name, entries, size)
             self.report.copied += len(entries)
             self.report.copied_bytes += size
-            lost.difference_update(entry.raw_id for entry in entries)
-        for raw_id in lost:
-            self.report.damaged.append(self._copier.damaged[raw_id, needed[raw_id][0][0]])
-        return {name for raw_id in lost for name, _ in needed[raw_id]}
+            for entry in entries:
+                del needed[entry.raw_id]
+        stuck = set()
+        for raw_id, places in needed.items():
+            names = [self._survey.at(place)[0] for place in places]
+            self.report.damaged.append(self._copier.damaged[raw_id, names[0]])
+            stuck.update(names)
+        return stuck
 
-    def _has_room_for(self, needed: dict[bytes, list[Place]]) -> bool:
+    def _has_room_for(self, needed: dict[bytes, tuple[int, ...]]) -> bool:
         """Whether the disk takes copies of blobs and an index anew, and has as much left for whoever commits."""
         if not isinstance(self._objects, LocalObjects):
             return True
-        ranges = {(places[0][0], places[0][1].offset): places[0][1].stored for places in needed.values()}
-        index = _INDEX_BYTES * sum(map(len, self._entries.values()))
-        return _free_bytes(self._objects) >= 2 * (sum(ranges.values()) + index) + _ROOM_BYTES
+        size = 0
+        seen = None
+        for place in sorted(places[0] for places in needed.values()):
+            name, entry = self._survey.at(place)
+            if (name, entry.offset) != seen:  # those that share a frame are not all side by side: rather too much
+                size += entry.stored
+            seen = name, entry.offset
+        return _free_bytes(self._objects) >= 2 * (size + _INDEX_BYTES * self._survey.count()) + _ROOM_BYTES
 
 
 @contextmanager

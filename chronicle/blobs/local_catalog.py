@@ -138,9 +138,19 @@ class LocalCatalog:
         """Replace the index, under the lock. What it says of packs that are not there goes, whoever removed them."""
         self._load()
         segments = self._places.segments
-        known = chain(self._places.fresh.values(), *(segment.entries() for segment in segments))
         there = {name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER)} - dropped
-        data = build_segment(place for place in chain(places, known) if place[0] in there)
+
+        def found() -> Iterator[tuple[str, PackEntry]]:
+            told = set()
+            for place in places:
+                if place[0] in there:
+                    told.add(place[0])
+                    yield place
+            for place in chain(self._places.fresh.values(), *(segment.entries() for segment in segments)):
+                if place[0] in there and place[0] not in told:
+                    yield place
+
+        data = build_segment(found())
         self._replace(self._folder / f"{self._new_name()}{SEGMENT_SUFFIX}", data)
         self._replace(self._log, self._new_header())
         for segment in segments:

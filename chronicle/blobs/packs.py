@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import zstandard
 from blake3 import blake3
 
-from chronicle.blobs.ident import blob_id, from_raw, to_raw
+from chronicle.blobs.ident import RAW_ID_BYTES, blob_id, from_raw, to_raw
 from chronicle.errors import Corrupt, UnsupportedFormat
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ __all__ = [
     "encode_groups",
     "encode_pack",
     "index_start",
+    "iter_entries",
+    "iter_raw_ids",
     "pack_entries",
     "read_index",
     "unpack_blob",
@@ -162,7 +164,17 @@ def pack_entries(entries: list[PackEntry]) -> bytes:
 
 def unpack_entries(index: bytes) -> list[PackEntry]:
     """Return the entries that the bytes of an index hold."""
-    return [PackEntry(*fields) for fields in _ENTRY.iter_unpack(index)]
+    return list(iter_entries(index))
+
+
+def iter_entries(index: bytes) -> Iterator[PackEntry]:
+    """Yield the entries that the bytes of an index hold."""
+    return (PackEntry(*fields) for fields in _ENTRY.iter_unpack(index))
+
+
+def iter_raw_ids(index: bytes) -> Iterator[bytes]:
+    """Yield the raw ids of the entries that the bytes of an index hold."""
+    return (index[at : at + RAW_ID_BYTES] for at in range(0, len(index), ENTRY_BYTES))
 
 
 def index_start(name: str, size: int, tail: bytes) -> int:

@@ -14,14 +14,12 @@ from zlib import crc32
 from chronicle.blobs.buffer import NODE_START
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-__all__ = ["Sketch", "runs_of_similar", "sketch"]
-
-Sketch = tuple[int, ...]
-"""Up to `_MINIMA` checksums, ascending."""
+__all__ = ["runs_of_similar", "sketch"]
 
 _MINIMA: Final = 4
+_CHECKSUM_BYTES: Final = 4
 _SHARED: Final = 2
 """So many in common make two blobs alike."""
 _PIECE_BYTES: Final = 16
@@ -30,30 +28,39 @@ _ITEM: Final = b"\xc4"
 """Begins each key and value of a node: MessagePack's byte string of up to 255 bytes."""
 
 
-def sketch(data: bytes) -> Sketch:
-    """Return what a blob is recognised by; nothing for one without pieces."""
+def sketch(data: bytes) -> bytes:
+    """Return what a blob is recognised by: up to `_MINIMA` checksums, 4 bytes each, ascending."""
     pieces = data.split(_ITEM if data.startswith(NODE_START) else b"\n")
-    return tuple(nsmallest(_MINIMA, {crc32(piece) for piece in pieces if len(piece) >= _PIECE_BYTES}))
+    minima = nsmallest(_MINIMA, {crc32(piece) for piece in pieces if len(piece) >= _PIECE_BYTES})
+    return b"".join(minimum.to_bytes(_CHECKSUM_BYTES, "big") for minimum in minima)
 
 
-def runs_of_similar(found: Iterable[tuple[Sketch, int, bytes]], most_bytes: int, most: int) -> Iterator[list[bytes]]:
-    """Yield the names of what was sketched in runs, each of things that are alike.
+def runs_of_similar(
+    found: list[tuple[bytes, int, bytes]], most_bytes: int, most: int
+) -> Iterator[tuple[list[bytes], int]]:
+    """Yield the names of what was sketched in runs, each of things that are alike, and the bytes of each run.
 
     Args:
-        found: a sketch, bytes, and the name of each.
+        found: a sketch, bytes, and the name of each; sorted by this.
         most_bytes: of a run of more than one.
         most: in a run.
     """
+    found.sort(key=_sketch_and_size)
     run: list[bytes] = []
-    before: set[int] = set()
+    before: set[bytes] = set()
     total = 0
-    for minima, size, item in sorted(found, key=lambda one: one[:2]):
+    for sketched, size, item in found:
+        minima = [sketched[at : at + _CHECKSUM_BYTES] for at in range(0, len(sketched), _CHECKSUM_BYTES)]
         alike = len(before.intersection(minima)) >= min(_SHARED, len(minima))
         if run and not (alike and minima and total + size <= most_bytes and len(run) < most):
-            yield run
+            yield run, total
             run, total = [], 0
         run.append(item)
         total += size
         before = set(minima)
     if run:
-        yield run
+        yield run, total
+
+
+def _sketch_and_size(one: tuple[bytes, int, bytes]) -> tuple[bytes, int]:
+    return one[:2]
