@@ -102,6 +102,7 @@ class Activation:
         recovered = await self._runner.open(session, self._lease)
         if unclean or recovered is not None:
             await self._record_lost_try(recovered, unclean=unclean)
+            await self._runner.next_turn()  # the workspace need not tell of it any more
 
     async def handle_next(self) -> Step:
         """Take the inbox's next message and try to handle it once.

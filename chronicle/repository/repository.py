@@ -135,6 +135,7 @@ class Repository(StorePlace):
                 )
             if opened.recovered is not None:
                 self._keep(spec.workspace_id, opened.recovered)
+                opened.workspace.begin_turn(spec.turn)
         except ChronicleError:
             # It ends by itself when a mount is gone, but there may never have been one.
             with suppress(Unavailable):
@@ -332,6 +333,7 @@ class Repository(StorePlace):
             with open_api_workspace(spec, blobs, self.clock) as opened:
                 if opened.recovered is not None:
                     self._keep(workspace, opened.recovered)
+                    opened.begin_turn(spec.turn)
                 yield opened
 
     def _ensure_session(self, journal: SqliteJournalStore, workspace: str) -> Session:
@@ -504,10 +506,12 @@ class Repository(StorePlace):
                 attached.detach()
             return
         with self.blobs() as blobs:
-            layer, recovered = open_layer(self._spec(journal, session), blobs, self.clock)
-            if recovered is not None:
-                self._keep(workspace, recovered)
+            spec = self._spec(journal, session)
+            layer, recovered = open_layer(spec, blobs, self.clock)
             try:
+                if recovered is not None:
+                    self._keep(workspace, recovered)
+                    layer.begin_turn(spec.turn)
                 yield layer
             finally:
                 layer.close()

@@ -171,6 +171,8 @@ class DirWorkspace:
     def resume(self, spec: LayerSpec, *, adopted: bool) -> TreeRef | None:
         """Go on under an epoch, from a base; return what was there beyond it, durable, if it has to be given up.
 
+        It is returned again, whenever the directory is opened, until a turn is begun.
+
         Args:
             spec: which epoch and base.
             adopted: whether it is not remembered what was seen of the directory; then what differs from the base counts
@@ -179,7 +181,6 @@ class DirWorkspace:
         memory = self._memory
         if adopted:
             memory.index = committed_index(self._reader, self._commit)
-        recovered: TreeRef | None = None
         if memory.whole:
             if memory.sealed == spec.base:
                 memory.base = spec.base  # it was committed, and this process was not told
@@ -188,7 +189,7 @@ class DirWorkspace:
                 own = memory.base
                 sealed = self.seal()
                 if sealed != own and sealed.tree_id != (spec.base.tree_id if spec.base is not None else EMPTY):
-                    recovered = sealed
+                    memory.recovered = sealed
                 if sealed != spec.base:
                     self._forget_since(memory.base)
                     memory.base = spec.base
@@ -203,7 +204,7 @@ class DirWorkspace:
             self.adopt(self._commit_found({}))  # the empty tree: what may be there already is not committed
         memory.save(self._home)
         Owned(memory.root, memory.epoch, memory.whole).save(self._home)
-        return recovered
+        return memory.recovered
 
     def _is_first(self) -> bool:
         """Say whether the base is the empty tree that a workspace without any begins with."""
@@ -224,8 +225,11 @@ class DirWorkspace:
         return self._memory.base
 
     def begin_turn(self, turn: int) -> None:
-        """Say which turn the changes from now on belong to."""
+        """Say which turn the changes from now on belong to, and that what was recovered was heard of."""
         self._turn = turn
+        if self._memory.recovered is not None:
+            self._memory.recovered = None
+            self._memory.save(self._home)
 
     def seal(self) -> TreeRef:
         """Look at the directory and make it a tree; see `chronicle.workspace.port.Workspace.seal`.

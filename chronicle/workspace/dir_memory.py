@@ -78,6 +78,8 @@ class Memory:
     index: Index = field(default_factory=dict)
     floors: dict[bytes, int] = field(default_factory=dict)
     """By path, the numbers of versions that were rolled back."""
+    recovered: TreeRef | None = None
+    """What had to be given up when it was opened, as long as it is not known that whoever opened it was told."""
 
     def save(self, home: Path) -> None:
         """Put it in the place of what was remembered before, durably."""
@@ -90,6 +92,7 @@ class Memory:
             encode_index(self.index),
             self.floors,
             _BOOT_ID.read_bytes().strip(),
+            pack_ref(self.recovered),
         )
         _save(home / "dir", msgpack.packb(fields))
 
@@ -105,13 +108,14 @@ class Memory:
         if fields is None:
             return None
         try:
-            root, epoch, base, sealed, whole, index, floors, boot = (*fields, None)[:8]
+            # The first version had no boot, and early ones of the second have no recovered.
+            root, epoch, base, sealed, whole, index, floors, boot, recovered = (*fields, None, None)[:9]
             seen = decode_index(index)
         except (ValueError, TypeError, msgpack.UnpackException) as error:  # the first version had no checksum
             raise Corrupt(f"{home / 'dir'} cannot be read") from error
         if boot != _BOOT_ID.read_bytes().strip():  # a file may have lost what it held, and not its times
             seen = {path: replace(one, racy=True) for path, one in seen.items()}
-        return cls(root, epoch, unpack_ref(base), unpack_ref(sealed), whole, seen, floors)
+        return cls(root, epoch, unpack_ref(base), unpack_ref(sealed), whole, seen, floors, unpack_ref(recovered))
 
 
 def _save(path: Path, body: bytes) -> None:

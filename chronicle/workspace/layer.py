@@ -74,6 +74,8 @@ class Layer(HistoryLayer):
         super().__init__(directory, blobs, reader, files, log, header, start, clock)
         self._header = header
         self._base = header.base
+        self.unheard = header.recovered
+        """What older layers held beyond the base, as long as it is not known that whoever opened this one was told."""
         self._base_commit = read_root(reader, header.base.oplog_id) if header.base is not None else first_root(0)
         self.names.next_ino = max(self.names.next_ino, header.next_ino)
         self._next_seq = max(self._next_seq, header.next_seq)
@@ -119,10 +121,11 @@ class Layer(HistoryLayer):
         return self._files.next_number
 
     def begin_turn(self, turn: int) -> None:
-        """Say which turn the changes from now on belong to."""
-        if turn != self.turn:
+        """Say which turn the changes from now on belong to, and that what was recovered was heard of."""
+        if turn != self.turn or self.unheard is not None:
             self._log.append(pack((records.TURN, turn)))
             self.do_turn(turn)
+            self.unheard = None
 
     @property
     def changed(self) -> bool:
@@ -312,6 +315,7 @@ class Layer(HistoryLayer):
             next_seq=next_seq,
             next_number=self._files.next_number,
             owner=self._owner,
+            recovered=self.unheard,
         )
         first = header.encode()
         old = self._log

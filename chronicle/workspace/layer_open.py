@@ -27,7 +27,7 @@ from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_files import LayerFiles
 from chronicle.workspace.layer_log import LayerLog, position
-from chronicle.workspace.layer_records import Header, pack_floors, whole
+from chronicle.workspace.layer_records import TURN, Header, code_of, pack_floors, whole
 from chronicle.workspace.layer_replay import last_sealed, replay
 from chronicle.workspace.oplog import ROOT_INO, read_root
 from chronicle.workspace.tree import EMPTY
@@ -94,7 +94,8 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
     The caller has cut off whoever served an older epoch; this process holds the workspace's lock until it ends.
 
     Returns:
-        the layer, and what an older epoch's held beyond the base (durable in the blob store) or None.
+        the layer, and what an older epoch's held beyond the base (durable in the blob store) or None. It is told again
+        whenever the layer is opened, until a turn is begun: `Layer.begin_turn`.
 
     Raises:
         InvalidInput: the workspace's id cannot be one.
@@ -138,7 +139,7 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
         elif epoch == spec.epoch:
             layer = _reopen(directory, spec.base, blobs, clock)
             if layer.epoch == spec.epoch and _same(layer, spec.base):
-                return layer, recovered
+                return layer, layer.unheard
             # The commit that the layer does not know of, or the other way round: what it has is not the base. Or the
             # layer of an older epoch, which got its directory's name, but nothing else yet.
             recovered = _recover(layer, spec.base, given) or recovered
@@ -149,7 +150,7 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
             if warm is not None:
                 shutil.rmtree(warm)
             warm = directory
-    return _begin(home, warm, spec, blobs, clock, given), recovered
+    return _begin(home, warm, spec, blobs, clock, given, recovered), recovered
 
 
 def check_spec(spec: LayerSpec) -> Path:
@@ -204,6 +205,8 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, sealed or header.base, clock)
         undo.pop_all()
         undo.callback(layer.let_go)
+        if layer.unheard is not None and any(code_of(payload) == TURN for payload in payloads):
+            layer.unheard = None
         if sealed is not None:  # the records before it are not read, which say of the turn
             layer.do_turn(read_root(layer.reader, sealed.oplog_id).turn)
         used, mended = replay(layer, files, payloads[first:])
@@ -250,9 +253,11 @@ class _Given:
 def _recover(layer: Layer, base: TreeRef | None, given: _Given) -> TreeRef | None:
     """Seal what a layer holds beyond the base; it is closed afterwards.
 
+    If there is nothing, but nobody was told yet of what came before it, that is returned.
+
     On disk it keeps all of it until the new epoch's log is in its place: if that fails, it is recovered again.
     """
-    recovered = None
+    recovered = layer.unheard
     try:
         if layer.changed or layer.uncommitted:
             sealed = layer.seal()
@@ -271,7 +276,15 @@ def _recover(layer: Layer, base: TreeRef | None, given: _Given) -> TreeRef | Non
     return recovered
 
 
-def _begin(home: Path, warm: Path | None, spec: LayerSpec, blobs: BlobStore, clock: Clock, given: _Given) -> Layer:
+def _begin(
+    home: Path,
+    warm: Path | None,
+    spec: LayerSpec,
+    blobs: BlobStore,
+    clock: Clock,
+    given: _Given,
+    recovered: TreeRef | None,
+) -> Layer:
     """Make the layer of a new epoch, of an old one's directory if there is one."""
     directory = home / str(spec.epoch)
     owner = os.geteuid(), os.getegid()
@@ -290,7 +303,15 @@ def _begin(home: Path, warm: Path | None, spec: LayerSpec, blobs: BlobStore, clo
         gaps = _gaps_on(spec.base, blobs, given.gaps)
         next_seq = max([given.next_seq, *(gap.seq + 1 for gap in gaps)])
         header = Header(
-            spec.workspace_id, spec.epoch, spec.base, spec.turn, given.next_ino, next_seq, files.next_number, owner
+            spec.workspace_id,
+            spec.epoch,
+            spec.base,
+            spec.turn,
+            given.next_ino,
+            next_seq,
+            files.next_number,
+            owner,
+            recovered,
         )
         log = LayerLog.create(directory / "log", [header.encode(), *pack_floors(given.floors, gaps)])
         undo.callback(log.close)

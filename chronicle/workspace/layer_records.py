@@ -54,8 +54,9 @@ __all__ = [
     "whole",
 ]
 
-FORMAT: Final = 3
-"""2 has `DEVICE`, `SYNCED` and `REVERTED` besides what 1 has; 3 has `TOGETHER`, `PART`, `WRITTEN` and `LOST`."""
+FORMAT: Final = 4
+"""2 has `DEVICE`, `SYNCED` and `REVERTED` besides what 1 has; 3 has `TOGETHER`, `PART`, `WRITTEN` and `LOST`; 4 has
+`Header.recovered`."""
 HEADER: Final = 0
 CREATE: Final = 1
 MAKE: Final = 2
@@ -106,6 +107,8 @@ class Header:
     """What the next data or undo file is called."""
     owner: tuple[int, int]
     """User and group of what has none of its own in the tree."""
+    recovered: TreeRef | None = None
+    """What older layers held beyond the base when this one was begun. Once a turn was begun, someone was told."""
 
     def encode(self) -> bytes:
         """Return the record."""
@@ -120,6 +123,7 @@ class Header:
             self.next_seq,
             self.next_number,
             self.owner,
+            pack_ref(self.recovered),
         )
         packed: bytes = msgpack.packb(fields, use_bin_type=True)
         return packed
@@ -141,9 +145,12 @@ class Header:
         if version > FORMAT:
             raise UnsupportedFormat(f"a layer has format {version}; this code reads {FORMAT}: upgrade podium")
         try:
-            workspace_id, epoch, base, *rest = fields
-            return cls(workspace_id, epoch, unpack_ref(base), *rest)
-        except (ValueError, TypeError) as error:
+            recovered = unpack_ref(fields.pop()) if version >= 4 else None
+            workspace_id, epoch, base, turn, *numbers, owner = fields
+            next_ino, next_seq, next_number = numbers
+            ref = unpack_ref(base)
+            return cls(workspace_id, epoch, ref, turn, next_ino, next_seq, next_number, owner, recovered)
+        except (IndexError, ValueError, TypeError) as error:
             raise Corrupt("a layer's log begins with a header that has other fields") from error
 
 

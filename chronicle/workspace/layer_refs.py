@@ -35,8 +35,9 @@ def layer_refs(layers: Path) -> Iterator[TreeRef]:
         except FileNotFoundError:
             continue  # its epoch ended meanwhile; the next one stands on what the journal has
         if payloads:
-            yield from filter(None, (Header.decode(payloads[0]).base, last_sealed(payloads)[1]))
+            header = Header.decode(payloads[0])
+            yield from filter(None, (header.base, header.recovered, last_sealed(payloads)[1]))
     for memory in sorted(layers.glob("*/dir")):
         remembered = Memory.load(memory.parent)
         if remembered is not None:
-            yield from filter(None, (remembered.base, remembered.sealed))
+            yield from filter(None, (remembered.base, remembered.sealed, remembered.recovered))

@@ -118,7 +118,8 @@ class Opened:
 
     workspace: Workspace
     recovered: TreeRef | None
-    """What an earlier epoch's layer held beyond `LayerSpec.base`, durable in the blob store; ``None`` if nothing."""
+    """What an earlier epoch's layer held beyond `LayerSpec.base`, durable in the blob store; ``None`` if nothing. It is
+    told again whenever the workspace is opened, until `Workspace.begin_turn` is called: so note it first."""
 
 
 class Workspace(Protocol):
@@ -135,7 +136,7 @@ class Workspace(Protocol):
         ...
 
     def begin_turn(self, turn: int) -> None:
-        """Say which turn the changes from now on belong to."""
+        """Say which turn the changes from now on belong to; and that what was recovered (`Opened`) was heard of."""
         ...
 
     def seal(self) -> TreeRef:

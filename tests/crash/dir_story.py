@@ -46,6 +46,7 @@ class DirLife:
         opened = self.open_at(self.layers, self.epoch)
         assert isinstance(opened.workspace, DirWorkspace)
         self.workspace = opened.workspace
+        self.workspace.begin_turn(1)  # what was recovered was heard of
 
     def reopen(self, epoch: int) -> None:
         self.close()

@@ -7,12 +7,14 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.buffer import BlobBuffer
+from chronicle.blobs.ident import to_raw
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.ids import BlobId
@@ -132,7 +134,7 @@ def test_formats_do_not_change() -> None:
     )
     assert (
         blob_id(Header("w", 2, TreeRef(EMPTY, ID), 3, 4, 5, 6, (7, 8)).encode())
-        == "61229232c30667859182592cad272e70b400041aa313933189d7d9ca20d0ecee"
+        == "4d9c35f3870d90de0426f3b7cea5702943b20c24a4ccc82a774a00406599f81d"
     )
 
 
@@ -145,6 +147,10 @@ def test_commits_round_trip() -> None:
     assert oplog.read_root(buffer, oplog.add_root(buffer, known)) == known
     header = Header("w", 2, TreeRef(EMPTY, ID), 3, 4, 5, 6, (7, 8))
     assert Header.decode(header.encode()) == header
+    recovered = replace(header, recovered=TreeRef(EMPTY, ID))
+    assert Header.decode(recovered.encode()) == recovered
+    before = msgpack.packb((0, 3, "w", 2, to_raw(EMPTY) + to_raw(ID), 3, 4, 5, 6, (7, 8)))
+    assert Header.decode(before) == header
     assert unpack_ref(None) is None
 
 
@@ -166,7 +172,7 @@ def test_what_is_newer_is_refused() -> None:
     with pytest.raises(UnsupportedFormat, match="upgrade"):
         oplog.read_root(buffer, newer)
     with pytest.raises(UnsupportedFormat, match="upgrade"):
-        Header.decode(pack((0, 4, "whatever")))
+        Header.decode(pack((0, 5, "whatever")))
     for damaged in (b"", b"\xc1", pack((1, 2)), pack("text"), pack((0,)), pack((0, 2, "w"))):
         with pytest.raises(Corrupt):
             oplog.read_root(buffer, buffer.add(damaged))
