@@ -161,15 +161,22 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             return _folder(path)
         view, rest = self._at(path)
         status = view.status(rest, follow_links=False)
-        if status.kind is Kind.SYMLINK:
-            try:
-                return _info(path, view.status(rest), status.target)
-            except OSError:  # it leads nowhere
-                pass
-        return _info(path, status, status.target)
+        return _info(path, view.status(rest) if status.kind is Kind.SYMLINK else status, status.target)
+
+    def lexists(self, path: str, **_: Any) -> bool:
+        """Say whether there is something of this name, a symlink that leads nowhere perhaps."""
+        path = self._strip_protocol(path)
+        try:
+            return self._is_above(path) or self._kind(path) is not None
+        except OSError:
+            return False
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """List a directory, or tell of a file."""
+        """List a directory, or tell of a file.
+
+        Symlinks are listed as such, of type ``other`` and with the size of what they lead to, so that nobody goes
+        round in circles by them.
+        """
         path = self._strip_protocol(path)
         if self._is_above(path):
             assert self._moments is not None
@@ -177,11 +184,11 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         else:
             view, rest = self._at(path)
             if view.status(rest).kind is Kind.DIR:
-                found = [
-                    self.info(below) if status.kind is Kind.SYMLINK else _info(below, status, None)
-                    for name, status in view.list(rest)
-                    for below in [f"{path}/{name}" if path else name]
-                ]
+                found = []
+                for name, status in view.list(rest):
+                    found.append(_info(f"{path}/{name}" if path else name, status, status.target))
+                    if status.kind is Kind.SYMLINK:
+                        found[-1]["size"] = _size_behind(view, f"{rest}/{name}" if rest else name)
             else:
                 found = [self.info(path)]
         return found if detail else [item["name"] for item in found]
@@ -265,8 +272,11 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
 
     def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
         """Remove files, and directories with what is in them if ``recursive``."""
+        if isinstance(path, str) and self.lexists(path) and self._kind(self._strip_protocol(path)) is not Kind.DIR:
+            self.rm_file(path)  # not what it leads to
+            return
         for name in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
-            if self.info(name)["type"] == "directory" and not self.info(name)["islink"]:
+            if self._kind(name) is Kind.DIR:
                 self.rmdir(name)
             else:
                 self.rm_file(name)
@@ -343,6 +353,11 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                     self._views[name] = view
         return view, rest
 
+    def _kind(self, path: str) -> Kind:
+        """Return what is at a path itself, not what it leads to."""
+        view, rest = self._at(path)
+        return view.status(rest, follow_links=False).kind
+
     def _versions(self, view: ApiWorkspace | MomentView, path: str) -> Sequence[Iteration]:
         try:
             return view.history(path)
@@ -366,6 +381,14 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
 def _folder(path: str) -> dict[str, Any]:
     """Return what is told of a name that is no path in a workspace yet."""
     return {"name": path, "size": 0, "type": "directory", "islink": False}
+
+
+def _size_behind(view: ApiWorkspace | MomentView, path: str) -> int:
+    """Return the size of what a symlink leads to; 0 if that is nowhere."""
+    try:
+        return view.status(path).size
+    except OSError:
+        return 0
 
 
 def _info(path: str, status: Status, target: str | None) -> dict[str, Any]:

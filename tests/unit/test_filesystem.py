@@ -8,6 +8,7 @@ import os
 import pickle
 from datetime import UTC, datetime
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -26,7 +27,6 @@ from tests.unit.cli_home import HomeMaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 LARGE = os.urandom(300_000)
 
@@ -92,7 +92,9 @@ def test_an_open_workspace_is_read_and_written(workspace: ApiWorkspace) -> None:
     workspace.symlink("e/f.txt", "d/link")
     workspace.symlink("nowhere", "d/dangling")
     assert fs.info("d/link")["type"] == "file"
-    assert fs.info("d/dangling") == {**fs.info("d/dangling"), "type": "other", "islink": True, "destination": "nowhere"}
+    listed = {item["name"]: (item["type"], item["size"], item.get("destination")) for item in fs.ls("d", detail=True)}
+    assert listed["d/dangling"] == ("other", 0, "nowhere")
+    assert listed["d/link"] == ("other", fs.size("d/e/f.txt"), "e/f.txt")
     assert fs.ls("d", detail=False) == ["d/dangling", "d/e", "d/link"]
     fs.mv("d/e/f.txt", "d/e/g.txt")
     assert [item.op for item in workspace.history("d/e/g.txt")] == ["rename"]  # and no copy
@@ -103,6 +105,7 @@ def test_an_open_workspace_is_read_and_written(workspace: ApiWorkspace) -> None:
     fs.touch("copy", truncate=False)
     assert abs((fs.modified("copy") - datetime.now(UTC)).total_seconds()) < 60
     assert sorted(fs.glob("**/*.txt")) == ["d/g.txt"]
+    fs.rm(["d/dangling", "d/link"])  # moved away, what that led to
     assert fs.du("") > 0
     fs.rm("d", recursive=True)
     assert sorted(fs.find("")) == ["copy", "new"]
@@ -120,6 +123,55 @@ def test_what_it_is_of_must_be_said(workspace: ApiWorkspace, tmp_path: Path) -> 
             ChronicleFileSystem(**given)  # type: ignore[arg-type]
     with pytest.raises(NotFound, match="is no store"):
         ChronicleFileSystem(store=tmp_path)
+
+
+def test_symlinks_are_what_they_are_on_a_disk(workspace: ApiWorkspace, tmp_path: Path) -> None:
+    """Compared with fsspec's own file system of local files."""
+    theirs, ours = fsspec.filesystem("file"), ChronicleFileSystem(workspace)
+
+    def make(at: str, mkdir: Any, write: Any, symlink: Any) -> None:
+        mkdir(f"{at}d")
+        mkdir(f"{at}other")
+        write(f"{at}d/file", b"12345")
+        write(f"{at}other/kept", b"kept")
+        for name, target in (
+            ("file link", "file"),
+            ("dir link", "../other"),
+            ("loop", "."),
+            ("dangling", "nowhere"),
+            ("itself", "itself"),
+        ):
+            symlink(target, f"{at}d/{name}")
+
+    (tmp_path / "plain").mkdir()
+    top = f"{tmp_path}/plain/"
+    make(top, os.mkdir, lambda path, data: Path(path).write_bytes(data), os.symlink)
+    make("", workspace.make_directory, workspace.write, workspace.symlink)
+
+    def seen(fs: Any, at: str) -> list[object]:
+        found: list[object] = []
+        for item in sorted(fs.ls(f"{at}d", detail=True), key=lambda item: str(item["name"])):
+            size = item["size"] if item["name"] != f"{at}d/dir link" and item["name"] != f"{at}d/loop" else 0
+            listed = (item["type"], size, item["islink"], item.get("destination"))
+            try:
+                info = fs.info(item["name"])["type"]
+            except OSError:
+                info = "none"
+            tests = (fs.exists, fs.lexists, fs.isfile, fs.isdir)
+            found.append((item["name"].removeprefix(at), listed, info, [test(item["name"]) for test in tests]))
+        found.append(sorted(name.removeprefix(at) for name in fs.find(f"{at}d")))
+        found.append(sorted(name.removeprefix(at) for name in fs.find(f"{at}d", withdirs=True)))
+        with pytest.raises(FileNotFoundError):
+            fs.info(f"{at}d/dangling")
+        fs.rm(f"{at}d/dangling", recursive=True)
+        fs.rm(f"{at}d/dir link", recursive=True)
+        found.append([fs.lexists(f"{at}d/{name}") for name in ("dangling", "dir link", "file link")])
+        fs.rm(f"{at}d", recursive=True)
+        found.append(sorted(name.removeprefix(at) for name in fs.find(at)))
+        return found
+
+    assert seen(ours, "") == seen(theirs, top)
+    assert workspace.read("other/kept") == b"kept"
 
 
 # -- a store -----------------------------------------------------------------------------------------------------------
