@@ -66,7 +66,7 @@ class Clients:
             await asyncio.sleep(draw.random() * 3)
             again = await self._admit(agent, body, key)
             if again is not None and again.message_id != receipt.message_id:
-                self._world.watch.fail(f"{key!r} was admitted twice")
+                self._world.watch.verdict.fail(f"{key!r} was admitted twice")
             await self._must_conflict(agent, key)
 
     async def _admit(self, agent: SimulatedAgent, body: bytes, key: str | None) -> Receipt | None:
@@ -86,7 +86,7 @@ class Clients:
             await self._admit(agent, b'{"another":"body"}', key)
         except IdempotencyConflict:
             return
-        self._world.watch.fail(f"{key!r} was taken for another message")
+        self._world.watch.verdict.fail(f"{key!r} was taken for another message")
 
     async def _follow(self, agent: SimulatedAgent, receipt: Receipt) -> None:
         """Read a message's frames to the end, from whatever host has them."""

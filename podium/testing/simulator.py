@@ -33,9 +33,9 @@ from podium.testing.clients import Clients
 from podium.testing.faults import CALM, LATEST_S
 from podium.testing.fleet import Fleet
 from podium.testing.host import SimulatedAgent, SimulatedHost
+from podium.testing.model import Broken
 from podium.testing.places import Places, ScratchPlaces
 from podium.testing.puppet import KEYS
-from podium.testing.watch import Broken
 from podium.testing.world import LEASE_MS, World
 
 if TYPE_CHECKING:
@@ -98,14 +98,14 @@ class Simulator:
                 try:
                     world.loop.run_until_complete(world.main)
                 except asyncio.CancelledError:
-                    if world.watch.broken is None:
+                    if world.watch.verdict.broken is None:
                         raise
                 finally:
                     self._end_all()
-            if world.watch.broken is not None:
-                raise world.watch.broken
+            if world.watch.verdict.broken is not None:
+                raise world.watch.verdict.broken
         except Exception as error:
-            what = str(world.watch.broken or f"{type(error).__name__}: {error}")
+            what = str(world.watch.verdict.broken or f"{type(error).__name__}: {error}")
             again = f"run it again: python -m podium.testing.simulator --seed {self.seed} --verbose"
             raise Broken(f"seed {self.seed}: {what}\n{world.protocol()}\n{again}") from error
         finally:
@@ -147,19 +147,19 @@ class Simulator:
         line = self._world.watch.line(agent.session.session_id)
         report = verify_session(self._world.store, agent.session)
         if not report.ok:
-            self._world.watch.fail(f"{agent.address}: {report.damage}")
+            self._world.watch.verdict.fail(f"{agent.address}: {report.damage}")
         if not line.created:
             return
         turn = self._world.generator.choice(list(line.past))
         if read_agent(self._world.store, self._world.blobs, agent.address, turn).state != line.past[turn].state:
-            self._world.watch.fail(f"{agent.address} reads otherwise at turn {turn}")
+            self._world.watch.verdict.fail(f"{agent.address} reads otherwise at turn {turn}")
         lease = self._world.watch.acquire_lease(
             agent.session.session_id, "inspector", self._world.clock.now_ms(), LEASE_MS, takeover=True
         )
         host = SimulatedHost(self._world, agent, "inspector", lease, unclean=False)
         activation = await host.wake()
         if (to_json(activation.state), host.files()) != (line.state, line.expected.files):
-            self._world.watch.fail(f"{agent.address} wakes as {to_json(activation.state)} with {host.files()}")
+            self._world.watch.verdict.fail(f"{agent.address} wakes as {to_json(activation.state)} with {host.files()}")
         await activation.abandon()
 
     def _unexpected(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -8,92 +8,24 @@ does not fit raises `Broken`. It trusts nothing it could ask the journal for.
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.canonical import decode
-from chronicle.errors import ChronicleError
-from chronicle.journal.records import MessageStatus, Outcome
-from chronicle.workspace.port import TreeRef
-from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
-from podium.state import apply_patch
-from podium.testing.puppet import Expected, Puppet, expect
+from chronicle.journal.records import MessageStatus
+from podium.testing.commit_rules import CommitRules
+from podium.testing.model import Line, Message, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, MessageId, SessionId
-    from chronicle.journal.records import Branch, Commit, Event, Head, Lease, NewMessage, Receipt, Session, Settlement
+    from chronicle.journal.records import Branch, Commit, Head, Lease, NewMessage, Receipt, Session
     from chronicle.journal.store import JournalStore
+    from chronicle.workspace.port import TreeRef
     from podium.stream import Frame
 
-__all__ = ["Broken", "Line", "Watch"]
-
-_STATUS: Final = {
-    Outcome.CONSUMED: MessageStatus.CONSUMED,
-    Outcome.CANCELLED: MessageStatus.CANCELLED,
-    Outcome.FAILED: MessageStatus.PENDING,
-    Outcome.PARKED: MessageStatus.PARKED,
-}
-
-
-class Broken(AssertionError):
-    """Something happened that must never happen."""
-
-
-@dataclass(slots=True)
-class _Message:
-    """A message as the model has it."""
-
-    position: int
-    body: JsonObject
-    status: MessageStatus = MessageStatus.PENDING
-    attempts: int = 0
-    said: tuple[str, ...] = ()
-    """What its turn answered."""
-    turn: int = 0
-    """The turn that consumed it."""
-    steered: bool = False
-    """It was handed to the running turn."""
-    put_back: bool = False
-    """It was parked and came back to its place, which another one behind it may have been handled at meanwhile."""
-
-
-@dataclass(slots=True)
-class Line:
-    """An agent's main branch as the model has it."""
-
-    session: Session
-    seq: int = 0
-    turn: int = 0
-    epoch: int = 0
-    held: bool = False
-    """Whether somebody has the lease under `epoch`."""
-    expected: Expected = field(default_factory=Expected)
-    state: JsonObject = field(default_factory=dict)
-    """The patches' replay, which is compared with `expected` at every turn."""
-    owes_a_try: bool = False
-    """Whether the lease was taken from somebody who did not give it back: that counts as a try of what waits."""
-    created: bool = False
-    went_back: bool = False
-    folded: bool = False
-    tree: TreeRef | None = None
-    messages: dict[MessageId, _Message] = field(default_factory=dict)
-    past: dict[int, Expected] = field(default_factory=dict)
-    """What was expected at each turn."""
-    ends: list[tuple[int, int]] = field(default_factory=list)
-    """Where a fork can begin: seq and turn after each commit."""
-
-    @property
-    def waiting(self) -> list[MessageId]:
-        """The pending messages, in order."""
-        pending = [
-            (message.position, message_id)
-            for message_id, message in self.messages.items()
-            if message.status is MessageStatus.PENDING
-        ]
-        return [message_id for _, message_id in sorted(pending)]
+__all__ = ["Watch"]
 
 
 class Watch:
@@ -113,9 +45,9 @@ class Watch:
         self.commits = 0
         self.sent: dict[MessageId, tuple[str, Any]] = {}
         """What was sent from agent to agent: address and message."""
-        self.broken: Broken | None = None
-        """The first thing that was wrong, wherever it was raised."""
-        self._files_of = files_of
+        self.verdict = Verdict()
+        self._must, self._same = self.verdict.must, self.verdict.same
+        self._rules = CommitRules(self.verdict, files_of, self.sent)
         self._note = note
 
     def __getattr__(self, name: str) -> Any:
@@ -183,7 +115,7 @@ class Watch:
                 known is None and receipt.position == last + 1, line, f"position {receipt.position} after {last}"
             )
             body = cast("JsonObject", decode(message.body))
-            line.messages[receipt.message_id] = _Message(receipt.position, body)
+            line.messages[receipt.message_id] = Message(receipt.position, body)
         self._note("admit", line.session.name, receipt.message_id[-6:], receipt.position)
         return receipt
 
@@ -221,176 +153,11 @@ class Watch:
                 self._accepted(commit, outcome)
         return outcomes
 
-    # -- what must hold -------------------------------------------------------------------------------------------
-
     def _accepted(self, commit: Commit, head: Head) -> None:
-        line = self.lines[commit.session_id]
-        last = commit.events[-1]
+        line, last = self.lines[commit.session_id], commit.events[-1]
         self._note("commit", line.session.name, last.type, f"turn {last.turn}", f"seq {head.seq}", commit.epoch)
         self.commits += 1
-        self._must(
-            (line.held and commit.epoch == line.epoch) or (commit.epoch is None and line.epoch == 0),
-            line,
-            f"{last.type} was accepted under epoch {commit.epoch}, but {line.epoch} was given out",
-        )
-        self._must(
-            commit.expected.seq == line.seq and head.seq == line.seq + len(commit.events),
-            line,
-            f"{last.type} was put on {commit.expected.seq}, but the branch ends at {line.seq}",
-        )
-        payload = cast("dict[str, Any]", decode(last.payload or b"null"))
-        if line.owes_a_try and last.type.startswith("turn."):
-            lost = last.type == TURN_FAILED and payload["error"]["type"] == "HostLost"
-            self._must(lost, line, f"{last.type} came after a lost host, of which nothing is recorded")
-            line.owes_a_try = False
-        match last.type:
-            case "agent.created":
-                line.state, line.created = payload["state"], True
-                self._must(line.seq == 0, line, f"{AGENT_CREATED} is not its first event")
-                self._same(line, "state", line.state, line.expected.state)
-                line.past[0] = line.expected
-            case "turn.committed":
-                self._turn(line, commit, payload)
-            case "agent.forked":
-                self._must(last.turn == line.turn and not commit.settled, line, "a fork's first event is a turn")
-            case "agent.rewound":
-                self._rewind(line, last, payload)
-            case "agent.snapshot":
-                self._must(last.turn == line.turn and not commit.settled, line, "a mark counted as a turn")
-                self._same(line, "state of a mark", payload["state"], line.expected.state)
-                tree = self._kept(line, payload)
-                self._same(line, "files of a mark", self._files_of(tree) if tree else {}, line.expected.files)
-            case "turn.failed":
-                self._failure(line, commit, last, payload)
-            case "turn.cancelled":
-                self._must(last.turn == line.turn, line, f"{TURN_CANCELLED} counted as a turn")
-                cancelled = self._settle(line, commit, (Outcome.CANCELLED,))
-                self._kept(line, payload)
-                said = [event.type for event in commit.events[:-1]]
-                wanted = (
-                    [USER_MESSAGE, *[ASSISTANT_MESSAGE] * (len(said) - 1)] if payload["policy"] == "interrupt" else []
-                )
-                self._same(line, f"transcript of a message that was cancelled ({payload['policy']})", said, wanted)
-                if payload["by"] is not None:
-                    by = line.messages[payload["by"]]
-                    self._must(by.position > cancelled.position, line, f"{payload['by']} took the place of a later one")
-            case _:
-                self.fail(f"{line.session.name}: a commit ends in {last.type}")
-        line.seq = head.seq
-        line.ends.append((line.seq, line.turn))
-
-    def _turn(self, line: Line, commit: Commit, payload: dict[str, Any]) -> None:
-        last = commit.events[-1]
-        sent = {message.message_id: (message.target, decode(message.body)) for message in commit.outbox}
-        self._must(list(sent) == payload["sent"], line, f"turn {last.turn} sends other messages than it names")
-        self._must(last.turn == line.turn + 1, line, f"turn {last.turn} was committed after turn {line.turn}")
-        self._must(payload["epoch"] == commit.epoch, line, f"{TURN_COMMITTED} names epoch {payload['epoch']}")
-        by_message = payload["cause"] == "message"
-        self._must(bool(payload["consumed"]) == by_message, line, f"{payload['cause']} consumed {payload['consumed']}")
-        self._must(
-            [settlement.message_id for settlement in commit.settled] == payload["consumed"],
-            line,
-            f"turn {last.turn} settles other messages than it names",
-        )
-        message, steered = None, []
-        if by_message:
-            first_one, *others = commit.settled
-            message = self._settle_one(line, commit, first_one, (Outcome.CONSUMED,))
-            steered = [self._settle_one(line, commit, other, (Outcome.CONSUMED,), handed=True) for other in others]
-            first = commit.events[0]
-            said = cast("dict[str, Any]", decode(first.payload or b"null"))
-            self._must(first.type == USER_MESSAGE, line, f"turn {last.turn} begins with {first.type}")
-            self._same(line, "message", said["message"], message.body)
-        expected = expect(
-            line.expected, payload["cause"], message.body if message else None, [handed.body for handed in steered]
-        )
-        line.state = cast("JsonObject", apply_patch(line.state, payload["state"]["patch"]))
-        self._same(line, f"state of turn {last.turn}", line.state, expected.state)
-        replies = _replies(commit, payload["consumed"][0] if by_message else None)
-        self._same(line, f"replies of turn {last.turn}", replies, expected.said)
-        self._same(line, f"messages sent by turn {last.turn}", list(sent.values()), expected.told)
-        self.sent.update(sent)
-        line.tree = self._kept(line, payload)
-        files = self._files_of(line.tree) if line.tree is not None else {}
-        self._same(line, f"files of turn {last.turn}", files, expected.files)
-        line.expected = line.past[last.turn] = expected
-        line.turn = last.turn
-        if message is not None:
-            message.said, message.turn = tuple(replies), last.turn
-        for handed, message_id in zip(steered, payload["consumed"][1:], strict=True):
-            handed.said, handed.turn, handed.steered = tuple(_replies(commit, message_id)), last.turn, True
-            wanted = (f"steered by {handed.body['number']}",)
-            self._same(line, f"replies to {message_id}, which steered turn {last.turn}", handed.said, wanted)
-
-    def _rewind(self, line: Line, last: Event, payload: dict[str, Any]) -> None:
-        self._must(last.turn == line.turn + 1, line, f"going back after turn {line.turn} made turn {last.turn}")
-        then, only = line.past[payload["to"]], payload["only"]
-        files = line.expected if only == "state" else then
-        state = line.expected if only == "files" else then
-        expected = Expected(deepcopy(state.state), dict(files.files))
-        line.state = cast("JsonObject", apply_patch(line.state, payload["state"]["patch"]))
-        self._same(line, f"state after going back to {payload['to']}", line.state, expected.state)
-        line.tree = self._kept(line, payload)
-        self._same(line, "files", self._files_of(line.tree) if line.tree is not None else {}, expected.files)
-        line.expected = line.past[last.turn] = expected
-        line.turn, line.went_back = last.turn, True
-
-    def _failure(self, line: Line, commit: Commit, last: Event, payload: dict[str, Any]) -> None:
-        self._must(last.turn == line.turn, line, f"{TURN_FAILED} counted as a turn")
-        self._kept(line, payload)
-        if payload["message_id"] is None:
-            self._must(not commit.settled, line, "a failed hook settles a message")
-            return
-        message = self._settle(line, commit, (Outcome.FAILED, Outcome.PARKED))
-        self._must(
-            message.attempts <= Puppet.max_attempts
-            and (message.status is MessageStatus.PARKED)
-            == payload["parked"]
-            == (message.attempts == Puppet.max_attempts),
-            line,
-            f"{payload['message_id']} was {message.status} after try {message.attempts}",
-        )
-        self._must(payload["attempt"] == message.attempts, line, f"try {message.attempts} is recorded as another one")
-
-    def _settle(self, line: Line, commit: Commit, outcomes: tuple[Outcome, ...]) -> _Message:
-        """Settle the one message of a commit in the model."""
-        self._must(len(commit.settled) == 1, line, f"{commit.events[-1].type} settles {len(commit.settled)} messages")
-        return self._settle_one(line, commit, commit.settled[0], outcomes)
-
-    def _settle_one(
-        self, line: Line, commit: Commit, settlement: Settlement, outcomes: tuple[Outcome, ...], *, handed: bool = False
-    ) -> _Message:
-        """Settle a message in the model; one that was ``handed`` to a running turn need not be the next."""
-        message = line.messages[settlement.message_id]
-        dropped = settlement.outcome is Outcome.CANCELLED  # wherever it waits, and even if it was set aside
-        self._must(
-            message.status is MessageStatus.PENDING or (dropped and message.status is MessageStatus.PARKED),
-            line,
-            f"{settlement.message_id} was {message.status} and is {settlement.outcome} again",
-        )
-        self._must(settlement.outcome in outcomes, line, f"{commit.events[-1].type} says {settlement.outcome}")
-        if not dropped and not handed:
-            first = next(one for one in line.waiting if one == settlement.message_id or not line.messages[one].put_back)
-            self._must(
-                first == settlement.message_id,
-                line,
-                f"{settlement.message_id} was {settlement.outcome} while {first} waits before it",
-            )
-        message.status = _STATUS[settlement.outcome]
-        if settlement.outcome in (Outcome.FAILED, Outcome.PARKED):
-            message.attempts += 1
-        return message
-
-    def _kept(self, line: Line, payload: dict[str, Any]) -> TreeRef | None:
-        """Return the tree of a commit, which must be durable by now."""
-        if payload["tree_id"] is None:
-            return None
-        ref = TreeRef(payload["tree_id"], payload["oplog_id"])
-        try:
-            self._files_of(ref)
-        except ChronicleError as error:
-            self.fail(f"{line.session.name}: a tree was committed before it was durable: {error}")
-        return ref
+        self._rules.check(line, commit, head)
 
     # -- what clients see -----------------------------------------------------------------------------------------
 
@@ -441,7 +208,7 @@ class Watch:
         for message_id, (target, _) in self.sent.items():
             receivers = [line.session.name for line in self.lines.values() if message_id in line.messages]
             if receivers != [target] or self.store.outbox():
-                self.fail(f"{message_id} was sent to {target} and got to {receivers}")
+                self.verdict.fail(f"{message_id} was sent to {target} and got to {receivers}")
         for line in self.lines.values():
             for message_id, message in line.messages.items():
                 stored = self.store.message(message_id)
@@ -456,26 +223,3 @@ class Watch:
                 continue
             found = cast("list[int]", line.state.get("log", []))
             self._same(line, "messages in its state", found[len(found) - len(log) :], log)
-
-    def fail(self, what: str) -> NoReturn:
-        """Remember what is wrong, and raise it."""
-        broken = Broken(what)
-        self.broken = self.broken or broken
-        raise broken
-
-    def _must(self, holds: bool, line: Line, otherwise: str) -> None:
-        if not holds:
-            self.fail(f"{line.session.name}: {otherwise}")
-
-    def _same(self, line: Line, what: str, found: Any, wanted: Any) -> None:
-        if found != wanted:
-            self.fail(f"{line.session.name}: {what} is {found!r}, but must be {wanted!r}")
-
-
-def _replies(commit: Commit, message_id: str | None) -> list[str]:
-    """Return the texts of a commit's replies to a message."""
-    return [
-        cast("dict[str, Any]", decode(event.payload or b"null"))["text"]
-        for event in commit.events
-        if event.type == ASSISTANT_MESSAGE and event.correlation_id == message_id
-    ]

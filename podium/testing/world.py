@@ -11,8 +11,9 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.ids import IdSource
 from podium.environment import Environment
 from podium.testing.faults import Link, SharedCommitter, Weather
+from podium.testing.model import Broken
 from podium.testing.virtual_time import LoopClock, VirtualLoop
-from podium.testing.watch import Broken, Watch
+from podium.testing.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,9 +92,9 @@ class World:
 
     def failed(self, host: str, error: BaseException) -> None:
         """Say that a host ended in a way that no fault explains."""
-        if self.watch.broken is None:
-            self.watch.broken = Broken(f"{host} ended with {type(error).__name__}: {error}")
-            self.watch.broken.__cause__ = error
+        if self.watch.verdict.broken is None:
+            self.watch.verdict.broken = Broken(f"{host} ended with {type(error).__name__}: {error}")
+            self.watch.verdict.broken.__cause__ = error
         if self.main is not None:
             _ = self.main.cancel()
 
