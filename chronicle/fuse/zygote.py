@@ -31,6 +31,8 @@ _START_DEADLINE_S: Final = 30.0
 _CALL_DEADLINE_S: Final = 10.0
 _END_DEADLINE_S: Final = 20.0
 """Longer than the zygote waits for a server before it kills it."""
+_REHEARSALS: Final = 10
+"""For a node's zygote. One that ends with its last mount will hardly have more than one."""
 _BOOTSTRAP: Final = (
     "import sys; sys.path.append({package!r}); from chronicle.fuse.zygote import main; sys.exit(main(sys.argv[1:]))"
 )
@@ -171,13 +173,19 @@ def main(arguments: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s %(message)s")
     # Only the zygote itself needs the code of the servers.
-    from chronicle.fuse.opening import open_served, warm_up  # noqa: PLC0415
+    from chronicle.fuse.opening import open_served  # noqa: PLC0415
+    from chronicle.fuse.rehearsal import rehearse  # noqa: PLC0415
     from chronicle.fuse.supervisor import REQUEST_DEADLINE_S, Zygote  # noqa: PLC0415
     from chronicle.fuse.transport import import_transport  # noqa: PLC0415
 
     import_transport(options.transport)
-    warm_up(options.preload)
+    if options.preload is not None:
+        from chronicle.blobs.fsspec_objects import preload  # noqa: PLC0415 - 40 MB, for who needs it
+
+        preload(options.preload)
     deadline_s = options.request_deadline or REQUEST_DEADLINE_S
+    opener = partial(open_served, deadline_s=deadline_s / 2)
+    rehearse(opener, options.transport, times=1 if options.until_idle else _REHEARSALS)
     # What is imported by now is never collected: a collection would write into each page and unshare it.
     gc.collect()
     gc.freeze()
@@ -186,7 +194,7 @@ def main(arguments: list[str]) -> int:
         zygote = Zygote(
             options.socket,
             options.mounts,
-            partial(open_served, deadline_s=deadline_s / 2),
+            opener,
             options.owner,
             transport=options.transport,
             request_deadline_s=deadline_s,

@@ -1,0 +1,77 @@
+"""What a zygote does before it forks servers: all that they will do, itself, on throw-away workspaces.
+
+What is imported or set up at first use is then there. And servers share more memory: the interpreter notes in bytecode
+and in its caches of attributes what it met (PEP 659), and what is settled is not written to by each server again. So it
+is worth doing some times over.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chronicle.fuse import control
+from chronicle.fuse.pulse import unwatched
+from chronicle.fuse.server import MountRequest, serve
+from chronicle.workspace.port import LayerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.pulse import Pulse
+    from chronicle.fuse.server import Served
+
+__all__ = ["rehearse"]
+
+_GUEST_DEADLINE_S: Final = 10
+_MESSAGE_BYTES: Final = 64 * 1024
+
+
+def rehearse(opener: Callable[[MountRequest, Pulse], Served], transport: Transport, times: int) -> None:
+    """Be a mount server for a moment, some times over. Where nothing can be mounted, no more is done than can be."""
+    with tempfile.TemporaryDirectory(prefix="chronicle-rehearsal-") as name:
+        for number in range(times):
+            directory = Path(name, str(number))
+            spec = LayerSpec(workspace_id="rehearsal", layers=directory / "layers", base=None, epoch=1, turn=1)
+            request = MountRequest(spec, f"file://{directory}/blobs", directory / "mount")
+            request.mountpoint.mkdir(parents=True)
+            if transport == "raw":
+                _serve(request, opener, transport, directory)
+            else:  # pyfuse3 serves once a process
+                served = opener(request, unwatched())
+                served.engine.close()
+
+
+def _serve(
+    request: MountRequest, opener: Callable[[MountRequest, Pulse], Served], transport: Transport, directory: Path
+) -> None:
+    """Serve a workspace to a child process, to its end."""
+    listener = control.listen(directory / "control")
+    ours, theirs = socket.socketpair()
+    guest = os.fork()
+    if guest == 0:
+        try:
+            theirs.close()
+            signal.alarm(_GUEST_DEADLINE_S)
+            _visit(ours, request.mountpoint)
+        finally:
+            os._exit(0)  # the channel's end ends the server
+    ours.close()
+    serve(request, opener, transport, unwatched(), listener, theirs)
+    os.waitpid(guest, 0)
+    listener.close()
+    theirs.close()
+
+
+def _visit(channel: socket.socket, mountpoint: Path) -> None:
+    """Use a mount once it is up."""
+    if b"up" in channel.recv(_MESSAGE_BYTES):
+        path = mountpoint / "file"
+        path.write_bytes(b"content")
+        path.read_bytes()
+        os.listdir(mountpoint)
