@@ -150,14 +150,19 @@ class ContentLayer(LayerState):
         if offset + len(data) > node.length:
             self._note_end(node)
         written = os.pwrite(node.fd, data, offset)
+        node.mtime_ns = node.ctime_ns = self._now()
+        node.unversioned = True
+        handle.wrote = True
+        try:
+            self._note_written(node, offset, offset + written)
+        except OSError:
+            if offset + written > node.length:  # it was not written, so it has not made the file longer either
+                os.ftruncate(node.fd, node.length)
+            raise
         if offset + written > node.length:
             if offset > node.length and node.sparse is None:
                 node.sparse = 0
             self.resize(node, offset + written)
-        node.mtime_ns = node.ctime_ns = self._now()
-        node.unversioned = True
-        handle.wrote = True
-        self._note_written(node, offset, offset + written)
         return written
 
     def truncate(self, node: FileNode, size: int, handle: Handle | None = None) -> None:
