@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from chronicle.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from chronicle.fuse import zygote
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commits import commits
-from chronicle.workspace.layer_open import lock_workspace
+from chronicle.workspace.layer_open import lock_workspace, unlock_workspace
 from chronicle.workspace.layer_refs import layer_refs
 from chronicle.workspace.moment_reach import MomentReach
 from chronicle.workspace.oplog import read_root
@@ -173,7 +172,7 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
             if not stack.enter_context(place.alone()) or zygote.is_running(place.socket) is not None:
                 raise Conflict(f"{place.name} is in use; unmount its workspaces first, or leave --now away")
             for home in sorted(place.layers.glob("*")) if place.layers.is_dir() else ():
-                stack.callback(os.close, lock_workspace(home))
+                stack.callback(unlock_workspace, lock_workspace(home))
         return collect(
             place.blobs_url, lambda: _reached(place), alone=alone, dry_run=dry_run, keep_from=1.0 if alone else 0.5
         )

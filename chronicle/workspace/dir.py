@@ -12,7 +12,6 @@ versions that were rolled back.
 
 from __future__ import annotations
 
-import fcntl
 import io
 import logging
 import os
@@ -30,7 +29,7 @@ from chronicle.workspace.dir_scan import HIDDEN, Index, scan
 from chronicle.workspace.dir_seal import DirState, commit_scan, known_inos, usage_of
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_history import encode_path, iteration_of
-from chronicle.workspace.layer_open import CachingReader, check_spec, lock_workspace
+from chronicle.workspace.layer_open import CachingReader, check_spec, lock_workspace, unlock_workspace
 from chronicle.workspace.oplog import OplogRoot, first_root, read_root, stored_operations
 from chronicle.workspace.port import Opened, Quota
 from chronicle.workspace.quota import measure
@@ -73,14 +72,8 @@ def open_dir_workspace(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clo
     try:
         return _open(spec, blobs, root, clock, home, lock)
     except BaseException:
-        _unlock(lock)
+        unlock_workspace(lock)
         raise
-
-
-def _unlock(lock: int) -> None:
-    """Let go of a lock, also for a child of this process that has the descriptor."""
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    os.close(lock)
 
 
 def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, home: Path, lock: int) -> Opened:
@@ -345,7 +338,7 @@ class DirWorkspace:
     def close(self) -> None:
         """Let go of the directory; it stays as it is."""
         if self._lock >= 0:
-            _unlock(self._lock)
+            unlock_workspace(self._lock)
             self._lock = -1
 
     # -- behind it ------------------------------------------------------------------------------------------------

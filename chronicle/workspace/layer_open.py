@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.oplog import Gap
     from chronicle.workspace.port import LayerSpec, TreeRef
 
-__all__ = ["CachingReader", "check_spec", "lock_workspace", "open_layer"]
+__all__ = ["CachingReader", "check_spec", "lock_workspace", "open_layer", "unlock_workspace"]
 
 _WORKSPACE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _CACHED_BYTES: Final = 2 * 1024 * 1024
@@ -111,7 +111,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
     try:
         layer, recovered = _open(home, spec, blobs, clock)
     except BaseException:
-        os.close(lock)
+        unlock_workspace(lock)
         raise
     layer.keep_lock(lock)
     if not layer.has_base:
@@ -167,7 +167,7 @@ def check_spec(spec: LayerSpec) -> Path:
 
 
 def lock_workspace(home: Path) -> int:
-    """Take the lock of a workspace's layers and return its descriptor; the lock goes with it, or with the process.
+    """Take the lock of a workspace's layers and return its descriptor; it goes with `unlock_workspace` or the process.
 
     Raises:
         Conflict: another process has it.
@@ -179,6 +179,12 @@ def lock_workspace(home: Path) -> int:
         os.close(fd)
         raise Conflict(f"another process has {home} open; it must end before the workspace is opened here") from None
     return fd
+
+
+def unlock_workspace(fd: int) -> None:
+    """Let go of a lock, also for a child of this process that was forked meanwhile and has the descriptor."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
 
 
 def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Clock) -> Layer:

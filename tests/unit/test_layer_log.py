@@ -10,6 +10,7 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
+from chronicle.errors import Unavailable
 from chronicle.workspace import layer_log, layer_records
 from chronicle.workspace.layer_log import LayerLog
 from chronicle.workspace.layer_node import DirNode
@@ -20,6 +21,8 @@ from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from chronicle.ids import BlobId
 
 
 def read(path: Path) -> list[bytes]:
@@ -120,6 +123,45 @@ def test_a_child_that_was_forked_holds_no_workspace(tmp_path: Path) -> None:
         again.close()
     finally:
         os.close(inherited)
+
+
+class Forking(MemoryBlobStore):
+    """A store that is away, and during whose first request another thread of the process forks."""
+
+    def __init__(self, base: MemoryBlobStore) -> None:
+        super().__init__()
+        self._base = base
+        self.children: list[int] = []
+        self._holding, self.hold = os.pipe()
+
+    def get(self, blob_id: BlobId) -> bytes:
+        if not self.children:
+            child = os.fork()
+            if child == 0:
+                os.close(self.hold)
+                os.read(self._holding, 1)  # until the parent closes its end
+                os._exit(0)
+            self.children.append(child)
+            raise Unavailable("made to fail")
+        return self._base.get(blob_id)
+
+
+def test_a_child_that_was_forked_holds_no_workspace_that_could_not_be_opened(tmp_path: Path) -> None:
+    blobs = MemoryBlobStore()
+    layer, _ = open_layer(LayerSpec("w", tmp_path / "first", None, 1, 1), blobs, ManualClock())
+    base = layer.base
+    layer.close()
+    away = Forking(blobs)
+    try:
+        with pytest.raises(Unavailable, match="made to fail"):
+            open_layer(LayerSpec("w", tmp_path / "other", base, 1, 1), away, ManualClock())
+        assert away.children
+        layer, _ = open_layer(LayerSpec("w", tmp_path / "other", base, 1, 1), away, ManualClock())
+        layer.close()
+    finally:
+        os.close(away.hold)
+        for child in away.children:
+            os.waitpid(child, 0)
 
 
 def test_versions_after_a_seal_are_of_the_turn_they_were_made_in(tmp_path: Path) -> None:
