@@ -2,14 +2,14 @@
 
 Its loop is observe, plan, act. It holds no truth of its own: leases are in the store and hosts are named actors in Ray,
 so a coordinator that is started again finds what is there (`_recover`). It is off the path of a message once the
-caller knows the route.
+caller knows the route. The hosts' processes, and who watches over them, are in `coordinator.ray.hosts`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
@@ -25,9 +25,11 @@ from coordinator.leases import HOST_PREFIX, LEASE_POLL_S, HostLeases
 from coordinator.logs import log_to
 from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, Route, StartHost
 from coordinator.plan import plan
-from coordinator.ray.cluster import BEATS, cause_of, check_answers, find_actor, lives
+from coordinator.ray.cluster import cause_of, find_actor, lives
+from coordinator.ray.hosts import Hosts
 from coordinator.taking_back import TakingBack
-from coordinator.ticking import answer_of
+from coordinator.tasks import Tasks
+from coordinator.waking import Waking, Wakings
 from podium.address import Address
 from podium.courier import deliver_outbox
 from podium.errors import AgentAsleep, HostDied, InvalidAddress
@@ -43,12 +45,6 @@ __all__ = ["CoordinatorActor", "CoordinatorConfig"]
 
 _TICK_S: Final = 2.0
 """How often the loop looks without being asked: for edited code and lost hosts."""
-_ORDERLY_END_S: Final = 10.0
-"""Time a host has to give back what it holds after it let go of its messages; then its process is ended."""
-_START_DEADLINE_S: Final = 180.0
-"""For a node to start a host: longer than it gives the host's process and its imports itself."""
-_NODE_DEADLINE_S: Final = 60.0
-"""For all else that is asked of a node."""
 _MOST_LOSSES: Final = 2
 """Hosts that may die under one waking before it is given up: a warm host can die unseen, user code can kill each."""
 
@@ -71,16 +67,6 @@ class CoordinatorConfig:
     stop_timeout_s: float
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """An agent that is wanted, and who waits for it."""
-
-    code: Code
-    losses: int = 0
-    """Hosts that died while they took it."""
-    route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-
 @ray.remote(max_restarts=-1, max_task_retries=-1)
 class CoordinatorActor:
     """Places agents on hosts.
@@ -95,20 +81,18 @@ class CoordinatorActor:
         self._store = SqliteJournalStore(config.journal)
         self._clock = SystemClock()
         self._ids = IdSource()
-        self._hosts: dict[str, Host] = {}
-        self._routes: dict[Address, Route] = {}
-        self._wanted: dict[Address, _Waiting] = {}
-        self._codes: dict[str, Code] = {}
         self._changed = asyncio.Event()
+        self._tasks = Tasks()
+        self._hosts = Hosts(config.node_manager, config.silence_s, self._tasks, self._changed.set, self._host_lost)
+        self._routes: dict[Address, Route] = {}
+        self._wakings = Wakings(self._changed.set)
+        self._codes: dict[str, Code] = {}
         self._stopping = False
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._watches: dict[str, asyncio.Task[None]] = {}
         self._leases = HostLeases(self._store, self._clock, config.lease_ttl_s, alive=lives)
         self._holds = Holds(self._clock)
         self._taking_back = TakingBack(self._store, self._clock, self._ids, self._cancel_in_host)
         self._progress_s = self._clock.monotonic_s()
         """When a host last became ready or took an agent."""
-        self._node: Any = None
         self._begun = False
         self._beginning = asyncio.Lock()
 
@@ -120,7 +104,7 @@ class CoordinatorActor:
         self._codes[code.agent_type] = code
         self._changed.set()
         for address in await asyncio.to_thread(self._addresses_with_pending, code.agent_type):
-            self._want(address, code)
+            self._wakings.want(address, code)
 
     async def wake(self, address: Address, code: Code, lost: Route | None = None) -> Route:
         """Return where an agent is, waking it if it sleeps.
@@ -137,21 +121,21 @@ class CoordinatorActor:
         self._codes.setdefault(address.agent_type, code)
         route = self._routes.get(address)
         if route is not None and lost is not None and route.epoch <= lost.epoch:
-            await self._wait_gone(route.host_id)
+            await self._hosts.wait_gone(route.host_id)
             route = self._routes.get(address)
         if route is not None:
             return route
-        waiting = self._want(address, self._codes[address.agent_type])
+        waking = self._wakings.want(address, self._codes[address.agent_type])
         asked_s = self._clock.monotonic_s()
-        while not waiting.route.done():
+        while not waking.route.done():
             if address in self._holds:
                 asked_s = self._clock.monotonic_s()
             # Many at once wait for each other's hosts: only standing still is too long.
             left_s = max(asked_s, self._progress_s) + self._config.wake_timeout_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise TimeoutError
-            await asyncio.wait({waiting.route}, timeout=left_s)
-        return waiting.route.result()
+            await asyncio.wait({waking.route}, timeout=left_s)
+        return waking.route.result()
 
     async def ping(self) -> None:
         """Give a sign of life."""
@@ -185,9 +169,9 @@ class CoordinatorActor:
         await self._begin()
         self._holds.keep(address, holder)
         told = None
-        while self._holds.has(address, holder) and (host := self._host_of(address)) is not None:
+        while self._holds.has(address, holder) and (host := self._hosts.of(address)) is not None:
             self._holds.keep(address, holder)
-            watch = self._watches.get(host.host_id)
+            watch = self._hosts.watch_of(host.host_id)
             if watch is None:  # it is just being woken
                 await asyncio.sleep(LEASE_POLL_S)
                 continue
@@ -217,7 +201,7 @@ class CoordinatorActor:
         if code is None:
             return False
         if address in await asyncio.to_thread(self._addresses_with_pending, address.agent_type):
-            self._want(address, code)
+            self._wakings.want(address, code)
         self._changed.set()
         return True
 
@@ -236,7 +220,7 @@ class CoordinatorActor:
                 "agent": str(host.address) if host.address else None,
                 "code": f"{host.code.file}:{host.code.class_name}" if host.code else None,
             }
-            for host in self._hosts.values()
+            for host in self._hosts
         ]
 
     async def stop(self) -> None:
@@ -244,16 +228,15 @@ class CoordinatorActor:
         await self._begin()
         self._stopping = True
         ended = []
-        for host in list(self._hosts.values()):
+        for host in self._hosts:
             handle = find_actor(host.host_id)
             if host.status is HostStatus.ASSIGNED and handle is not None:
                 ended.append(asyncio.ensure_future(self._stop_host(handle)))
         if ended:
             await asyncio.wait(ended, timeout=self._config.stop_timeout_s)
-        for host_id in list(self._hosts):
-            await self._end_host(host_id)
-        for task in [*self._tasks, *self._watches.values()]:
-            task.cancel()
+        for host in self._hosts:
+            await self._hosts.end(host.host_id)
+        self._tasks.cancel()
 
     # -- observe, plan, act ---------------------------------------------------------------------------------------
 
@@ -261,10 +244,10 @@ class CoordinatorActor:
         """Find what is there and start to plan, once; also after Ray has started this actor again."""
         async with self._beginning:
             if not self._begun:
-                self._node = find_actor(self._config.node_manager)
+                self._hosts.find_node()
                 await self._recover()
                 self._begun = True
-                self._spawn(self._loop(), "coordinator-loop")
+                self._tasks.spawn(self._loop(), "coordinator-loop")
 
     async def _loop(self) -> None:
         while not self._stopping:
@@ -295,11 +278,11 @@ class CoordinatorActor:
     def _observe(self) -> Fleet:
         codes = set(self._codes.values())
         return Fleet(
-            hosts=tuple(self._hosts.values()),
+            hosts=tuple(self._hosts),
             wanted=tuple(
-                (address, waiting.code)
-                for address, waiting in self._wanted.items()
-                if self._host_of(address) is None and address not in self._holds
+                (address, code)
+                for address, code in self._wakings
+                if self._hosts.of(address) is None and address not in self._holds
             ),
             code_stamps={code: code_stamp(code.file) for code in sorted(codes)},
         )
@@ -308,30 +291,26 @@ class CoordinatorActor:
         match action:
             case StartHost(code, stamp):
                 host_id = self._ids.other(HOST_PREFIX, self._clock.now_ms())
-                self._hosts[host_id] = Host(host_id, code, stamp, HostStatus.STARTING)
-                self._spawn(self._start_host(host_id, code), f"start-{host_id}")
+                self._hosts.add(Host(host_id, code, stamp, HostStatus.STARTING))
+                self._tasks.spawn(self._start_host(host_id, code), f"start-{host_id}")
             case Assign(host_id, address):
-                self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.ASSIGNED, address=address)
-                self._spawn(self._activate(host_id, address, self._wanted[address]), f"activate-{address}")
+                self._hosts.assign(host_id, address)
+                self._tasks.spawn(self._activate(host_id, address, self._wakings[address]), f"activate-{address}")
             case Retire(host_id):
-                del self._hosts[host_id]  # at once, lest the next plan gives it to an agent
-                self._spawn(self._end_host(host_id), f"retire-{host_id}")
+                self._hosts.forget(host_id)  # at once, lest the next plan gives it to an agent
+                self._tasks.spawn(self._hosts.end(host_id), f"retire-{host_id}")
 
     async def _start_host(self, host_id: str, code: Code) -> None:
         try:
-            async with asyncio.timeout(_START_DEADLINE_S):
-                await self._node.start_host.remote(host_id, code)
+            await self._hosts.start(host_id, code)
         except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
-            self._hosts.pop(host_id, None)
-            self._refuse(code, cause_of(error))
+            self._wakings.refuse(code, cause_of(error))
             self._codes.pop(code.agent_type, None)
             return
-        if host_id in self._hosts:
-            self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.WARM)
         self._progress_s = self._clock.monotonic_s()
         self._changed.set()
 
-    async def _activate(self, host_id: str, address: Address, waiting: _Waiting) -> None:
+    async def _activate(self, host_id: str, address: Address, waking: Waking) -> None:
         lease: Lease | None = None
         unclean = False
         try:
@@ -345,107 +324,55 @@ class CoordinatorActor:
             route = Route(host_id, taken[0].epoch, turn)
         except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
-            await self._end_host(host_id)
+            await self._hosts.end(host_id)
             if lease is not None and not unclean:  # nothing was tried under it; else the next activation counts the try
                 await asyncio.to_thread(self._store.release_lease, lease.session_id, lease.epoch)
-            await self._wake_failed(address, waiting, cause_of(error))
+            await self._wake_failed(address, waking, cause_of(error))
             return
         self._routes[address] = route
-        self._wanted.pop(address, None)
         self._progress_s = self._clock.monotonic_s()
-        if not waiting.route.done():
-            waiting.route.set_result(route)
-        self._watch_over(host_id)
+        self._wakings.done(address, waking, route)
+        self._hosts.watch_over(host_id)
 
-    async def _wake_failed(self, address: Address, waiting: _Waiting, error: Exception) -> None:
+    async def _wake_failed(self, address: Address, waking: Waking, error: Exception) -> None:
         """Leave an agent to the next host if its host or its mount service died, else tell those who wait for it."""
-        if isinstance(error, HostDied | Unavailable) and waiting.losses < _MOST_LOSSES:
-            waiting.losses += 1
+        if isinstance(error, HostDied | Unavailable) and waking.losses < _MOST_LOSSES:
+            waking.losses += 1
             try:
-                async with asyncio.timeout(_NODE_DEADLINE_S):
-                    await self._node.ready.remote()
+                await self._hosts.check_node()
             except Exception as failure:  # noqa: BLE001  what ails the node is what those who wait should hear of
                 error = cause_of(failure)
             else:
                 self._changed.set()
                 return
-        if self._wanted.get(address) is waiting:
-            del self._wanted[address]
-        if not waiting.route.done():
-            waiting.route.set_exception(error)
-            waiting.route.exception()  # nobody may be waiting; that is not worth a warning
+        self._wakings.fail(address, waking, error)
 
-    def _watch_over(self, host_id: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._logged(self._watch(host_id)), name=f"watch-{host_id}")
-        self._watches[host_id] = task
-        task.add_done_callback(lambda _: self._watches.pop(host_id, None))
-
-    async def _watch(self, host_id: str) -> None:
-        """Wait for a host's end, whether in order or not, and clear up after it."""
-        handle = find_actor(host_id)
-        if handle is not None:
-            try:
-                silence_s = self._config.silence_s
-                ending = await answer_of(
-                    handle.wait_ended.remote(), silence_s / BEATS, lambda: check_answers(handle, silence_s)
-                )
-                _log.info("agent_ended", host_id=host_id, ending=str(ending))
-            except Exception as error:  # noqa: BLE001  a host may die of anything
-                _log.warning("host_lost", host_id=host_id, error=str(cause_of(error)))
-        await self._host_lost(host_id)
-
-    async def _wait_gone(self, host_id: str) -> None:
-        """Wait until a host that does not work any more is gone.
-
-        Most often it is just ending in order: ended in the middle of that, it would seem to have died.
-        """
-        watch = self._watches.get(host_id)
-        if watch is not None:
-            await asyncio.wait({watch}, timeout=_ORDERLY_END_S)
-        if host_id in self._hosts:
-            await self._host_lost(host_id)
-
-    async def _host_lost(self, host_id: str) -> None:
-        """Forget a host that ended or died, and wake its agent again if messages wait for it."""
-        host = await self._end_host(host_id)
-        if host is None or host.address is None:
-            return  # or someone else has just done it
+    async def _host_lost(self, host: Host) -> None:
+        """Wake the agent of a host that ended or died again if messages wait for it."""
+        assert host.address is not None, "it was given to an agent"
         route = self._routes.get(host.address)
-        if route is not None and route.host_id == host_id:
+        if route is not None and route.host_id == host.host_id:
             del self._routes[host.address]
         pending = await asyncio.to_thread(self._addresses_with_pending, host.address.agent_type)
         if host.address in pending and not self._stopping:
             code = self._codes.get(host.address.agent_type)
             if code is not None:
-                self._want(host.address, code)
-
-    async def _end_host(self, host_id: str) -> Host | None:
-        """End a host's process and forget it; return what was known of it, ``None`` the second time."""
-        try:
-            async with asyncio.timeout(_NODE_DEADLINE_S):
-                await self._node.end_host.remote(host_id)
-        except Exception as error:  # noqa: BLE001  its agent must not be stuck with it
-            _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
-        self._changed.set()
-        return self._hosts.pop(host_id, None)
+                self._wakings.want(host.address, code)
 
     async def _cancel_in_host(self, address: Address, message_id: MessageId) -> bool:
         """Take a message back where its agent is now; ``False`` if no host has it."""
-        host = self._host_of(address)
+        host = self._hosts.of(address)
         if host is None:
             return False
         handle = find_actor(host.host_id)
-        if handle is None or host.host_id not in self._watches:  # it is just being woken, or gone
+        if handle is None or self._hosts.watch_of(host.host_id) is None:  # it is just being woken, or gone
             await asyncio.sleep(LEASE_POLL_S)
             return True
         try:
             await handle.cancel.remote(message_id)
         except (AgentAsleep, ray.exceptions.RayActorError):
-            await self._wait_gone(host.host_id)
+            await self._hosts.wait_gone(host.host_id)
         return True
-
-    def _host_of(self, address: Address) -> Host | None:
-        return next((host for host in self._hosts.values() if host.address == address), None)
 
     async def _stop_host(self, handle: Any) -> None:
         with contextlib.suppress(ray.exceptions.RayError):
@@ -459,8 +386,7 @@ class CoordinatorActor:
         for session in await asyncio.to_thread(self._store.sessions):
             await self._recover_agent(session)
         # Hosts that were warm or on their way are nobody's now, and so is what dead ones left on the node.
-        async with asyncio.timeout(_NODE_DEADLINE_S):
-            await self._node.end_others.remote(list(self._hosts))
+        await self._hosts.end_others()
 
     async def _recover_agent(self, session: Session) -> None:
         lease = await asyncio.to_thread(self._store.lease, session.session_id)
@@ -470,9 +396,9 @@ class CoordinatorActor:
             address = Address.parse(session.name)
         except InvalidAddress:
             return
-        self._hosts[lease.holder] = Host(lease.holder, None, "", HostStatus.ASSIGNED, address)
+        self._hosts.add(Host(lease.holder, None, "", HostStatus.ASSIGNED, address))
         self._routes[address] = Route(lease.holder, lease.epoch, 0)
-        self._watch_over(lease.holder)
+        self._hosts.watch_over(lease.holder)
 
     def _addresses_with_pending(self, agent_type: str) -> list[Address]:
         with_pending = set(self._store.sessions_with_pending())
@@ -481,30 +407,3 @@ class CoordinatorActor:
             for session in self._store.sessions(prefix=f"{agent_type}/")
             if session.session_id in with_pending
         ]
-
-    def _want(self, address: Address, code: Code) -> _Waiting:
-        waiting = self._wanted.get(address)
-        if waiting is None:
-            waiting = self._wanted[address] = _Waiting(code)
-            self._changed.set()
-        return waiting
-
-    def _refuse(self, code: Code, error: Exception) -> None:
-        """Tell all who wait for agents of a code that it cannot be loaded."""
-        for address, waiting in list(self._wanted.items()):
-            if waiting.code == code:
-                del self._wanted[address]
-                if not waiting.route.done():
-                    waiting.route.set_exception(error)
-                    waiting.route.exception()
-
-    def _spawn(self, coroutine: Any, name: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._logged(coroutine), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _logged(self, coroutine: Any) -> None:
-        try:
-            await coroutine
-        except Exception:  # noqa: BLE001  a bug is logged; the loop must go on
-            _log.exception("coordinator_task_failed")
