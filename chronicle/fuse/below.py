@@ -139,6 +139,11 @@ def _carry_file(path: str, filesystem: FileSystem, parent: int, name: bytes, fou
                 filesystem.write(handle, offset, data, kill_privileges=None)
                 offset += len(data)
             filesystem.flush(handle)
+        except (
+            BaseException
+        ):  # a full disk, a quota: the whole one stays below, and a part of it is not to look like it
+            filesystem.unlink(parent, name)
+            raise
         finally:
             filesystem.release(handle)
     return made
@@ -157,6 +162,9 @@ def _wait_for_writers(fd: int, path: str) -> None:
                 )
                 return
             time.sleep(_LOOK_S)
+        except OSError as error:
+            log.warning("who writes to it below the mount cannot be known here (%s): %s", error.strerror, path)
+            return
         else:
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
             return

@@ -229,6 +229,41 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     served.engine.close()
 
 
+def test_what_cannot_be_carried_stays_whole_below(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a file system that knows no leases, as of some networks, keeps nobody's file from being carried."""
+    spec = LayerSpec("w", tmp_path / "layers", None, 1, 1)
+    served = open_served(MountRequest(spec, f"file://{tmp_path}/blobs", tmp_path), unwatched(), deadline_s=1)
+    mountpoint = tmp_path / "m"
+    mountpoint.mkdir()
+    (mountpoint / "large").write_bytes(b"x" * 3_000_000)
+
+    def no_leases(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("chronicle.fuse.below.fcntl.fcntl", no_leases)
+        really = served.filesystem.write
+
+        def write(handle: int, offset: int, data: bytes, *, kill_privileges: tuple[int, int, int] | None) -> int:
+            if offset:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return really(handle, offset, data, kill_privileges=kill_privileges)
+
+        patch.setattr(served.filesystem, "write", write)
+        below.carry(str(mountpoint), served.filesystem)
+        assert served.filesystem.lookup(1, b"large") is None
+        assert (mountpoint / "large").stat().st_size == 3_000_000
+        patch.setattr(served.filesystem, "write", really)
+        below.carry(str(mountpoint), served.filesystem)
+    assert content(served.filesystem, b"large") == b"x" * 3_000_000
+    assert list(mountpoint.iterdir()) == []
+    assert "left below the mount" in caplog.text
+    caplog.clear()
+    served.engine.close()
+
+
 def content(filesystem: FileSystem, *names: bytes) -> bytes:
     inode = 1
     for name in names:
