@@ -24,9 +24,9 @@ import errno
 import os
 import threading
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, Protocol, cast
 
-from fsspec.spec import AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.errors import InvalidInput, NotFound
@@ -193,14 +193,25 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                 found = [self.info(path)]
         return found if detail else [item["name"] for item in found]
 
-    def _open(self, path: str, mode: str = "rb", *_: Any, autocommit: bool = True, **__: Any) -> IO[bytes]:
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        cache_type: str = "readahead",
+        **_: Any,
+    ) -> IO[bytes]:
         """Open a file; see ``fsspec.AbstractFileSystem.open``, which adds text."""
         if self._workspace is None:
             if mode != "rb":
                 self._refuse(path)
             view, rest = self._at(path)
             assert isinstance(view, MomentView)
-            return view.open(rest)
+            view.open(rest).close()  # says what is no file
+            options = {"cache_type": cache_type, "cache_options": cache_options}
+            return cast("IO[bytes]", _MomentFile(self, path, view, rest, block_size or "default", **options))
         if not autocommit:
             raise NotImplementedError("a workspace has turns, and no transactions of fsspec")
         if self._auto_mkdir and mode[0] in "wax":
@@ -376,6 +387,20 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         parent = path.rpartition("/")[0]
         if parent:
             self.makedirs(parent, exist_ok=True)
+
+
+class _MomentFile(AbstractBufferedFile):  # type: ignore[misc]
+    """A committed file, open: what fsspec's caches and readers of blocks know how to use, and pickle."""
+
+    def __init__(
+        self, fs: ChronicleFileSystem, path: str, view: MomentView, rest: str, block_size: int | str, **options: Any
+    ) -> None:
+        self._view = view
+        self._rest = rest
+        super().__init__(fs, path, "rb", block_size, size=view.status(rest).size, **options)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self._view.read(self._rest, start, end)
 
 
 def _folder(path: str) -> dict[str, Any]:

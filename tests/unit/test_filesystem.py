@@ -290,6 +290,38 @@ def test_through_a_cache_of_fsspec_s_own(store: Path, tmp_path: Path) -> None:
 # -- agents ------------------------------------------------------------------------------------------------------------
 
 
+# fsspec leaves the file of its cache open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_through_a_cache_of_blocks(store: Path, tmp_path: Path) -> None:
+    url = f"blockcache::chronicle://@1/data/large::file://{store}"
+    with opened(url, blockcache={"cache_storage": str(tmp_path / "cache")}) as file:
+        assert file.read() == LARGE
+
+
+def test_a_block_between_delimiters_is_read(store: Path) -> None:
+    fs = AgentFileSystem(store=str(store))
+    assert fs.read_block("@1/data/a.csv", 2, 3, b"\n") == b"1,2\n"
+
+
+def test_an_open_file_goes_to_another_process(store: Path) -> None:
+    with AgentFileSystem(store=str(store)).open("@1/data/large") as file:
+        assert file.size == len(LARGE)
+        file.seek(2)
+        with pickle.loads(pickle.dumps(file)) as copy:
+            assert copy.read() == file.read() == LARGE[2:]
+        assert (file.seek(-1, os.SEEK_END), file.read(), file.read(1)) == (len(LARGE) - 1, LARGE[-1:], b"")
+
+
+def test_an_open_file_keeps_to_its_commit(store: Path) -> None:
+    repository = Repository(store)
+    with AgentFileSystem(store=str(store)).open("main/data/a.csv", block_size=1) as file:
+        assert file.read(1) == b"x"
+        with repository.used("main") as workspace:
+            workspace.write("data/a.csv", b"other")
+        repository.commit("main", "third")
+        assert file.read() == b",y\n3,4\n"
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     maker = HomeMaker(tmp_path / "home")
