@@ -30,6 +30,8 @@ _NAMED: Final = 3
 """How much of what was left out is named."""
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_LARGEST: Final = 2**63 - 1
+"""Bytes; what the system's calls can name."""
 
 
 def _size(text: str | None) -> int | None:
@@ -39,7 +41,10 @@ def _size(text: str | None) -> int | None:
     found = _SIZE.fullmatch(text.strip())
     if found is None or ("." in found[1] and not found[2]):
         raise InvalidInput(f"{text!r} is no size: give bytes, or a number with K, M, G or T, such as 500M or 1.5G")
-    return int(Fraction(found[1]) * 1024 ** _UNITS[found[2].lower()])
+    size = int(Fraction(found[1]) * 1024 ** _UNITS[found[2].lower()])
+    if size > _LARGEST:
+        raise InvalidInput(f"{text!r} is more than a file system can hold; leave the limit out to have none")
+    return size
 
 
 def mount(

@@ -89,7 +89,8 @@ class HistoryView:
         numbers = [record.number for record in records]
         at = bisect_left(numbers, number)
         if at < len(numbers) and numbers[at] == number:
-            return NotFound(f"{name!r} has no content at iteration {number}, which is its deletion")
+            before = f"; what it was before: iteration {numbers[at - 1]}" if at else ""
+            return NotFound(f"{name!r} has no content at iteration {number}, which is its deletion{before}")
         if 0 < number <= self.floor(path):
             beside = " and ".join(map(str, numbers[max(at - 1, 0) : at + 1]))
             return NotFound(f"iteration {number} of {name!r} was rolled back; the next ones that are there: {beside}")

@@ -78,7 +78,7 @@ def restored_tree(buffer: nodes.NodeBuffer, now: BlobId, then: BlobId, path: byt
         return then
     wanted = tree.entry_at(buffer, then, path)
     if wanted is None:
-        raise NotFound(f"{_text(path)} was not there at that moment; to have it gone, remove it")
+        raise NotFound(f"{_text(path)!r} was not there at that moment; to have it gone, remove it")
     changes: dict[bytes, Entry | None] = {}
     for above in _above(path):
         entry = tree.entry_at(buffer, now, above)
@@ -87,7 +87,7 @@ def restored_tree(buffer: nodes.NodeBuffer, now: BlobId, then: BlobId, path: byt
             assert was is not None, "what is below it was there"
             changes[above] = replace(was, subtree=EMPTY)
         elif entry.kind is not Kind.DIR:
-            raise InvalidInput(f"{_text(above)} is no directory now; restore that, or remove it first")
+            raise InvalidInput(f"{_text(above)!r} is no directory now; restore that, or remove it first")
     if tree.entry_at(buffer, now, path) == wanted:
         return now
     return tree.update_tree(buffer, now, {**changes, path: replace(wanted, link=None)})

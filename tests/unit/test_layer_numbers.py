@@ -196,5 +196,7 @@ def test_who_asks_for_a_number_that_was_rolled_back_is_told_so(workspace: Worksp
     assert workspace.numbers("a") == [1, 4, 5]
     for committed in (False, True):
         assert said(2, committed) == "iteration 2 of 'a' was rolled back; the next ones that are there: 1 and 4"
-        assert said(4, committed) == "'a' has no content at iteration 4, which is its deletion"
+        assert said(4, committed) == (
+            "'a' has no content at iteration 4, which is its deletion; what it was before: iteration 1"
+        )
         assert said(6, committed) == "'a' has iterations 1 to 5; there is no iteration 6"
