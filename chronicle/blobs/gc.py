@@ -16,11 +16,7 @@ younger than the grace are left alone. docs/internals/gc.md has the argument and
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,11 +24,12 @@ from chronicle.blobs import ident
 from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, Catalog, pack_object, read_pack_index
 from chronicle.blobs.condemned import Mark, read_mark, write_mark
 from chronicle.blobs.copying import Copier
+from chronicle.blobs.local_gc import ROOM_BYTES, clear_tmp, free_bytes, is_full, only_one
 from chronicle.blobs.medium import open_medium
 from chronicle.blobs.objects import STAMP_S, LocalObjects, Objects
 from chronicle.blobs.survey import Survey
 from chronicle.clock import Clock, SystemClock
-from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StorageRefused
+from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.ids import IdSource, made_ms
 
 if TYPE_CHECKING:
@@ -55,11 +52,8 @@ _AGAIN: Final = 5
 what it was made from, and that lies in the large ones."""
 _MERGE_BYTES: Final = 1024**3
 """With more than this, the large ones are left: merging takes 10 s a GiB, and the place of both for a while."""
-_ROOM_BYTES: Final = 4 * 1024 * 1024
 _INDEX_BYTES: Final = 60
 """Of the index, for each blob."""
-_STALE_TMP_S: Final = 24 * 3600
-"""A file in ``tmp/`` that is older was left by a crash."""
 
 
 @dataclass(slots=True)
@@ -132,12 +126,12 @@ def collect(
     objects, catalog, _ = open_medium(url, new_name, options)
     if not alone and not isinstance(objects, LocalObjects) and grace_s <= STAMP_S:
         raise InvalidInput(f"a grace of {grace_s} s is too short for {url}: writers look for marks every {STAMP_S} s")
-    with _only_one(objects, dry_run=dry_run):
+    with only_one(objects, dry_run=dry_run):
         collection = _Collection(objects, catalog, new_name, clock, merge_from=merge_from, dry_run=dry_run)
         mark = read_mark(objects)
         kept = {ident.to_raw(identifier) for identifier in reached()}
         collection.survey()
-        if alone and not dry_run and isinstance(objects, LocalObjects) and _is_full(objects):
+        if alone and not dry_run and isinstance(objects, LocalObjects) and is_full(objects):
             collection.make_room(kept)
         grace_ms = round(grace_s * 1000)
         if mark.packs:
@@ -153,7 +147,7 @@ def collect(
         if mark.packs:
             collection.report.ripe_ms = clock.now_ms() + max(0, mark.left_ms(0 if alone else grace_ms, clock))
         if isinstance(objects, LocalObjects) and not dry_run:
-            _clear_tmp(objects)
+            clear_tmp(objects)
         return collection.report
 
 
@@ -358,53 +352,4 @@ class _Collection:
             if (name, entry.offset) != seen:  # those that share a frame are not all side by side: rather too much
                 size += entry.stored
             seen = name, entry.offset
-        return _free_bytes(self._objects) >= 2 * (size + _INDEX_BYTES * self._survey.count()) + _ROOM_BYTES
-
-
-@contextmanager
-def _only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
-    """Hold the lock of collections, where there can be one; only to look, it is not made, and shared."""
-    if not isinstance(objects, LocalObjects) or not objects.root.is_dir():
-        yield
-        return
-    path = objects.root / "gc.lock"
-    if dry_run and not path.exists():
-        yield
-        return
-    flags = os.O_RDONLY if dry_run else os.O_RDWR | os.O_CREAT
-    try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StorageRefused(
-            f"{path} cannot be opened: {error.strerror}; make it and its directory writable"
-        ) from error
-    try:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if dry_run else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Conflict(f"another gc of {objects.root} is running; wait for it to end") from error
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _is_full(objects: LocalObjects) -> bool:
-    """Whether the disk may not take the marks and the index that a collection writes before anything goes."""
-    return objects.root.is_dir() and _free_bytes(objects) < _ROOM_BYTES
-
-
-def _free_bytes(objects: LocalObjects) -> int:
-    free = os.statvfs(objects.root)
-    return free.f_bavail * free.f_frsize
-
-
-def _clear_tmp(objects: LocalObjects) -> None:
-    """Remove what crashes have left of packs that were being written."""
-    oldest = time.time() - _STALE_TMP_S
-    for name in objects.names("tmp"):
-        path = objects.root / name
-        try:
-            if path.stat().st_mtime < oldest:
-                path.unlink()
-        except FileNotFoundError:
-            continue
+        return free_bytes(self._objects) >= 2 * (size + _INDEX_BYTES * self._survey.count()) + ROOM_BYTES

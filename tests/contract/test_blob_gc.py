@@ -261,12 +261,13 @@ def test_a_pack_whose_index_is_damaged_stays(tmp_path: Path) -> None:
 def test_what_crashes_left_is_cleared(tmp_path: Path) -> None:
     place = Place(f"file://{tmp_path}/store")
     place.open().put(named(b"a"))
-    old, new = tmp_path / "store/tmp/old", tmp_path / "store/tmp/new"
-    old.write_bytes(b"half a pack")
-    new.write_bytes(b"being written")
-    os.utime(old, (time.time() - 90_000,) * 2)
-    place.collect(b"a")
-    assert (old.exists(), new.exists()) == (False, True)
+    for folder in ("tmp", "index"):
+        old, new = tmp_path / "store" / folder / "old.tmp", tmp_path / "store" / folder / "new.tmp"
+        old.write_bytes(b"half a pack")
+        new.write_bytes(b"being written")
+        os.utime(old, (time.time() - 90_000,) * 2)
+        place.collect(b"a")
+        assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_one_collection_at_a_time(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_nothing_is_merged_without_room_for_it(store: Store, alone: bool, monkey
         store.open().put(named(one))
     store.open().put(named(b"garbage"))
     store.clock.advance(GRACE_S + 1)
-    monkeypatch.setattr("chronicle.blobs.gc._free_bytes", lambda _: 5 * 1024 * 1024)
+    monkeypatch.setattr("chronicle.blobs.gc.free_bytes", lambda _: 5 * 1024 * 1024)
     report = store.collect(*many, alone=alone)
     assert (report.merged, report.condemned, report.copied) == (0, 1, 0)
 
@@ -293,7 +293,7 @@ def test_what_needs_no_copy_goes_first_when_there_is_little_room(store: Store, m
         really(objects, name, parts)
 
     monkeypatch.setattr(LocalObjects, "write", write)
-    monkeypatch.setattr("chronicle.blobs.gc._free_bytes", lambda _: 5 * 1024 * 1024)
+    monkeypatch.setattr("chronicle.blobs.gc.free_bytes", lambda _: 5 * 1024 * 1024)
     assert store.collect(alive).dropped == 2
     assert there == [1]
     assert store.has(alive)

@@ -1,0 +1,78 @@
+"""What a collection does on a disk of this node: keeping others of its kind out, looking for room, clearing up."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from chronicle.blobs.catalog import INDEX_FOLDER
+from chronicle.blobs.objects import LocalObjects, Objects
+from chronicle.errors import Conflict, StorageRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ROOM_BYTES", "clear_tmp", "free_bytes", "is_full", "only_one"]
+
+ROOM_BYTES: Final = 4 * 1024 * 1024
+"""Enough for the marks and a small index."""
+_STALE_TMP_S: Final = 24 * 3600
+"""A file that was being written so long ago was left by a crash."""
+
+
+@contextmanager
+def only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
+    """Hold the lock of collections, where there can be one; only to look, it is not made, and shared.
+
+    Raises:
+        Conflict: another collection is running.
+        StorageRefused: the lock could not be opened.
+    """
+    if not isinstance(objects, LocalObjects) or not objects.root.is_dir():
+        yield
+        return
+    path = objects.root / "gc.lock"
+    if dry_run and not path.exists():
+        yield
+        return
+    flags = os.O_RDONLY if dry_run else os.O_RDWR | os.O_CREAT
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StorageRefused(
+            f"{path} cannot be opened: {error.strerror}; make it and its directory writable"
+        ) from error
+    try:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if dry_run else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Conflict(f"another gc of {objects.root} is running; wait for it to end") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_full(objects: LocalObjects) -> bool:
+    """Whether the disk may not take the marks and the index that a collection writes before anything goes."""
+    return objects.root.is_dir() and free_bytes(objects) < ROOM_BYTES
+
+
+def free_bytes(objects: LocalObjects) -> int:
+    """Return how much may still be written to the disk that a store is on."""
+    free = os.statvfs(objects.root)
+    return free.f_bavail * free.f_frsize
+
+
+def clear_tmp(objects: LocalObjects) -> None:
+    """Remove what crashes have left of packs and of the index that were being written."""
+    oldest = time.time() - _STALE_TMP_S
+    for name in (*objects.names("tmp"), *(name for name in objects.names(INDEX_FOLDER) if name.endswith(".tmp"))):
+        path = objects.root / name
+        try:
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+        except FileNotFoundError:
+            continue
