@@ -26,18 +26,19 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 from chronicle.fuse.inodes import MAGIC
 from chronicle.workspace import content as contents
 from chronicle.workspace import nodes, oplog, tree, treediff
+from chronicle.workspace.layer_history import BeatingReader
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.tree import Entry, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from _typeshed import WriteableBuffer
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.layer import Layer
-    from chronicle.workspace.oplog import OplogRoot
+    from chronicle.workspace.oplog import Operation, OplogRoot
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["NAME", "Magic", "MagicEntry"]
@@ -51,7 +52,8 @@ _TOP_MODE: Final = stat.S_IFDIR | 0o500
 _DIR_MODE: Final = stat.S_IFDIR | 0o555
 _FILE_MODE: Final = stat.S_IFREG | 0o444
 _NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
-_LINES_A_BEAT: Final = 1000
+_KEPT_BYTES: Final = 1024 * 1024
+"""Of a text that is made while it is read. The kernel reads ahead 128 KiB."""
 _TOP: Final = (b"at", b"diff", b"log", b"query", b"turn")
 
 
@@ -178,11 +180,13 @@ class Magic:
         """
         match entry.key:
             case (b"log",):
-                return io.BytesIO(self._log_text())
+                done = self._layer.operations()
+                return cast("BinaryIO", _Text(lambda: _log_lines(done)))
             case (b"query", path):
                 return io.BytesIO(self._query_text(path))
             case (b"diff", name):
-                return cast("BinaryIO", _Text(self._diff(name)))
+                trees = self._turns_of(name)
+                return cast("BinaryIO", _Text(lambda: self._diff(trees)))
             case (b"at", number, path):
                 return self._layer.at(os.fsdecode(path), int(number))
             case (b"turn", number, path):
@@ -288,25 +292,6 @@ class Magic:
             names.update(name for name, _ in self._layer.entries(directory))
         return sorted(names)
 
-    def _log_text(self) -> bytes:
-        lines = []
-        for done in self._layer.operations():
-            line: dict[str, object] = {
-                "seq": done.seq,
-                "timestamp": done.timestamp_ms,
-                "turn": done.turn,
-                "op": done.op,
-                "path": os.fsdecode(done.path),
-                "iteration": done.iteration,
-                "size": done.size,
-            }
-            if done.source is not None:
-                line["source"] = os.fsdecode(done.source)
-            lines.append(json.dumps(line).encode())
-            if len(lines) % _LINES_A_BEAT == 0:
-                self._layer.beat()
-        return b"".join(line + b"\n" for line in lines)
-
     # -- turns ----------------------------------------------------------------------------------------------------
 
     def _last_turn(self) -> int:
@@ -355,27 +340,51 @@ class Magic:
         old, new = self._commit(int(first)), self._commit(int(second))
         return old.tree_id if old is not None else tree.EMPTY, new.tree_id if new is not None else tree.EMPTY
 
-    def _diff(self, name: bytes) -> Iterator[bytes]:
+    def _diff(self, trees: tuple[BlobId, BlobId] | None) -> Iterator[bytes]:
         """Yield what changed, a line or a few at a time; files are read when it is their turn."""
-        trees = self._turns_of(name)
         if trees is None:
             return
-        reader = _Beating(self._layer.reader, self._layer.beat)
+        reader = BeatingReader(self._layer.reader, self._layer.beat)
         yield from treediff.render(reader, treediff.changes(reader, *trees))
 
 
+def _log_lines(done: Iterable[Operation]) -> Iterator[bytes]:
+    for operation in done:
+        line: dict[str, object] = {
+            "seq": operation.seq,
+            "timestamp": operation.timestamp_ms,
+            "turn": operation.turn,
+            "op": operation.op,
+            "path": os.fsdecode(operation.path),
+            "iteration": operation.iteration,
+            "size": operation.size,
+        }
+        if operation.source is not None:
+            line["source"] = os.fsdecode(operation.source)
+        yield json.dumps(line).encode() + b"\n"
+
+
 class _Text(io.RawIOBase):
-    """A text that is made while it is read. What was read is kept, as it may be read again.
+    """A text that is made while it is read.
+
+    Of what was read the last is kept, as the kernel may ask for pieces a little out of order.
+
+    Who goes further back, or meets an error, has it made anew from its beginning.
 
     Args:
-        pieces: the text; of what never changes.
+        make: makes it, in pieces; always the same.
     """
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
+    def __init__(self, make: Callable[[], Iterator[bytes]]) -> None:
         super().__init__()
-        self._pieces = pieces
-        self._made = bytearray()
+        self._make = make
         self._at = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pieces = self._make()
+        self._kept = bytearray()
+        self._kept_at = 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -395,28 +404,29 @@ class _Text(io.RawIOBase):
     def readinto(self, into: WriteableBuffer) -> int:
         """Read on; less than wanted only at the end."""
         target = memoryview(into).cast("B")
-        end = self._at + len(target)
-        while len(self._made) < end:
-            piece = next(self._pieces, None)
-            if piece is None:
-                break
-            self._made += piece
-        part = self._made[self._at : end]
+        if self._at < self._kept_at:
+            self._begin()
+        try:
+            self._read_up_to(self._at + len(target))
+        except BaseException:
+            self._begin()  # a generator that has raised would say that the text ends there
+            raise
+        first = self._at - self._kept_at
+        part = self._kept[first : first + len(target)]
         target[: len(part)] = part
         self._at += len(part)
         return len(part)
 
-
-class _Beating:
-    """A reader that says with each blob that it gets on."""
-
-    def __init__(self, reader: BlobReader, beat: Callable[[], None]) -> None:
-        self._reader = reader
-        self._beat = beat
-
-    def get(self, identifier: BlobId) -> bytes:
-        self._beat()
-        return self._reader.get(identifier)
+    def _read_up_to(self, end: int) -> None:
+        while self._kept_at + len(self._kept) < end:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            self._kept += piece
+            old = min(self._at - self._kept_at, len(self._kept)) - _KEPT_BYTES
+            if old >= _KEPT_BYTES:
+                del self._kept[:old]
+                self._kept_at += old
 
 
 def _below(key: Key, name: bytes) -> Key:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.blobs.ident import blob_id
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.history import Record
 
-__all__ = ["HistoryLayer", "encode_path", "iteration_of"]
+__all__ = ["BeatingReader", "HistoryLayer", "Operations", "encode_path", "iteration_of"]
 
 _ZEROS: Final = "0" * len(blob_id(b""))
 
@@ -72,22 +73,25 @@ class HistoryLayer(EntryLayer):
         """Return the names in a directory that have versions, or below which something has."""
         return self._view().names(path)
 
-    def operations(self) -> Iterator[Operation]:
-        """Yield every operation there ever was, oldest first, those not yet sealed included."""
-        yield from stored_operations(self._reader, self._sealed.oplog_id if self._sealed is not None else None)
+    def operations(self) -> Operations:
+        """Return every operation there ever was until now, oldest first, those not yet sealed included."""
         view = self._view()
-        fresh = [(path, record) for path in self._records for record in view.settle(path)]
-        for path, record in sorted(fresh, key=lambda item: item[1].seq):
-            yield Operation(
+        fresh = [
+            Operation(
                 record.seq,
                 record.timestamp_ms,
                 record.op,
                 record.turn,
                 path,
-                record.number,
+                number,
                 record.size,
                 record.source,
             )
+            for path in self._records
+            for number, record in view.numbered(path)
+        ]
+        fresh.sort(key=attrgetter("seq"))
+        return Operations(self._reader, self._sealed.oplog_id if self._sealed is not None else None, fresh, self.beat)
 
     def open_version(self, record: Record) -> BinaryIO:
         """Open the content of a version.
@@ -113,6 +117,42 @@ class HistoryLayer(EntryLayer):
             settle(_Discard(self._reader, self.beat), self._files, record.held)
         assert record.held.content is not None
         return record.held.content.id
+
+
+class Operations:
+    """Operations up to a moment, which can be gone through again and again; those that are stored are read each time.
+
+    Args:
+        reader: where blobs are read.
+        oplog_id: the last commit of that moment.
+        fresh: what came after it.
+        beat: called again and again.
+    """
+
+    def __init__(
+        self, reader: BlobReader, oplog_id: BlobId | None, fresh: Sequence[Operation], beat: Callable[[], None]
+    ) -> None:
+        self._reader = BeatingReader(reader, beat)
+        self._oplog_id = oplog_id
+        self._fresh = fresh
+
+    def __iter__(self) -> Iterator[Operation]:
+        """Yield them, oldest first."""
+        yield from stored_operations(self._reader, self._oplog_id)
+        yield from self._fresh
+
+
+class BeatingReader:
+    """A reader that says with each blob that it gets on."""
+
+    def __init__(self, reader: BlobReader, beat: Callable[[], None]) -> None:
+        self._reader = reader
+        self._beat = beat
+
+    def get(self, identifier: BlobId) -> bytes:
+        """Return a blob's bytes."""
+        self._beat()
+        return self._reader.get(identifier)
 
 
 class _Discard:

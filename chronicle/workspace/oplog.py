@@ -221,19 +221,24 @@ def store_operations(buffer: nodes.NodeBuffer, done: Sequence[Operation]) -> tup
 
 
 def operations(reader: BlobReader, oplog_id: BlobId | None) -> Iterator[Operation]:
-    """Yield every operation up to a commit, oldest first."""
-    chain: list[OplogRoot] = []
+    """Yield every operation up to a commit, oldest first. They are read as they are yielded, the commits before."""
+    chain: list[tuple[BlobId, ...]] = []
     while oplog_id is not None:
         root = read_root(reader, oplog_id)
-        chain.append(root)
+        if root.operations:
+            chain.append(tuple(root.operations))
         oplog_id = root.previous
-    for root in reversed(chain):
-        yield from stored_operations(reader, root)
+    while chain:
+        yield from _operations_in(reader, chain.pop())
 
 
 def stored_operations(reader: BlobReader, root: OplogRoot) -> Iterator[Operation]:
     """Yield the operations of one commit, oldest first."""
-    for identifier in root.operations:
+    return _operations_in(reader, root.operations)
+
+
+def _operations_in(reader: BlobReader, identifiers: Sequence[BlobId]) -> Iterator[Operation]:
+    for identifier in identifiers:
         _, part = msgpack.unpackb(reader.get(identifier), use_list=False)
         for fields in part:
             yield Operation(*fields)
