@@ -15,7 +15,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chronicle.errors import NotFound, StorageRefused, Unavailable
+from chronicle.errors import NotFound, StorageRefused
 from chronicle.private import make_private
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class LocalObjects:
         except FileNotFoundError as error:
             raise NotFound(f"no object {path}") from error
         except OSError as error:
-            raise Unavailable(f"{path} could not be read: {error.strerror}") from error
+            raise StorageRefused(f"{path} could not be read: {error.strerror}") from error
 
     def size(self, name: str) -> int:
         """Return an object's size in bytes."""
@@ -183,7 +183,7 @@ class LocalObjects:
         except FileNotFoundError as error:
             raise NotFound(f"no object {path}") from error
         except OSError as error:
-            raise Unavailable(f"{path} could not be read: {error.strerror}") from error
+            raise StorageRefused(f"{path} could not be read: {error.strerror}") from error
 
     def names(self, folder: str) -> list[str]:
         """Return the names of all objects below a folder."""
@@ -191,7 +191,7 @@ class LocalObjects:
         try:
             return list(_files_below(str(top), folder))
         except OSError as error:
-            raise Unavailable(f"{top} could not be listed: {error.strerror}") from error
+            raise StorageRefused(f"{top} could not be listed: {error.strerror}") from error
 
     def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes | NotFound]:
         """Return ranges of objects."""
@@ -229,7 +229,7 @@ class LocalObjects:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Unavailable(f"{path} could not be read: {error.strerror}") from error
+            raise StorageRefused(f"{path} could not be read: {error.strerror}") from error
         return status.st_ino, status.st_size, status.st_ctime_ns
 
     def _make_durable(self, folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.clock import SystemClock
+from chronicle.errors import StorageRefused
 from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.fuse.server import Served
@@ -31,6 +32,7 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
         deadline_s: how long one read of a blob store beyond a network may take, seconds.
 
     Raises:
+        StorageRefused: the operating system refused to open it.
         ChronicleError: it could not be opened, or the blob store not be reached.
     """
     blobs: BlobStore = FsspecBlobStore(request.blobs_url)
@@ -38,6 +40,10 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
         blobs = TimedBlobStore(blobs, deadline_s, pulse.beat)
     try:
         layer, recovered = open_layer(request.spec, blobs, SystemClock())
+    except OSError as error:
+        blobs.close()
+        where = error.filename or request.spec.layers / request.spec.workspace_id
+        raise StorageRefused(f"{where} could not be opened: {error.strerror}") from error
     except BaseException:
         blobs.close()
         raise
