@@ -6,17 +6,19 @@ pending in memory; past a bound it puts early, so that a huge file is never held
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from chronicle.blobs import ident
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from chronicle.blobs.store import BlobReader, BlobStore
     from chronicle.ids import BlobId
 
-__all__ = ["NODE_START", "SPILL_BYTES", "BlobBuffer", "ScratchBuffer"]
+__all__ = ["NODE_START", "SPILL_BYTES", "BlobBuffer", "Meanwhile", "ScratchBuffer"]
+
+T = TypeVar("T")
 
 SPILL_BYTES: Final = 32 * 1024 * 1024
 """How much may be pending before it is put early. A turn of ordinary size stays one pack; memory stays bounded."""
@@ -24,6 +26,27 @@ SPILL_BYTES: Final = 32 * 1024 * 1024
 
 NODE_START: Final = b"\x01\x93"
 """The version of a node, and a MessagePack array of three."""
+
+
+class Meanwhile(Protocol):
+    """What goes on beside work that takes long, in the work's own thread: the work says when."""
+
+    def breathe(self) -> None:
+        """Let others have a moment. Called again and again; nearly free if nobody wants one.
+
+        Raises:
+            Unavailable: the work has taken too long, and is to be given up.
+        """
+        ...
+
+    def aside(self, work: Callable[[], T]) -> T:
+        """Have something done that waits for a disk or a network, maybe in another thread, and let others go on.
+
+        Raises:
+            Exception: what it raised.
+            Unavailable: as `breathe`. It may be done yet: nothing may depend on its not being done.
+        """
+        ...
 
 
 class BlobBuffer:
@@ -34,11 +57,13 @@ class BlobBuffer:
     Args:
         store: where blobs go, and where reads go that nothing pending answers.
         spill_bytes: how many pending bytes make it put early; see `SPILL_BYTES`.
+        meanwhile: what goes on between two blobs and while they are put, if anything does.
     """
 
-    def __init__(self, store: BlobStore, spill_bytes: int = SPILL_BYTES) -> None:
+    def __init__(self, store: BlobStore, spill_bytes: int = SPILL_BYTES, *, meanwhile: Meanwhile | None = None) -> None:
         self._store = store
         self._spill_bytes = spill_bytes
+        self._meanwhile = meanwhile
         self._pending: dict[BlobId, bytes] = {}
         self._pending_bytes = 0
         self._spilled: set[BlobId] = set()
@@ -52,8 +77,11 @@ class BlobBuffer:
         """Take a blob; it is durable after the next `flush`, maybe earlier.
 
         Raises:
-            Unavailable: the bound was reached and the store could not be; the blob is pending all the same.
+            Unavailable: the bound was reached and the store could not be, and the blob is pending all the same; or
+                the work has taken too long (`Meanwhile`).
         """
+        if self._meanwhile is not None:
+            self._meanwhile.breathe()
         identifier = ident.blob_id(data)
         if identifier not in self._pending:
             self._pending[identifier] = data
@@ -89,7 +117,7 @@ class BlobBuffer:
         """
         if self._spilled:
             # What was put early, or found present then, may have been condemned by gc since: it is put again.
-            for identifier in self._store.missing(self._spilled):
+            for identifier in self._aside(lambda: self._store.missing(self._spilled)):
                 self._pending.setdefault(identifier, self._store.get(identifier))
         self._put()
         self._spilled = set()
@@ -98,9 +126,13 @@ class BlobBuffer:
         if self._pending:
             # Nodes of trees come last and side by side: whoever lists directories far away reads many in one request,
             # and no contents with them.
-            self._store.put(dict(sorted(self._pending.items(), key=_is_node)))
+            ordered = dict(sorted(self._pending.items(), key=_is_node))
+            self._aside(lambda: self._store.put(ordered))
             self._pending = {}
             self._pending_bytes = 0
+
+    def _aside(self, work: Callable[[], T]) -> T:
+        return work() if self._meanwhile is None else self._meanwhile.aside(work)
 
 
 class ScratchBuffer:

@@ -199,6 +199,9 @@ class FileSystem(Protocol):
     def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
         """Reserve, zero or give back a range; mode as of fallocate."""
 
+    def wrote(self, handle: int) -> bool:
+        """Say whether `flush` or `release` of an open file may change anything but that it is closed."""
+
     def flush(self, handle: int) -> None:
         """A descriptor of an open file was closed; ``close`` waits for this."""
 

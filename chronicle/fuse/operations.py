@@ -353,6 +353,11 @@ class ChronicleOperations:
         """Reserve, zero or give back a range."""
         self._layer.allocate(self._handles[handle], mode, offset, length)
 
+    def wrote(self, handle: int) -> bool:
+        """Say whether closing may make a version."""
+        opened = self._handles.get(handle)
+        return opened is not None and (opened.wrote or opened.fresh)
+
     def flush(self, handle: int) -> None:
         """Make the version that a close makes."""
         opened = self._handles.get(handle)

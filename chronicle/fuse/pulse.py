@@ -5,6 +5,9 @@ zygote looks now and then. One that has been at the same point of the same reque
 answer, it was stopped, or it runs in circles. Nothing inside such a process can be relied on, so the zygote aborts the
 connection, upon which everyone who waits gets an error, and puts another server in its place.
 
+A command may be longer at one point than a request: syncing and removing many files. One that takes much longer than
+that gets on where it does, and says so, or lets requests in meanwhile (`chronicle.fuse.meanwhile`).
+
 One that waits for requests looks the same when it was stopped (SIGSTOP, a frozen control group), and how the system
 shows such a process depends on what stopped it. So a server that nothing was heard of for a while is asked, and the
 answer is that it beats. One that opens its layer has nothing to beat with: it gets on if it uses the processor, which
@@ -31,8 +34,9 @@ LOOKS: Final = 6
 """How often a server is looked at within the time that it may be at one point of a request."""
 _SERVERS: Final = 8192
 """As many as can be watched at once: 16 bytes each, of which only those in use take memory."""
-_COMMAND_DEADLINE_S: Final = 1_000.0
-"""Longer than a client waits for a seal, the longest command."""
+_COMMAND_PATIENCE: Final = 5
+"""How many times as long as in a request a server may be at one point of a command: rolling back a million files is
+one such point."""
 
 
 class Pulse:
@@ -87,7 +91,7 @@ class Watcher:
     Args:
         pulse: its numbers.
         request_deadline_s: how long a server may be at one point of a request, of the opening of its layer, or leave
-            half of it unheard that it was asked.
+            half of it unheard that it was asked; of a command longer, see `_COMMAND_PATIENCE`.
     """
 
     pulse: Pulse
@@ -116,8 +120,8 @@ class Watcher:
         if doing == IDLE and not self._asked:
             self._asked = self._waited_s >= self.request_deadline_s / 2
             return Finding.QUIET if self._asked else Finding.WELL
-        deadline_s = _COMMAND_DEADLINE_S if doing == COMMAND else self.request_deadline_s
-        return Finding.HANGS if self._waited_s > deadline_s else Finding.WELL
+        patience = _COMMAND_PATIENCE if doing == COMMAND else 1
+        return Finding.HANGS if self._waited_s > patience * self.request_deadline_s else Finding.WELL
 
 
 def _processor_ticks(pid: int) -> int:

@@ -8,6 +8,11 @@ that wait *inside* the call, so that one ``send(None)`` to ``main()`` runs the m
 While no request is there, other descriptors are watched too (the control sockets of a mount server). Their callbacks
 run between requests, in the same thread; so neither needs a lock against the other.
 
+While a command runs that lets requests in (`chronicle.fuse.meanwhile`), another of pyfuse3's session loops reads them,
+one at a time; between two it is suspended where it waits for the next. An operation that has to wait for the end of the
+command suspends at the `Gate`, its loop with it, and a further loop takes the next request. So here, too, everything
+happens in one thread and in one order.
+
 Facts of pyfuse3 3.5 this relies on: state is global, so a process serves one mount; ``main(1, 1)`` starts exactly one
 session loop; an operation may raise only ``FUSEError``. Any other exception leaves its request without an answer, so
 the session is ended: the kernel then fails that request and all later ones, which is better than a caller that hangs.
@@ -22,7 +27,7 @@ import errno
 import logging
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyfuse3
 
@@ -32,14 +37,32 @@ from chronicle.fuse.cutting import drop_pages
 from chronicle.fuse.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Generator, Iterable
     from pathlib import Path
 
+    from chronicle.fuse.meanwhile import ServedMeanwhile
     from chronicle.fuse.pulse import Pulse
 
-__all__ = ["MountSession"]
+__all__ = ["Gate", "MountSession"]
 
 log = logging.getLogger(__name__)
+
+_WAITING: Final = 64
+"""So many requests are kept while a command runs; each takes a megabyte at most."""
+
+
+class Gate:
+    """Where an operation waits that must not happen while a command runs: it awaits this if it is shut."""
+
+    def __init__(self) -> None:
+        self.shut = False
+        self.refuses = False
+        """Whether the session has ended: what waited is not done."""
+
+    def __await__(self) -> Generator[Gate, None, None]:
+        yield self
+        if self.refuses:
+            raise pyfuse3.FUSEError(errno.ENOTCONN)
 
 
 class MountSession:
@@ -48,9 +71,11 @@ class MountSession:
     The caller mounts, runs and closes in one thread, once a process: pyfuse3 cannot hold a second session.
 
     Args:
-        operations: answers the requests. No operation may suspend; each must raise nothing but ``FUSEError``.
+        operations: answers the requests. No operation may suspend but at the gate; each must raise nothing but
+            ``FUSEError``.
         mountpoint: an existing directory.
         pulse: says what is being done.
+        gate: where operations wait that change something; without one nothing is served while a command runs.
         source: what ``df`` and mountinfo show as the device; ASCII without commas.
         allow_other: let users other than the mounting one in, still subject to the files' modes. Needs root or
             ``user_allow_other`` in ``/etc/fuse.conf``.
@@ -61,6 +86,7 @@ class MountSession:
         operations: pyfuse3.Operations,
         mountpoint: Path,
         pulse: Pulse | None = None,
+        gate: Gate | None = None,
         *,
         source: str = "chronicle",
         allow_other: bool = False,
@@ -72,6 +98,14 @@ class MountSession:
         self._watch = Watch(pulse)
         self._fuse_fd: int | None = None
         self._open = False
+        self._gate = gate
+        self._waits = _Waits(self)
+        self._spare: Coroutine[Any, Any, None] | None = None
+        """The loop that takes requests while a command runs, suspended where it waits for the next."""
+        self._waiting: list[Coroutine[Any, Any, None]] = []
+        """Loops that are suspended in an operation at the gate, the first come first."""
+        self._broken: Exception | None = None
+        """What an operation raised while a command ran, and should not have."""
 
     def mount(self) -> None:
         """Mount. The kernel queues requests from now on; `run` answers them.
@@ -79,7 +113,7 @@ class MountSession:
         Raises:
             Unavailable: the kernel, ``fusermount3`` or libfuse refused.
         """
-        pyfuse3.trio = _Waits(self)  # type: ignore[attr-defined]
+        pyfuse3.trio = self._waits  # type: ignore[attr-defined]
         # libfuse itself would look at the mountpoint first, where a guard answers nothing; it serves what is mounted.
         fd = device.mount(self._mountpoint, self._source, allow_other=self._allow_other)
         try:
@@ -115,12 +149,61 @@ class MountSession:
         except Exception:
             log.exception("the mount failed: %s", self._mountpoint)
             raise
+        finally:
+            self._refuse_kept()
         main.close()
         raise RuntimeError("an operation suspended; the driver has no event loop to resume it")
 
     def stop(self) -> None:
         """Make `run` return before it reads another request. For callbacks."""
         self._watch.stop()
+
+    def meanwhile(self) -> ServedMeanwhile:
+        """Return what answers requests that change nothing while a callback runs, and keeps the others."""
+        return self._watch.meanwhile(self._take, lambda: None, self._catch_up)
+
+    def _take(self) -> bool:
+        """Have a request read while a command runs, and answered or kept; False if no more are to be read."""
+        if self._gate is None:
+            return False
+        if self._spare is None:
+            self._spare = self._waits.another_loop()
+        self._gate.shut = True
+        try:
+            at_gate = self._waits.resume(self._spare)
+        except StopIteration:  # unmounted, or aborted: whoever waits was told that it failed
+            self._spare, self._gate.refuses = None, True
+            return False
+        except BlockingIOError:  # the request was taken back between poll and read
+            self._spare = None
+            return True
+        except Exception as error:  # noqa: BLE001 - it is not the command's, and raised when that has ended
+            self._spare, self._broken = None, error
+            return False
+        finally:
+            self._gate.shut = False
+        if at_gate:
+            self._waiting.append(self._spare)
+            self._spare = None
+        return len(self._waiting) < _WAITING
+
+    def _catch_up(self) -> None:
+        """Carry out what was kept while a command ran."""
+        if self._broken is not None:
+            raise self._broken
+        while self._waiting:
+            self._watch.get_on()
+            self._waits.finish(self._waiting.pop(0))
+        if self._spare is not None:
+            spare, self._spare = self._spare, None
+            self._waits.finish(spare)
+
+    def _refuse_kept(self) -> None:
+        """Fail what was kept and is not to be carried out any more: dropping pages would wait for it."""
+        if self._gate is not None:
+            self._gate.refuses = True
+            self._broken = None
+            self._catch_up()
 
     def forget(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int], done: Callable[[], None]) -> None:
         """Make the kernel ask anew what names are, and what inodes have and hold.
@@ -163,7 +246,7 @@ class MountSession:
 
 
 class _Waits:
-    """What pyfuse3 uses of trio, for one task that never gives up control."""
+    """What pyfuse3 uses of trio, for one task that never gives up control, and its helpers while a command runs."""
 
     class ClosedResourceError(Exception):
         """Raised from `wait_readable` to end pyfuse3's loop."""
@@ -183,6 +266,10 @@ class _Waits:
         self._session = session
         self.lowlevel = self
         self.from_thread = self
+        self._nursery = _Nursery()
+        self._is_helping = False
+        """Whether a loop runs that helps while a command runs; the one that the command came in by stands still."""
+        self._may_read = False
 
     def current_trio_token(self) -> str:
         """Name the loop that there is not."""
@@ -193,16 +280,57 @@ class _Waits:
         return self
 
     async def wait_readable(self, fd: int) -> None:
-        """Wait for a request, in the call itself."""
-        if not self._session.wait_for_request(fd):
+        """Wait for a request, in the call itself; in a helper, until it is resumed."""
+        if not self._is_helping:
+            if not self._session.wait_for_request(fd):
+                raise self.ClosedResourceError
+            return
+        if not self._may_read:
+            await _Pause()
+        if not self._may_read:
             raise self.ClosedResourceError
+        self._may_read = False
 
     def notify_closing(self, fd: int) -> None:
         """Nobody else waits that would have to be told."""
 
     def open_nursery(self) -> _Nursery:
         """Return a place for the one session loop."""
-        return _Nursery()
+        return self._nursery
+
+    def another_loop(self) -> Coroutine[Any, Any, None]:
+        """Return a further session loop."""
+        return self._nursery.another_loop()
+
+    def resume(self, loop: Coroutine[Any, Any, None]) -> bool:
+        """Let a helper read one request; say whether that waits at the gate.
+
+        Raises:
+            StopIteration: the session is over.
+        """
+        self._may_read = self._is_helping = True
+        try:
+            return isinstance(loop.send(None), Gate)
+        finally:
+            self._may_read = self._is_helping = False
+
+    def finish(self, loop: Coroutine[Any, Any, None]) -> None:
+        """Let a helper end, and what waits in it happen before."""
+        self._is_helping = True
+        try:
+            while True:
+                loop.send(None)
+        except StopIteration:
+            return
+        finally:
+            self._is_helping = False
+
+
+class _Pause:
+    """Suspends a loop until it is resumed."""
+
+    def __await__(self) -> Generator[_Pause, None, None]:
+        yield self
 
 
 class _Nursery:
@@ -215,8 +343,14 @@ class _Nursery:
         return self
 
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, **_: str) -> None:
-        """Take the session loop; its name is of no use here."""
-        self._task = lambda: function(self, *args[1:])
+        """Take the session loop; its name is of no use here. Further ones are not: helpers make it look for some."""
+        if self._task is None:
+            self._task = lambda: function(self, *args[1:])
+
+    def another_loop(self) -> Coroutine[Any, Any, None]:
+        """Return a further session loop."""
+        assert self._task is not None, "a session runs"
+        return self._task()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None or self._task is None:

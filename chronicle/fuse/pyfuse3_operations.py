@@ -1,4 +1,4 @@
-"""A file system as pyfuse3 wants it: coroutines that never suspend, and its own types.
+"""A file system as pyfuse3 wants it: coroutines that never suspend but at a gate, and its own types.
 
 What pyfuse3 3.5 cannot say is left out: `NO_FLUSH`, and the server's own dropping of set-user-id bits, which the kernel
 then does by itself.
@@ -12,7 +12,7 @@ import errno
 import functools
 import os
 import stat
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyfuse3 import ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
     from chronicle.fuse.filesystem import Attributes, FileSystem
+    from chronicle.fuse.pyfuse3_driver import Gate
 
 __all__ = ["Pyfuse3Operations"]
 
@@ -49,20 +50,51 @@ def _operation(method: Callable[_P, _R]) -> Callable[_P, Coroutine[None, None, _
     return operation
 
 
+def _change_if(
+    changes: Callable[..., bool],
+) -> Callable[[Callable[_P, _R]], Callable[_P, Coroutine[Any, None, _R]]]:
+    """Make an operation that waits at the gate if it changes something."""
+
+    def change(method: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, None, _R]]:
+        do = _operation(method)
+
+        @functools.wraps(method)
+        async def operation(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            gate = cast("Pyfuse3Operations", args[0]).gate
+            if gate.shut and changes(*args, **kwargs):
+                await gate
+            return await do(*args, **kwargs)
+
+        return operation
+
+    return change
+
+
+def _change(method: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, None, _R]]:
+    """Make an operation that waits at the gate."""
+    return _change_if(_always)(method)
+
+
+def _always(*_: object) -> bool:
+    return True
+
+
 class Pyfuse3Operations(pyfuse3.Operations):
     """Serves a file system.
 
     Args:
         filesystem: what it serves.
+        gate: where what changes something waits while a command runs.
     """
 
     supports_dot_lookup = False
     enable_writeback_cache = False  # acknowledged writes would be lost with the process
     enable_acl = False
 
-    def __init__(self, filesystem: FileSystem) -> None:
+    def __init__(self, filesystem: FileSystem, gate: Gate) -> None:
         super().__init__()
         self._filesystem = filesystem
+        self.gate = gate
         self._absent = EntryAttributes()
         self._absent.st_ino = 0
         self._absent.entry_timeout = filesystem.keep_s
@@ -99,39 +131,39 @@ class Pyfuse3Operations(pyfuse3.Operations):
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         self._filesystem.forget(inode_list)
 
-    @_operation
+    @_change
     def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         made, handle, how = self._filesystem.create(parent_inode, name, stat.S_IMODE(mode), ctx.uid, ctx.gid)
         return self._file_info(handle, how), self._entry(made)
 
-    @_operation
+    @_change
     def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
         return self._entry(self._filesystem.make(parent_inode, name, mode, ctx.uid, ctx.gid, rdev))
 
-    @_operation
+    @_change
     def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         mode = stat.S_IFDIR | stat.S_IMODE(mode)
         return self._entry(self._filesystem.make(parent_inode, name, mode, ctx.uid, ctx.gid))
 
-    @_operation
+    @_change
     def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         return self._entry(self._filesystem.symlink(parent_inode, name, target, ctx.uid, ctx.gid))
 
-    @_operation
+    @_change
     def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
         return self._entry(self._filesystem.link(inode, new_parent_inode, new_name))
 
-    @_operation
+    @_change
     def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         self._filesystem.unlink(parent_inode, name)
 
-    @_operation
+    @_change
     def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         self._filesystem.rmdir(parent_inode, name)
 
-    @_operation
+    @_change
     def rename(
         self,
         parent_inode_old: int,
@@ -149,7 +181,7 @@ class Pyfuse3Operations(pyfuse3.Operations):
     def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         return self._entry(self._filesystem.getattr(inode))
 
-    @_operation
+    @_change
     def setattr(
         self, inode: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
     ) -> EntryAttributes:
@@ -187,17 +219,17 @@ class Pyfuse3Operations(pyfuse3.Operations):
     def listxattr(self, inode: int, ctx: RequestContext) -> list[bytes]:
         return self._filesystem.listxattr(inode)
 
-    @_operation
+    @_change
     def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         self._filesystem.setxattr(inode, name, value, 0)
 
-    @_operation
+    @_change
     def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
         self._filesystem.removexattr(inode, name)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    @_operation
+    @_change_if(lambda *call: bool(call[2] & os.O_TRUNC))
     def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
         # What opening truncates, the kernel leaves to the server all the same.
         caller = (ctx.uid, ctx.gid, ctx.pid) if flags & os.O_TRUNC and ctx.uid != 0 else None
@@ -207,19 +239,19 @@ class Pyfuse3Operations(pyfuse3.Operations):
     def read(self, fh: int, off: int, size: int) -> bytes:
         return self._filesystem.read(fh, off, size)
 
-    @_operation
+    @_change
     def write(self, fh: int, off: int, buf: bytes) -> int:
         return self._filesystem.write(fh, off, buf, whole=False, kill_privileges=None)
 
-    @_operation
+    @_change_if(lambda self, fh: self._filesystem.wrote(fh))
     def flush(self, fh: int) -> None:
         self._filesystem.flush(fh)
 
-    @_operation
+    @_change_if(lambda self, fh: self._filesystem.wrote(fh))
     def release(self, fh: int) -> None:
         self._filesystem.release(fh)
 
-    @_operation
+    @_change
     def fsync(self, fh: int, datasync: bool) -> None:
         self._filesystem.fsync(fh)
 
@@ -239,6 +271,6 @@ class Pyfuse3Operations(pyfuse3.Operations):
     def releasedir(self, fh: int) -> None:
         self._filesystem.releasedir(fh)
 
-    @_operation
+    @_change
     def fsyncdir(self, fh: int, datasync: bool) -> None:
         self._filesystem.fsyncdir(fh)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import Unavailable
 from chronicle.fuse import device, wire
 from chronicle.fuse.cutting import GONE, drop_pages
+from chronicle.fuse.kept import Kept
 from chronicle.fuse.requests import Requests
 from chronicle.fuse.watch import Watch
 from chronicle.fuse.wire import Init, Notify, Opcode
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.fuse.filesystem import FileSystem
+    from chronicle.fuse.meanwhile import ServedMeanwhile
     from chronicle.fuse.pulse import Pulse
     from chronicle.fuse.requests import Header
 
@@ -52,8 +54,11 @@ _KEPT_BYTES: Final = 128 * 1024
 _BACKGROUND: Final = 64
 _JAM: Final = 48
 _UNANSWERED_S: Final = 1200
-"""After this the kernel aborts the connection: longer than a seal may take, during which nothing is answered. A server
-that hangs is found much earlier (`chronicle.fuse.pulse`); this is for when its zygote hangs too, or is gone."""
+"""After this the kernel aborts the connection: longer than a seal may take (`chronicle.fuse.meanwhile.LONGEST_S`), for
+which whoever changes something waits. A server that hangs is found much earlier (`chronicle.fuse.pulse`); this is for
+when its zygote hangs too, or is gone."""
+_TAKEN_BACK: Final = (errno.EAGAIN, errno.ENOENT, errno.EINTR)
+"""What reading says if no request is there any more: its caller was killed."""
 _WANTED: Final = (
     Init.ASYNC_READ
     | Init.ATOMIC_O_TRUNC
@@ -94,6 +99,9 @@ class RawSession:
         filesystem.notify_attributes = self._notify_attributes
         self._watch = Watch(pulse)
         self._device = -1
+        self._kept = Kept()
+        self._broken: Exception | None = None
+        """What went wrong with the device while a command ran."""
 
     def mount(self) -> None:
         """Mount. The kernel queues requests from now on; `run` answers them.
@@ -127,6 +135,8 @@ class RawSession:
         except Exception:
             log.exception("the mount failed: %s", self._mountpoint)
             raise
+        finally:
+            self._refuse_kept()
 
     def _serve(self) -> None:
         fd, wait, into, buffer = self._device, self._watch.wait, self._into, self._buffer
@@ -139,7 +149,7 @@ class RawSession:
             except OSError as error:
                 if error.errno in GONE:
                     return
-                if error.errno in (errno.EAGAIN, errno.ENOENT, errno.EINTR):  # it was taken back
+                if error.errno in _TAKEN_BACK:
                     continue
                 raise
             header = unpack(buffer, _FIRST)
@@ -158,6 +168,67 @@ class RawSession:
             elif grown:
                 buffer.madvise(mmap.MADV_DONTNEED, _KEPT_BYTES)
                 grown = False
+
+    def meanwhile(self) -> ServedMeanwhile:
+        """Return what answers requests that change nothing while a callback runs, and keeps the others."""
+        return self._watch.meanwhile(self._take, self._let_the_killed_go, self._catch_up)
+
+    def _take(self) -> bool:
+        """Read a request while a command runs, and answer or keep it; False if no more are to be read."""
+        try:
+            length = os.readv(self._device, self._into)
+        except OSError as error:
+            if error.errno in GONE:  # whoever waits was told that it failed
+                self._kept = Kept()
+            return error.errno in _TAKEN_BACK  # else the loop finds it so, too
+        header = wire.IN_HEADER.unpack_from(self._buffer, _FIRST)
+        try:
+            if header[1] == Opcode.INTERRUPT:
+                self._kept.interrupt(self._requests.interrupted())
+                self._let_the_killed_go()
+            elif header[1] in _SPECIAL:
+                self._serve_special(header)
+            elif self._requests.changes_nothing(header):
+                self._carry_out(header)
+            else:
+                self._kept.add(self._buffer[_FIRST : _FIRST + length])
+        except Exception as error:  # noqa: BLE001 - it is not the command's, and raised when that has ended
+            self._broken = error
+            return False
+        return not self._kept.is_full
+
+    def _let_the_killed_go(self) -> None:
+        """Answer the kept requests of those who wait for that to die."""
+        for number in self._kept.take_killed():
+            self._refuse(number, errno.EINTR)
+
+    def _catch_up(self) -> None:
+        """Carry out what was kept while a command ran."""
+        if self._broken is not None:
+            raise self._broken
+        while (request := self._kept.take()) is not None:
+            self._buffer[_FIRST : _FIRST + len(request)] = request
+            self._watch.get_on()
+            self._carry_out(wire.IN_HEADER.unpack_from(request))
+        self._buffer.madvise(mmap.MADV_DONTNEED, _KEPT_BYTES)
+
+    def _refuse_kept(self) -> None:
+        """Fail what was kept and is not to be carried out any more: dropping pages would wait for it."""
+        while (request := self._kept.take()) is not None:
+            self._refuse(wire.IN_HEADER.unpack_from(request)[2], errno.ENOTCONN)
+
+    def _refuse(self, number: int, code: int) -> None:
+        with suppress(OSError):  # the connection was aborted
+            os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size, -code, number))
+
+    def _carry_out(self, header: Header) -> None:
+        """Answer a request that is in the buffer."""
+        code, body = self._requests.answer(header)
+        try:
+            os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), -code, header[2]) + body)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINTR):
+                raise
 
     def _serve_special(self, header: Header) -> None:
         """Answer what is about the connection, or wants no answer."""

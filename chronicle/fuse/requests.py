@@ -17,6 +17,7 @@ EOPNOTSUPP, and does not ask again:
 from __future__ import annotations
 
 import errno
+import os
 import stat
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -64,6 +65,26 @@ _WRITE_KILL_SUIDGID: Final = 1 << 2
 _OPEN_KILL_SUIDGID: Final = 1 << 0
 _BILLION: Final = 1_000_000_000
 _NAME_MAX: Final = 255
+_READING: Final = frozenset(
+    map(
+        int,
+        (
+            Opcode.LOOKUP,
+            Opcode.GETATTR,
+            Opcode.READLINK,
+            Opcode.STATFS,
+            Opcode.GETXATTR,
+            Opcode.LISTXATTR,
+            Opcode.READ,
+            Opcode.OPENDIR,
+            Opcode.READDIR,
+            Opcode.READDIRPLUS,
+            Opcode.RELEASEDIR,
+        ),
+    )
+)
+"""What changes nothing, whatever it says."""
+_CLOSING: Final = frozenset(map(int, (Opcode.FLUSH, Opcode.RELEASE)))
 
 
 class Requests:
@@ -100,6 +121,23 @@ class Requests:
             return error.errno or errno.EIO, _EMPTY
         except Exception as error:  # noqa: BLE001 - logged there
             return answer_errno(error, handler.__name__.lstrip("_")), _EMPTY
+
+    def changes_nothing(self, header: Header) -> bool:
+        """Say whether a request only looks at what there is, so that it may be answered while a command runs."""
+        opcode = header[1]
+        if opcode in _READING:
+            return True
+        if opcode == Opcode.OPEN:
+            flags, _ = _U32_U32.unpack_from(self._buffer, self._body)
+            return not flags & os.O_TRUNC
+        if opcode in _CLOSING:
+            return not self._filesystem.wrote(*_U64.unpack_from(self._buffer, self._body))
+        return opcode not in self._HANDLERS
+
+    def interrupted(self) -> int:
+        """Return the number of the request that an INTERRUPT is about."""
+        (number,) = _U64.unpack_from(self._buffer, self._body)
+        return int(number)
 
     def forget(self, header: Header) -> None:
         """Carry out a FORGET or BATCH_FORGET, which have no answer."""

@@ -14,8 +14,8 @@ connection attempt waits while a server is replaced), and the channel to the zyg
 A server never unmounts while the zygote lives: that is the zygote's, so that there is one place that knows what is
 mounted. When the zygote is dead, the server closes its layer, unmounts and exits.
 
-Commands run between requests. A host must not keep files of the mount open across a command and wait for the mount in
-the same thread; that is the client's side of the bargain.
+Commands run between requests; a seal lets those in that change nothing (`chronicle.fuse.meanwhile`). A host must not
+wait for the mount in the thread that waits for a command; that is the client's side of the bargain.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
+    from chronicle.blobs.buffer import Meanwhile
     from chronicle.fuse.filesystem import FileSystem
     from chronicle.fuse.mounts import Transport
     from chronicle.fuse.pulse import Pulse
@@ -79,8 +80,8 @@ class Engine(Protocol):
         """See `Workspace.begin_turn`."""
         ...
 
-    def seal(self) -> TreeRef:
-        """See `Workspace.seal`."""
+    def seal(self, meanwhile: Meanwhile, /) -> TreeRef:
+        """See `Workspace.seal`; requests that change nothing are served meanwhile."""
         ...
 
     def adopt(self, ref: TreeRef) -> None:
@@ -209,7 +210,7 @@ class _Server:
         self._commands: dict[str, Callable[[dict[str, Any]], object]] = {
             "ping": lambda _: control.ref_to_wire(self._engine.base),
             "begin_turn": self._begin_turn,
-            "seal": lambda _: control.ref_to_wire(self._engine.seal()),
+            "seal": lambda _: control.ref_to_wire(self._engine.seal(self._session.meanwhile())),
             "adopt": self._adopt,
             "rollback": self._roll_back,
             "history": lambda arguments: [
@@ -323,6 +324,7 @@ class _Server:
             peer.send(answer_ok())  # one that went away meanwhile is told nothing
 
         try:
+            self._engine.seal(self._session.meanwhile())  # what a restore begins with, and nearly all of its time
             touched = self._engine.restore(control.ref_from_wire(message["then"]), os.fsencode(message["path"]))
         except OSError as error:  # the disk or the quota
             peer.send(answer_error(StorageRefused(f"it cannot be restored: {error.strerror}")))

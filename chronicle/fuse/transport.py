@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.fuse.filesystem import FileSystem
+    from chronicle.fuse.meanwhile import ServedMeanwhile
     from chronicle.fuse.mounts import Transport
     from chronicle.fuse.pulse import Pulse
 
@@ -44,6 +45,12 @@ class Session(Protocol):
     def stop(self) -> None:
         """Make `run` return before it reads another request. For callbacks."""
 
+    def meanwhile(self) -> ServedMeanwhile:
+        """Return what answers requests that change nothing while a callback runs, and keeps the others. For callbacks.
+
+        What was kept is carried out when the callbacks of this round have ended; it fails if the session is to end.
+        """
+
     def forget(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int], done: Callable[[], None]) -> None:
         """Make the kernel ask anew what names (directory's inode, name) are, and what inodes have and hold.
 
@@ -63,10 +70,12 @@ def make_session(
     """Return a session that is to serve a file system at a mountpoint."""
     if transport == "raw":
         return RawSession(filesystem, mountpoint, pulse, source=source, allow_other=allow_other)
-    from chronicle.fuse.pyfuse3_driver import MountSession  # noqa: PLC0415 - it may not be installed
+    from chronicle.fuse.pyfuse3_driver import Gate, MountSession  # noqa: PLC0415 - it may not be installed
     from chronicle.fuse.pyfuse3_operations import Pyfuse3Operations  # noqa: PLC0415
 
-    return MountSession(Pyfuse3Operations(filesystem), mountpoint, pulse, source=source, allow_other=allow_other)
+    gate = Gate()
+    operations = Pyfuse3Operations(filesystem, gate)
+    return MountSession(operations, mountpoint, pulse, gate, source=source, allow_other=allow_other)
 
 
 def import_transport(transport: Transport) -> None:

@@ -1,7 +1,8 @@
 """Waiting for a mount's next request, and serving other descriptors meanwhile.
 
 Both transports wait here. Callbacks run between requests, in the thread that serves them, so neither needs a lock
-against the other.
+against the other. One that takes long may let requests in (`chronicle.fuse.meanwhile`); those that it keeps are carried
+out when the callbacks of the round have ended.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import select
 import threading
 from typing import TYPE_CHECKING
 
+from chronicle.fuse.meanwhile import ServedMeanwhile
 from chronicle.fuse.pulse import COMMAND, IDLE, REQUEST, Pulse, unwatched
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ class Watch:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._device = -1
         self._stopped = False
+        self._catch_up: Callable[[], None] | None = None
+        """Carries out what was kept in this round."""
 
     def add(self, fd: int, callback: Callable[[], None]) -> None:
         """Call back, between requests, each time a descriptor is readable or hung up.
@@ -67,6 +71,23 @@ class Watch:
         self.add(ended, finish)
         threading.Thread(target=run, name="beside", daemon=True).start()
 
+    def meanwhile(
+        self, take: Callable[[], bool], look: Callable[[], None], catch_up: Callable[[], None]
+    ) -> ServedMeanwhile:
+        """Return what lets requests in while a callback runs. For callbacks.
+
+        Args:
+            take: see `ServedMeanwhile`.
+            look: see `ServedMeanwhile`.
+            catch_up: carries out what was kept; called after the callbacks of this round, unless the session is to end.
+        """
+        self._catch_up = catch_up
+        return ServedMeanwhile(self._device, self._pulse, take, look)
+
+    def get_on(self) -> None:
+        """Say that another request begins. For what catches up."""
+        self._pulse[0] += 1
+
     def stop(self) -> None:
         """Let `wait` return False from now on. For callbacks."""
         self._stopped = True
@@ -96,9 +117,18 @@ class Watch:
                 # An earlier callback of this round may have closed the descriptor, and its number be another's now.
                 if callbacks.get(fd) is callback:
                     callback()
+            if self._catch_up is not None:
+                self._finish_round()
+                ready = poll(0)  # what it said of the device may not be so any more
             if any(fd == device for fd, _ in ready):
                 break  # a descriptor that stays readable must not keep requests waiting
         if self._stopped:
             return False
         pulse[1] = REQUEST
         return True
+
+    def _finish_round(self) -> None:
+        catch_up, self._catch_up = self._catch_up, None
+        if catch_up is not None and not self._stopped:
+            self._pulse[1] = REQUEST
+            catch_up()

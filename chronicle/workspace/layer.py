@@ -35,6 +35,7 @@ from chronicle.workspace.tree import Kind
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from chronicle.blobs.buffer import Meanwhile
     from chronicle.blobs.store import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.ids import BlobId
@@ -133,16 +134,20 @@ class Layer(HistoryLayer):
         names = self.names
         return bool(names.root.changed or names.root_changed or self._records)
 
-    def seal(self) -> TreeRef:
+    def seal(self, meanwhile: Meanwhile | None = None) -> TreeRef:
         """Make the layer's content a tree; see `chronicle.workspace.port.Workspace.seal`.
 
         A workspace that never had a tree gets one.
+
+        Args:
+            meanwhile: lets others look at the layer while this takes long. They may call what changes nothing, open
+                files without truncating them, and release handles that wrote nothing.
         """
         for node in list(self.modified.values()):
             self._settle(node)
         if self._sealed is not None and not self.changed:
             return self._sealed
-        sealed = put_seal(self._blobs, self._seal_input())
+        sealed = put_seal(self._blobs, self._seal_input(), meanwhile)
         clean = [
             (node.ino, node.data, content)
             for node, content in sealed.contents

@@ -2,6 +2,13 @@
 
 Reads the dirty data files, the versions that are not stored yet and the changed directories; nothing else. Until the
 put has succeeded nothing of the layer is touched, so a seal that failed can simply be tried again.
+
+It takes long where much has changed, and lets others look at the layer meanwhile: whenever a blob is added to the
+buffer, and while blobs are put (`chronicle.blobs.buffer.Meanwhile`). They must change nothing that a seal reads. What
+looking does change is out of its way: nodes of names that did not change are loaded and dropped, files are opened
+and closed, and files that have no name any more let go of data that no version needs. So between two blobs nothing may
+be held here that such a node or file is part of: `Names.by_ino` and ``children`` are not iterated over, and data files
+are opened anew.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.tree import EMPTY, ROOT_DEFAULT, Entry
 
 if TYPE_CHECKING:
+    from chronicle.blobs.buffer import Meanwhile
     from chronicle.blobs.store import BlobStore
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
@@ -73,14 +81,19 @@ class Sealed:
     """The last number given out for each path whose history changed."""
 
 
-def put_seal(store: BlobStore, layer: SealInput) -> Sealed:
+def put_seal(store: BlobStore, layer: SealInput, meanwhile: Meanwhile | None = None) -> Sealed:
     """Store what changed in a layer.
 
+    Args:
+        store: where.
+        layer: what is read.
+        meanwhile: lets others look at the layer, who change nothing that is read.
+
     Raises:
-        Unavailable: the store could not be reached; nothing was changed.
+        Unavailable: the store could not be reached, or it took too long; nothing was changed.
         OSError: a data file could not be read.
     """
-    buffer = BlobBuffer(store)
+    buffer = BlobBuffer(store, meanwhile=meanwhile)
     work = _Seal(buffer, layer)
     sealed = work.run()
     buffer.flush()

@@ -32,6 +32,7 @@ from tests.fuse.plain import PlainDirectory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.blobs.buffer import Meanwhile
     from chronicle.workspace.restore import Touched
 
 EMPTY = TreeRef(BlobId("0" * 64), BlobId("0" * 64))
@@ -49,7 +50,7 @@ class MirrorEngine:
     def begin_turn(self, turn: int) -> None:
         self.turn = turn
 
-    def seal(self) -> TreeRef:
+    def seal(self, _: Meanwhile) -> TreeRef:
         return TreeRef(BlobId(f"{self.turn:064x}"), BlobId("1" * 64))
 
     def adopt(self, ref: TreeRef) -> None:
