@@ -18,6 +18,7 @@ import errno
 import fcntl
 import json
 import os
+import time
 import urllib.parse
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -50,6 +51,9 @@ _REFUSALS: Final = frozenset(
 """What the system says of a directory that another one would do better than, but that is not the wrong one."""
 SCHEME: Final = "chronicle:"
 """What the system shows as the device of a mount begins with this; the store's directory follows, quoted."""
+_SEAL_DEADLINE_S: Final = 60.0
+"""How long a command waits for another one that seals the same workspace; a commit of some files takes milliseconds."""
+_SEAL_POLL_S: Final = 0.01
 
 
 class StorePlace:
@@ -78,6 +82,8 @@ class StorePlace:
             return cls(Path(store))
         if protocol == "file":
             return cls(Path(rest))
+        if not rest.strip("/"):
+            raise InvalidInput(f"{store!r} names no place for a store; give one such as s3://bucket/prefix")
         url = store.rstrip("/")
         home = Path.home()
         base = home / (os.environ.get("XDG_STATE_HOME") or ".local/state")  # an absolute path stays what it is
@@ -224,6 +230,33 @@ class StorePlace:
                 yield False
             else:
                 yield True
+
+    @contextmanager
+    def sealed_alone(self, workspace: str) -> Iterator[None]:
+        """Wait for the commands that seal a workspace, and keep others out.
+
+        Raises:
+            Conflict: one takes too long.
+        """
+        home = self.layers / workspace
+        home.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            deadline = time.monotonic() + _SEAL_DEADLINE_S
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise Conflict(
+                            f"another command has been committing or comparing {workspace!r} for {_SEAL_DEADLINE_S:.0f}"
+                            " s; wait for it to end, and try again"
+                        ) from None
+                    time.sleep(_SEAL_POLL_S)
+            yield
+        finally:
+            os.close(descriptor)
 
     @property
     def _format_path(self) -> Path:

@@ -11,7 +11,7 @@ import os
 import urllib.parse
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.checkout import Progress, checkout, count
@@ -135,7 +135,9 @@ class Repository(StorePlace):
                 )
             if opened.recovered is not None:
                 self._keep(spec.workspace_id, opened.recovered)
-                opened.workspace.begin_turn(spec.turn)
+                workspace = cast("FuseWorkspace", opened.workspace)
+                workspace.begin_turn(spec.turn)
+                workspace.detach()
         except ChronicleError:
             # It ends by itself when a mount is gone, but there may never have been one.
             with suppress(Unavailable):
@@ -258,18 +260,15 @@ class Repository(StorePlace):
             BranchVersionConflict: someone else committed at this moment.
             Conflict: another process has the workspace open, and is not this store's mount.
         """
-        with self.busy(), self.journal(workspace) as journal, self._opened(journal, workspace) as opened:
+        with self.busy(), self.journal(workspace) as journal, self._sealing(journal, workspace) as opened:
             session = session_of(journal, workspace)
-            head = journal.head(session.main_branch_id)
-            last = last_commit(journal, head)
-            ref = opened.seal()
+            last = last_commit(journal, journal.head(session.main_branch_id))
             if self.shared is not None and last is not None and opened.base != last:
-                if ref != last:
-                    raise Conflict(
-                        f"another node has committed {workspace!r} meanwhile; unmount and mount it again: what is here "
-                        "and not committed is then kept in a workspace of its own"
-                    )
-                opened.adopt(ref)  # our own, whose process did not live to see it
+                raise Conflict(
+                    f"another node has committed {workspace!r} meanwhile; unmount and mount it again: what is here "
+                    "and not committed is then kept in a workspace of its own"
+                )
+            ref = opened.seal()
             if ref == last or (last is None and ref.tree_id == EMPTY):
                 return None
             done = self._commit(journal, session, ref, message)
@@ -400,7 +399,7 @@ class Repository(StorePlace):
 
     def _now(self, workspace: str) -> BlobId:
         """Return the tree of what a workspace holds, what is not committed included."""
-        with self.opened(workspace) as opened:
+        with self.opened(workspace, sealing=True) as opened:
             if isinstance(opened, CommittedWorkspace):
                 return opened.tree_id
             return opened.seal().tree_id
@@ -423,7 +422,7 @@ class Repository(StorePlace):
             Conflict: another process has the workspace open, and is not this store's mount.
         """
         raw = encode_path(path)
-        with self.busy(), self.journal(workspace) as journal, self._opened(journal, workspace) as opened:
+        with self.busy(), self.journal(workspace) as journal, self._sealing(journal, workspace) as opened:
             then = _ref_at(journal, workspace, moment)
             now = opened.seal()
             with self.blobs() as blobs:
@@ -434,9 +433,7 @@ class Repository(StorePlace):
                 opened.restore(then, raw)
             return found
 
-    def checkout(
-        self, workspace: str, moment: str, target: Path, *, progress: bool
-    ) -> tuple[Committed, list[LeftOut]]:
+    def checkout(self, workspace: str, moment: str, target: Path, *, progress: bool) -> tuple[Committed, list[LeftOut]]:
         """Make a directory that holds what a workspace held after a commit; see `chronicle.checkout.checkout`.
 
         Args:
@@ -465,10 +462,13 @@ class Repository(StorePlace):
                 line.end()
 
     @contextmanager
-    def opened(self, workspace: str) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
+    def opened(self, workspace: str, *, sealing: bool = False) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
         """Open a workspace to read it as it is now, what is not committed included: through its mount if it has one.
 
         In a store that cannot be written there is only what was committed; `is_unseen` tells whether that is all.
+
+        Args:
+            sealing: whether it is to be sealed.
 
         Raises:
             NotFound: no such workspace.
@@ -480,7 +480,7 @@ class Repository(StorePlace):
             if os.access(
                 layer / "lock", os.W_OK
             ):  # a mounted workspace has it, and who may talk to its server may write
-                with self._opened(journal, workspace) as opened:
+                with (self._sealing if sealing else self._opened)(journal, workspace) as opened:
                     yield opened
                 return
             base = self._spec(journal, session).base
@@ -494,6 +494,25 @@ class Repository(StorePlace):
             return layer.exists() and not os.access(layer / "lock", os.W_OK)
         except PermissionError:
             return True
+
+    @contextmanager
+    def _sealing(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
+        """Open a workspace to seal it: it stands on its last commit, and no other command seals it meanwhile.
+
+        Else the other's seal would come between this one's and its adoption, which is of the last seal only.
+
+        Raises:
+            Conflict: another command takes too long.
+        """
+        session = session_of(journal, workspace)
+        with self.sealed_alone(workspace), self._opened(journal, workspace) as opened:
+            head = journal.head(session.main_branch_id)
+            last = last_commit(journal, head)
+            if last is not None and opened.base != last:
+                with suppress(InvalidInput):  # another node's
+                    opened.adopt(last)  # ours, whose process did not live to tell the mount
+                    opened.begin_turn(head.turn + 1)
+            yield opened
 
     @contextmanager
     def _opened(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:

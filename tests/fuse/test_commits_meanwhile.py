@@ -1,0 +1,117 @@
+"""Commits of a mounted workspace whose process dies on the way, or that come together with other commands."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.errors import Conflict
+from chronicle.fuse import mounts, zygote
+from chronicle.fuse.client import FuseWorkspace
+from chronicle.repository import Repository, place
+from tests.fuse.conftest import wait_for_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.canonical import Json
+
+CHECKOUT = Path(__file__).parents[2]
+DEADLINE_S = 60
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from chronicle.fuse.client import FuseWorkspace
+from chronicle.repository import Repository
+FuseWorkspace.adopt = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+Repository(Path(sys.argv[1])).commit("main", "its process dies before the mount hears of it")
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    repository = Repository(tmp_path / "store")
+    repository.mount("main", tmp_path / "mnt", with_caller=True)
+    yield repository
+    pid = zygote.is_running(repository.socket)
+    zygote.shut_down(repository.socket)
+    if pid is not None:
+        wait_for_end(pid)
+    mounts.unmount_all_under(tmp_path)
+
+
+def turns(root: Path, count: int) -> list[str]:
+    return [(root / ".chronicle" / "turn" / str(turn) / "file").read_text() for turn in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("then", ["commit", "diff", "restore"])
+def test_a_commit_that_the_mount_was_not_told_of_is_a_turn_like_others(
+    repository: Repository, tmp_path: Path, then: str
+) -> None:
+    root = tmp_path / "mnt"
+    (root / "file").write_text("one")
+    repository.commit("main", "first")
+    (root / "file").write_text("two")
+    command = [sys.executable, "-c", DIES, str(repository.directory)]
+    assert subprocess.run(command, cwd=CHECKOUT, timeout=DEADLINE_S, check=False).returncode == -signal.SIGKILL
+    assert [commit.turn for commit in repository.commits("main")] == [1, 2]
+    if then == "diff":
+        with repository.compared("main", "2", "now") as (_, changes):
+            assert changes == []
+    elif then == "restore":
+        assert len(repository.restore("main", "1")) == 1
+    (root / "file").write_text("three")
+    committed = repository.commit("main", "third")
+    assert committed is not None
+    assert committed.turn == 3
+    assert turns(root, 3) == ["one", "two", "three"]
+    rows: list[dict[str, Json]] = json.loads((root / ".chronicle" / "query" / "file").read_text())
+    assert [row["op"] for row in rows if row["turn"] == 2] == ["write"]
+
+
+def test_what_compares_waits_for_a_commit(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "mnt"
+    (root / "file").write_text("one")
+    repository.commit("main", "first")
+    (root / "file").write_text("two")
+    found = []
+
+    def compare() -> None:
+        with Repository(repository.directory).compared("main", "last", "now") as (_, changes):
+            found.append(len(changes))
+
+    other = threading.Thread(target=compare)
+    put_into_the_journal = Repository._commit
+
+    def commit(*arguments: object) -> object:
+        (root / "file").write_text("three")
+        other.start()
+        other.join(0.5)  # time enough to come between, if it does not wait
+        return put_into_the_journal(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repository, "_commit", commit)
+        repository.commit("main", "second")
+    other.join(DEADLINE_S)
+    assert found == [1]
+    repository.commit("main", "third")
+    assert turns(root, 3) == ["one", "two", "three"]
+
+
+def test_nobody_waits_for_good(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_SEAL_DEADLINE_S", 0.1)
+    with repository.sealed_alone("main"):
+        with pytest.raises(Conflict, match="another command has been committing or comparing 'main'"):
+            repository.commit("main", "never")
+        with repository.opened("main") as opened:
+            assert isinstance(opened, FuseWorkspace), "who only looks need not wait"
+    assert repository.commits("main") == []
