@@ -12,10 +12,11 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Corrupt
+from chronicle.errors import ChronicleError, Corrupt
 from chronicle.workspace.content import Chunk, chunk_list
 
 if TYPE_CHECKING:
@@ -224,7 +225,8 @@ class LazyFile:
             return b""
         covering = self._covering(offset, end)
         if self._ahead:
-            self._look_ahead(offset, end)
+            with suppress(ChronicleError):  # of what nobody has asked for: who reads that hears of it
+                self._look_ahead(offset, end)
         got = self._chunks.get([chunk.id for chunk in covering])
         parts = []
         for chunk in covering:

@@ -44,6 +44,7 @@ class CountingStore(MemoryBlobStore):
         self.open.set()
         self.away = False
         self.requests = 0
+        self.damaged: BlobId | None = None
         self.away_at = 0
         """The request that fails, counted from 1."""
         self._count = threading.Lock()
@@ -58,6 +59,8 @@ class CountingStore(MemoryBlobStore):
         self.requests += 1
         if self.away or self.requests == self.away_at:
             raise Unavailable("away")
+        if self.damaged in blob_ids:
+            raise Corrupt(f"blob {self.damaged} has other bytes")
         return {blob_id: MemoryBlobStore.get(self, blob_id) for blob_id in blob_ids}
 
     def bytes_of(self, chunks: dict[BlobId, bytes]) -> int:
@@ -234,6 +237,25 @@ def test_a_store_that_was_away_for_a_moment_is_not_taken_for_damaged(way: str) -
         lazy.close()
         chunks.close()
     assert failed > 10
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+def test_what_lies_before_a_damaged_chunk_can_be_read_in_order(is_far: bool) -> None:
+    store = CountingStore(is_far=is_far)
+    kept, chunks = stored(store, LARGE)
+    places = {chunk.id: chunk for chunk in content.chunk_list(store, kept)}
+    damaged = places[list(chunks)[len(chunks) // 2]]
+    store.damaged = damaged.id
+    shared = Chunks(store)
+    lazy = LazyFile(store, shared, kept)
+    step = 10_000
+    for at in range(0, damaged.start - step, step):
+        assert lazy.read(at, step) == LARGE[at : at + step]
+    with pytest.raises(Corrupt):
+        lazy.read(damaged.start, step)
+    assert lazy.read(damaged.end, step) == LARGE[damaged.end : damaged.end + step]
+    lazy.close()
+    shared.close()
 
 
 def test_memory_stays_bounded() -> None:
