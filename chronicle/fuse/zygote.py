@@ -39,8 +39,8 @@ _BOOTSTRAP: Final = (
     "sys.path.append({package!r}); from chronicle.fuse.zygote import main; sys.exit(main(sys.argv[1:]))"
 )
 """What ``-m chronicle.fuse.zygote`` does, but finds this very package, and no module of the caller's directory: there
-could be a ``logging.py`` in it. It begins with what ``ps`` is to show, and the name is what ``top`` shows, of servers as
-well. A title that is written after the imports cost each of them 30 to 60 KiB of its 3.8 MiB."""
+could be a ``logging.py`` in it. It begins with what ``ps`` is to show, and the name is what ``top`` shows, of servers,
+too. A title that is written after the imports cost each of them 30 to 60 KiB of its 3.8 MiB."""
 
 
 def start(
