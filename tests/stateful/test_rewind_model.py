@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -14,7 +12,8 @@ from chronicle.workspace.port import TreeRef
 from chronicle.workspace.rewind import rewound
 from chronicle.workspace.tree import diff_trees
 from chronicle.workspace.verify import TreeChecker
-from tests.stateful.test_layer_model import LayerModel, World
+from tests.stateful.test_layer_model import LayerModel
+from tests.stateful.world import World
 
 
 class RewindModel(LayerModel):
@@ -56,7 +55,7 @@ class RewindModel(LayerModel):
     def committed_since(self, before: TreeRef) -> None:
         """Note a commit, if there is one."""
         if self.base != before:
-            self.commits.append((self.base, copy.deepcopy(self.committed)))
+            self.commits.append((self.base, self.committed.copy()))
             self.given_up.clear()
 
     @rule(data=st.data(), give_up=st.booleans())
@@ -69,17 +68,16 @@ class RewindModel(LayerModel):
         self.look()
         then, world = data.draw(st.sampled_from(self.commits))
         self.abandon()
-        self.open_files.clear()
         buffer = BlobBuffer(self.blobs)
         ref = rewound(buffer, self.base, then, self.turn, self.clock.now_ms(), self.given_up)
         buffer.flush()
         assert ref.tree_id == then.tree_id
         TreeChecker(self.blobs).check(ref)
-        self.world = World(copy.deepcopy(world).files, copy.deepcopy(self.committed.history))
+        self.world = World(world.copy().files, self.committed.copy().history)
         for path, _, now in diff_trees(self.blobs, self.base.tree_id, then.tree_id):
             file = self.world.files.get(path.decode())
-            self.note(path.decode(), None if now is None else "dir" if file is None else file.content)
-        before, self.base, self.committed = self.base, ref, copy.deepcopy(self.world)
+            self.world.note(path.decode(), None if now is None else "dir" if file is None else file.content)
+        before, self.base, self.committed = self.base, ref, self.world.copy()
         self.committed_since(before)
         self.sealed = None
         self.turn += 1
