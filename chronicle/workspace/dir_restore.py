@@ -325,9 +325,9 @@ def _same_body(one: Entry, other: Entry) -> bool:
 
 def _rights() -> int:
     """Return the capabilities of this process: root may have lost some, and others may have got some."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-        name, _, value = line.partition(":")
-        if name == "CapEff":
+    for line in Path("/proc/self/status").read_bytes().splitlines():
+        name, _, value = line.partition(b":")
+        if name == b"CapEff":
             return int(value, 16)
     return 0
 
