@@ -62,7 +62,9 @@ def mount(
     ] = None,
     quota_files: Annotated[
         int | None,
-        typer.Option("--quota-files", metavar="N", min=0, help="How many files and directories it may have."),
+        typer.Option(
+            "--quota-files", metavar="N", min=0, max=_LARGEST, help="How many files and directories it may have."
+        ),
     ] = None,
     quota_file_size: Annotated[
         str | None, typer.Option("--quota-file-size", metavar="SIZE", help="How large one file may be.")

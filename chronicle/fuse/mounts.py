@@ -262,7 +262,8 @@ def _have_unmounted(mountpoint: Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"could not unmount {path}: {error}; try: {' '.join(command)}") from error
     if done.returncode != 0 and is_mounted(mountpoint):
-        raise Unavailable(f"could not unmount {path}: {done.stderr.strip()}; try: {' '.join(command)}")
+        reason = done.stderr.strip() or "only who mounted it, and root, can"
+        raise Unavailable(f"could not unmount {path}: {reason}; try: {' '.join(command)}")
 
 
 def unmount_all_under(directory: Path) -> list[Path]:

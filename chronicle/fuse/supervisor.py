@@ -26,6 +26,7 @@ from chronicle.fuse.keeper import Keeper
 from chronicle.fuse.loop import Loop
 from chronicle.fuse.processes import Processes
 from chronicle.fuse.server import MountRequest, Served, request_from_wire
+from chronicle.fuse.zygote import lock_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,9 +70,7 @@ class Zygote:
         until_idle: bool = False,
     ) -> None:
         self._socket_path = socket_path
-        self._lock = os.open(
-            socket_path.with_name(socket_path.name + ".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600
-        )
+        self._lock = os.open(lock_path(socket_path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

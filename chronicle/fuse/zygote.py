@@ -9,6 +9,7 @@ one thread, so that a fork is always safe and no user code or Ray is ever in it.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import gc
 import logging
 import os
@@ -24,7 +25,7 @@ from chronicle.errors import ChronicleError, Conflict, Unavailable
 from chronicle.fuse.control import Caller
 from chronicle.fuse.mounts import DEFAULT_TRANSPORT, TRANSPORTS, Transport
 
-__all__ = ["is_running", "main", "shut_down", "start"]
+__all__ = ["is_alive", "is_running", "lock_path", "main", "shut_down", "start"]
 
 _START_DEADLINE_S: Final = 30.0
 """For the imports, on a busy machine; usually half a second."""
@@ -134,6 +135,26 @@ def is_running(socket_path: Path) -> int | None:
     finally:
         caller.close()
     return pid
+
+
+def is_alive(socket_path: Path) -> bool:
+    """Say whether there is a zygote for a socket, even if it does not answer."""
+    try:
+        lock = os.open(lock_path(socket_path), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def lock_path(socket_path: Path) -> Path:
+    """Return the file that the zygote of a socket has locked for as long as it lives."""
+    return socket_path.with_name(socket_path.name + ".lock")
 
 
 def shut_down(socket_path: Path) -> None:

@@ -82,6 +82,8 @@ class StorePlace:
             return cls(Path(store))
         if protocol == "file":
             return cls(Path(rest))
+        if protocol == "memory":
+            raise InvalidInput(f"{store!r} is one process's memory, and goes with it; name a directory or another URL")
         if not rest.strip("/"):
             raise InvalidInput(f"{store!r} names no place for a store; give one such as s3://bucket/prefix")
         url = store.rstrip("/")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.checkout import Progress, checkout, count
-from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
+from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
 from chronicle.fuse import available, mounts, users, zygote
 from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.ids import IdSource
@@ -138,7 +138,7 @@ class Repository(StorePlace):
                 workspace = cast("FuseWorkspace", opened.workspace)
                 workspace.begin_turn(spec.turn)
                 workspace.detach()
-        except ChronicleError:
+        except BaseException:
             # It ends by itself when a mount is gone, but there may never have been one.
             with suppress(Unavailable):
                 if not list_mounts(self.socket):
@@ -155,8 +155,18 @@ class Repository(StorePlace):
         Raises:
             NotFound: nothing of this store is mounted there.
             Conflict: programs use it, or something is mounted below it.
+            Unavailable: whoever has it mounted does not answer, and it is not to be forced.
         """
         mountpoint = mounts.resolved(mountpoint)
+        if zygote.is_running(self.socket) is None and zygote.is_alive(self.socket):
+            if not force:
+                self._check_unused(mountpoint, served=True)
+                raise Unavailable(
+                    f"the process that serves the mounts of {self.name} does not answer; was it stopped? chronicle "
+                    "unmount --force unmounts without it"
+                )
+            mounts.unmount(mountpoint)
+            return
         if self._is_abandoned(mountpoint):
             if not force:
                 self._check_unused(mountpoint, served=False)
@@ -194,7 +204,7 @@ class Repository(StorePlace):
         if not mounts.is_mounted(mountpoint) or mounts.source_of(mountpoint) != self._source:
             return False
         if zygote.is_running(self.socket) is None:
-            return True
+            return not zygote.is_alive(self.socket)
         return all(mount["mountpoint"] != os.fspath(mountpoint) for mount in list_mounts(self.socket))
 
     def _check_apart(self, mountpoint: Path) -> None:

@@ -218,6 +218,7 @@ def test_mistakes_are_told_as_what_they_are(
     assert "cannot be empty" in chronicle("unmount", "", code=ExitCode.USAGE)
     assert "cannot be empty" in chronicle("log", "--store", "", code=ExitCode.USAGE)
     assert "names no place" in chronicle("mount", "s3://", chronicle.mountpoint, code=ExitCode.USAGE)
+    assert "one process's memory" in chronicle("mount", "memory://x", chronicle.mountpoint, code=ExitCode.USAGE)
     too_much = f"--quota-bytes={10**9}T"
     assert "more than a file" in chronicle(
         "mount", chronicle.store, chronicle.mountpoint, too_much, code=ExitCode.USAGE

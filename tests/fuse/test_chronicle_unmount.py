@@ -66,6 +66,24 @@ def test_what_a_program_uses_stays_mounted(chronicle: Command, use: str) -> None
     assert not mounts.is_mounted(root)
 
 
+def test_what_is_served_by_a_stopped_process_is_not_taken_for_abandoned(chronicle: Command) -> None:
+    root = chronicle.mount()
+    (root / "dir").mkdir()
+    pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with _program(_USES["has dir/a open"], root):
+            assert "has dir/a open" in chronicle("unmount", root, code=ExitCode.CONFLICT)
+        assert "does not answer" in chronicle("unmount", root, code=ExitCode.UNAVAILABLE)
+        assert (root / "dir" / "a").exists()
+        chronicle("unmount", "--force", root)
+        assert not mounts.is_mounted(root)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for_end(pid)
+
+
 def test_nothing_is_lost_by_who_has_a_file_open(chronicle: Command) -> None:
     root = chronicle.mount()
     code = "import sys; f = open(sys.argv[1] + '/a', 'w'); print('ready', flush=True); f.write(sys.stdin.read())"
