@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, InvalidInput
-from chronicle.testing.workspace_contract import files_in
+from chronicle.testing.workspace_contract import files_below, files_in
 from chronicle.workspace import content as contents
 from chronicle.workspace import dir_restore, dir_scan, dir_walk
 from chronicle.workspace.dir import DirWorkspace, open_dir_workspace
@@ -316,4 +317,20 @@ def test_contents_are_of_the_file_that_was_opened(home: Path, monkeypatch: pytes
         patch.setattr(contents, "store_file", store)
         assert files_in(blobs, workspace.seal().tree_id) == {"f": b"first"}
     assert files_in(blobs, workspace.seal().tree_id) == {"f": b"other"}
+    workspace.close()
+
+
+def test_pipes_and_sockets_are_told_of_and_not_opened(home: Path) -> None:
+    blobs = MemoryBlobStore()
+    workspace = opened(home, blobs)
+    root = workspace.root
+    (root / "d").mkdir()
+    os.mkfifo(root / "d" / "pipe")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(root / "socket"))
+    (root / "link").symlink_to("d/pipe")
+    (root / "empty").touch()
+    expected = {"d": None, "d/pipe": None, "socket": None, "link": "d/pipe", "empty": b""}
+    assert files_below(root) == expected
+    assert files_in(blobs, workspace.seal().tree_id) == expected
     workspace.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from chronicle.workspace import content, tree
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Model", "files_below", "files_in", "fill", "spoil"]
 
 Model = dict[str, "bytes | str | None"]
-"""Path → a file's bytes, a symlink's target, or None for a directory."""
+"""Path → a file's bytes, a symlink's target, or None for a directory, pipe, socket or device."""
 
 
 def files_in(blobs: BlobStore, tree_id: BlobId) -> Model:
@@ -31,19 +32,20 @@ def files_in(blobs: BlobStore, tree_id: BlobId) -> Model:
 
 
 def files_below(root: Path) -> Model:
-    """Return what a directory holds."""
+    """Return what a directory holds. Nothing is opened that could block, or do something."""
     found: Model = {}
     for directory, names, files in os.walk(root):
         for name in names + files:
             path = os.path.join(directory, name)
             relative = os.path.relpath(path, root)
-            if os.path.islink(path):
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
                 found[relative] = os.readlink(path)
-            elif os.path.isdir(path):
-                found[relative] = None
-            else:
+            elif stat.S_ISREG(mode):
                 with open(path, "rb") as file:
                     found[relative] = file.read()
+            else:
+                found[relative] = None
     return found
 
 
