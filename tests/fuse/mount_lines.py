@@ -130,8 +130,7 @@ class Line:
         self.check_history()  # the numbers of what is given up are known from here on
         self.workspace.rollback()
         self.check_cut_off(reads=True)
-        self.world = self.committed.copy()
-        self.sealed = None
+        self.give_up()
 
     def kill(self) -> None:
         """The server is killed; another one serves what was acknowledged. What was open is not any more."""
@@ -184,8 +183,23 @@ class Line:
         if move:
             assert not mounts.is_mounted(Path(old_root))
         self.take(opened)
-        self.world = self.committed.copy()
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Be at the last commit again, and make a version where one was given up: under a number of its own."""
+        given_up, self.world = self.world, self.committed.copy()
         self.sealed = None
+        for path, versions in given_up.history.items():
+            if len(versions) > len(self.world.history.get(path, [])):
+                file = self.world.create(path) if self.world.is_free(path) else self.world.regular(path)
+                if file is not None:
+                    fd = os.open(self.at(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+                    self.world.empty(file)
+                    assert os.write(fd, b"after") == 5
+                    os.close(fd)
+                    self.world.write_at_once(file, 0, b"after")
+                    break
+        self.check_history()
 
     def fork(self, name: str, back: int, layers: Path) -> Line:
         """Begin another line at a commit: it has that one's tree and history, by the same numbers.
