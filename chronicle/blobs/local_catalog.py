@@ -16,7 +16,6 @@ import mmap
 import os
 import struct
 from contextlib import contextmanager, suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
@@ -117,7 +116,7 @@ class LocalCatalog:
         self._places.gone.add(name)
 
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Make one segment of these places and of all others that are known, without those in dropped packs.
+        """Make one segment of these places, and another of others that are known, without those in dropped packs.
 
         Those are removed under the same lock: whoever has listed them before and wants to log one of them comes after
         that, and finds it gone.
@@ -125,33 +124,38 @@ class LocalCatalog:
         Raises:
             Unavailable: the index could not be written, or a pack not be removed.
         """
+        told: set[str] = set()
+
+        def kept() -> Iterator[tuple[str, PackEntry]]:
+            for place in places:
+                if place[0] not in dropped:
+                    told.add(place[0])
+                    yield place
+
+        data = build_segment(kept())  # without the lock: of a million blobs it takes seconds, and all others would wait
         try:
             with self._locked(fcntl.LOCK_EX):
                 if self._log.exists():  # else who looks for something lists the packs
-                    self._make_anew(places, dropped)
+                    self._make_anew(data, told | dropped)
                 for name in dropped:
                     self._objects.delete(pack_object(name))
         except OSError as error:
             raise StorageRefused(f"{self._folder} could not be written: {error.strerror}") from error
 
-    def _make_anew(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Replace the index, under the lock. What it says of packs that are not there goes, whoever removed them."""
+    def _make_anew(self, data: bytes, told: AbstractSet[str]) -> None:
+        """Replace the index, under the lock, by a segment and what is known of other packs than it tells of.
+
+        What the index says of packs that are not there goes, whoever removed them.
+        """
         self._load()
         segments = self._places.segments
-        there = {name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER)} - dropped
-
-        def found() -> Iterator[tuple[str, PackEntry]]:
-            told = set()
-            for place in places:
-                if place[0] in there:
-                    told.add(place[0])
-                    yield place
-            for place in chain(self._places.fresh.values(), *(segment.entries() for segment in segments)):
-                if place[0] in there and place[0] not in told:
-                    yield place
-
-        data = build_segment(found())
-        self._replace(self._folder / f"{self._new_name()}{SEGMENT_SUFFIX}", data)
+        others = {name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER)} - told
+        rest = [place for place in self._places.fresh.values() if place[0] in others]
+        for segment in segments:
+            if not others.isdisjoint(segment.pack_names()):
+                rest.extend(place for place in segment.entries() if place[0] in others)
+        for made in (data, build_segment(rest)) if rest else (data,):
+            self._replace(self._folder / f"{self._new_name()}{SEGMENT_SUFFIX}", made)
         self._replace(self._log, self._new_header())
         for segment in segments:
             (self._folder / segment.name).unlink(missing_ok=True)

@@ -164,6 +164,7 @@ def test_a_far_writer_whose_look_at_the_packs_failed_looks_again(monkeypatch: py
 def damaged_copies(store: Store, data: bytes, *, first: bool) -> None:
     """Put a blob twice, as two writers at once do, and damage one of the copies."""
     store.open().put(named(data))
+    store.clock.advance(1)  # packs are named in the order of time
     other = store.open()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalCatalog, "find", lambda *_: None)
