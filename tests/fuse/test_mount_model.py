@@ -267,6 +267,42 @@ def machine(tmp_path: Path, transport: Transport) -> Iterator[Path]:
     assert "Traceback" not in log
 
 
+def test_each_way_in_which_a_turn_ends(machine: Path) -> None:
+    """A short story of what random ones come to seldom: each time there are handles and versions that are given up."""
+    model = type("Model", (MountModel,), {"machine": machine})()
+
+    def change(content: bytes) -> None:
+        model.open_and_write(path="a", content=content, offset=0, truncate=False, keep=False)
+        model.open_and_write(path="a", content=content * 2, offset=3, truncate=False, keep=True)
+        model.create(path=f"new {content.decode()}", content=content, keep=True)
+
+    try:
+        model.create(path="a", content=b"one", keep=False)
+        model.seal(commit=True)
+        change(b"rolled back")
+        model.rollback()
+        model.seal(commit=True)
+        change(b"sealed, and not committed")
+        model.seal(commit=False)
+        change(b"written after that")
+        model.take_over(kill=False, told=False, move=True)
+        change(b"committed, and not told")
+        model.seal(commit=False)
+        change(b"never sealed")
+        model.take_over(kill=True, told=True, move=False)
+        for elsewhere in (False, True):
+            model.fork(back=1, elsewhere=elsewhere)
+            change(b"in a fork")
+            model.rollback()
+            model.seal(commit=True)
+            model.read_history()
+            model.what_is_there_is_what_should_be()
+        model.turn_to_another_line(pick=0)
+        model.read_history()
+    finally:
+        model.teardown()
+
+
 @pytest.mark.timeout(7200 if NIGHTLY else 180)
 def test_a_mount_agrees_with_the_model(machine: Path) -> None:
     model = type("Model", (MountModel,), {"machine": machine})
