@@ -84,7 +84,7 @@ def test_what_does_not_pass_is_said_and_mends_itself(s3: S3Server, proxy: Faulty
 
 
 def test_a_request_that_is_not_answered_has_a_deadline(s3: S3Server, proxy: FaultyProxy, url: str) -> None:
-    patience = Patience(attempts=2, request_s=0.4)
+    patience = Patience(attempts=2, request_s=2)
     objects = open_remote(url, options(s3, proxy), patience)
     objects.write("here", [b"x"])
     proxy.fail("stall", 1)
