@@ -171,6 +171,7 @@ def change_and_commit(node: Node, first: int) -> None:
         assert file.read(2 * WRITTEN) == changed
 
 
+@pytest.mark.timeout(1200)  # 1 GiB is written, sealed and read
 def test_a_close_costs_what_was_written(here: Node, tmp_path: Path) -> None:
     """On the node where the file was made, and on one that has nothing of it."""
     size = here.file.stat().st_size
