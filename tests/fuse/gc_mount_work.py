@@ -117,7 +117,7 @@ class Records:
 
 
 def patiently(act: Callable[[], T]) -> T:
-    """Do it until the mount is there."""
+    """Do it until the mount is there, and nobody writes to the journal while it is read."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
@@ -189,7 +189,7 @@ class Worker:
         assert self.commits_of(workspace) == turn
 
     def commits_of(self, workspace: str) -> int:
-        return len(self.repository.commits(workspace))
+        return len(patiently(lambda: self.repository.commits(workspace)))
 
     # -- in the mount that all share ------------------------------------------------------------------------------
 
@@ -228,9 +228,9 @@ class Worker:
 
     def forked(self) -> tuple[str, Committed, Files] | None:
         """Fork any commit; return the fork's name, the commit, and what it holds."""
-        source = self.random.choice(self.repository.workspaces())
+        source = self.random.choice(patiently(self.repository.workspaces))
         with suppress(NotFound):
-            commits = self.repository.commits(source)[-TURNS_FORKED:]
+            commits = patiently(lambda: self.repository.commits(source))[-TURNS_FORKED:]
             if commits:
                 found = self.random.choice(commits)
                 name = f"{self.role}-{self.done}"
@@ -314,11 +314,13 @@ class Worker:
     def collect(self, grace_s: float) -> None:
         while self.goes_on():
             if self.random.randrange(3) == 0:
-                code = kill_in_the_middle(lambda: self.collect_once(grace_s), self.random.uniform(0, 0.2))
+                code = kill_in_the_middle(
+                    lambda: patiently(lambda: self.collect_once(grace_s)), self.random.uniform(0, 0.2)
+                )
                 assert code in {0, -signal.SIGKILL}
                 tell(self.directory, self.role, killed=int(code != 0))
             else:
-                self.collect_once(grace_s)
+                patiently(lambda: self.collect_once(grace_s))
             time.sleep(0.02)
 
     def collect_once(self, grace_s: float) -> None:
