@@ -145,13 +145,29 @@ def fuse_mounts(below: Path) -> set[str]:
 
 
 def wait_until_gone(before: dict[int, str], grace_s: float) -> dict[int, str]:
-    """Processes of this run that were not there before and do not end within the grace."""
+    """Processes of this run that were not there before and do not end within the grace.
+
+    A mount service that several tests share forks servers ahead: what is of its session is its own.
+    """
+    services = {session_of(pid) for pid in before} - {None, session_of(os.getpid())}
     deadline = time.monotonic() + grace_s
-    while left := {pid: command for pid, command in marked_processes().items() if pid not in before}:
+    while left := {
+        pid: command
+        for pid, command in marked_processes().items()
+        if pid not in before and session_of(pid) not in services
+    }:
         if time.monotonic() > deadline:
             return left
         time.sleep(0.02)  # a process that was told to end needs a moment; a clean test never comes here
     return {}
+
+
+def session_of(pid: int) -> int | None:
+    """The session of a process; None if it has ended."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def clean_up(processes: dict[int, str], mounts: set[str]) -> None:
