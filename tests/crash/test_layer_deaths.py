@@ -14,10 +14,11 @@ from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer as layer_module
 from chronicle.workspace import layer_content, layer_files, layer_log, layer_open, versions
 from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE, fallocate
-from chronicle.workspace.layer_node import DirNode, FileNode
+from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.versions import DataFile
+from tests.layers import abandon, file_at, place, read, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,22 +79,11 @@ class Life:
     def mark(self) -> None:
         self.marked = self.ref
 
-    def place(self, path: str) -> tuple[DirNode, bytes]:
-        directory, _, name = path.rpartition("/")
-        node = self.layer.resolve(directory.encode())
-        assert isinstance(node, DirNode)
-        return node, name.encode()
-
-    def file(self, path: str) -> FileNode:
-        node = self.layer.resolve(path.encode())
-        assert isinstance(node, FileNode)
-        return node
-
     def create(self, path: str) -> None:
-        self.handles[path] = self.layer.create(*self.place(path), 0o644, *self.layer._owner)
+        self.handles[path] = self.layer.create(*place(self.layer, path), 0o644, *self.layer._owner)
 
     def open(self, path: str, *, truncate: bool = False) -> None:
-        self.handles[path] = self.layer.open(self.file(path), truncate=truncate)
+        self.handles[path] = self.layer.open(file_at(self.layer, path), truncate=truncate)
 
     def write(self, path: str, offset: int, data: bytes) -> None:
         self.layer.write(self.handles[path], offset, data)
@@ -103,10 +93,10 @@ class Life:
         self.layer.release(self.handles.pop(path))
 
     def mkdir(self, path: str) -> None:
-        self.layer.make(*self.place(path), 0o40755, *self.layer._owner)
+        self.layer.make(*place(self.layer, path), 0o40755, *self.layer._owner)
 
     def rename(self, old: str, new: str, flags: int = 0) -> None:
-        self.layer.rename(*self.place(old), *self.place(new), flags)
+        self.layer.rename(*place(self.layer, old), *place(self.layer, new), flags)
 
     def seal(self) -> None:
         self.ref = self.layer.seal()
@@ -152,28 +142,28 @@ STORY: list[Callable[[Life], object]] = [
     lambda life: life.open("a"),
     lambda life: life.write("a", 8998, b"at the end"),
     lambda life: life.close("a"),
-    lambda life: life.layer.truncate(life.file("a"), 100),
+    lambda life: life.layer.truncate(file_at(life.layer, "a"), 100),
     lambda life: life.open("d/b", truncate=True),
     lambda life: life.write("d/b", 0, b"three"),
     lambda life: life.close("d/b"),
     lambda life: life.rename("d", "e"),
     lambda life: life.rename("a", "e/b"),
-    lambda life: life.layer.link(life.file("e/b"), *life.place("l")),
+    lambda life: life.layer.link(file_at(life.layer, "e/b"), *place(life.layer, "l")),
     lambda life: life.seal(),
     lambda life: life.create("between"),
     lambda life: life.close("between"),
     lambda life: life.adopt(),
-    lambda life: life.layer.set_mode(life.file("l"), 0o600, *life.layer._owner),
-    lambda life: life.layer.set_xattr(life.file("l"), b"user.x", b"1"),
-    lambda life: life.layer.unlink(*life.place("e/b")),
-    lambda life: life.layer.unlink(*life.place("l")),
-    lambda life: life.layer.rmdir(*life.place("e")),
+    lambda life: life.layer.set_mode(file_at(life.layer, "l"), 0o600, *life.layer._owner),
+    lambda life: life.layer.set_xattr(file_at(life.layer, "l"), b"user.x", b"1"),
+    lambda life: life.layer.unlink(*place(life.layer, "e/b")),
+    lambda life: life.layer.unlink(*place(life.layer, "l")),
+    lambda life: life.layer.rmdir(*place(life.layer, "e")),
     lambda life: life.seal(),
     lambda life: life.layer.rollback(),
     lambda life: life.open("e/b"),
     lambda life: life.write("e/b", 2, b"given up"),
     lambda life: life.close("e/b"),
-    lambda life: life.layer.unlink(*life.place("l")),
+    lambda life: life.layer.unlink(*place(life.layer, "l")),
     lambda life: life.create("new"),
     lambda life: life.write("new", 0, b"given up"),
     lambda life: life.close("new"),
@@ -195,10 +185,10 @@ STORY: list[Callable[[Life], object]] = [
     lambda life: life.close("a"),
     lambda life: life.seal(),
     lambda life: life.adopt(),
-    lambda life: life.layer.unlink(*life.place("l")),  # one of two names
-    lambda life: life.layer.link(life.file("a"), *life.place("l")),
-    lambda life: life.layer.unlink(*life.place("e/b")),
-    lambda life: life.layer.rmdir(*life.place("e")),
+    lambda life: life.layer.unlink(*place(life.layer, "l")),  # one of two names
+    lambda life: life.layer.link(file_at(life.layer, "a"), *place(life.layer, "l")),
+    lambda life: life.layer.unlink(*place(life.layer, "e/b")),
+    lambda life: life.layer.rmdir(*place(life.layer, "e")),
     lambda life: life.create("e"),  # a file where a directory was
     lambda life: life.write("e", 0, b"a file now" * 1000),
     lambda life: life.close("e"),
@@ -218,7 +208,7 @@ STORY: list[Callable[[Life], object]] = [
     lambda life: life.open("l"),
     lambda life: life.write("l", 0, b"through the other name"),
     lambda life: life.close("l"),
-    lambda life: life.layer.unlink(*life.place("l")),
+    lambda life: life.layer.unlink(*place(life.layer, "l")),
     lambda life: life.seal(),  # restoring seals first: what is in the data file now is named once
     lambda life: life.layer.restore(life.marked),
     lambda life: life.seal(),
@@ -234,17 +224,17 @@ STORY: list[Callable[[Life], object]] = [
     lambda life: life.layer.flush(life.handles["large"]),
     lambda life: life.write("large", 70_010, b"again"),
     lambda life: life.write("large", 100, b"where a version has it"),
-    lambda life: life.layer.fsync(life.file("large")),
+    lambda life: life.layer.fsync(file_at(life.layer, "large")),
     lambda life: life.layer.allocate(life.handles["large"], KEEP_SIZE | PUNCH_HOLE, 120_000, 8192),
     lambda life: life.close("large"),
-    lambda life: life.layer.truncate(life.file("large"), 140_000),
+    lambda life: life.layer.truncate(file_at(life.layer, "large"), 140_000),
     lambda life: life.open("large"),
     lambda life: life.write("large", 150_000, b"behind the end"),
     lambda life: life.seal(),
     lambda life: life.write("large", 60_000, b"by the same handle"),
     lambda life: life.adopt(),
-    lambda life: life.layer.truncate(life.file("large"), 100_000),
-    lambda life: life.layer.truncate(life.file("large"), 160_000),
+    lambda life: life.layer.truncate(file_at(life.layer, "large"), 100_000),
+    lambda life: life.layer.truncate(file_at(life.layer, "large"), 160_000),
     lambda life: life.close("large"),
     lambda life: life.layer.restore(life.base, b"large"),
     lambda life: life.open("large"),
@@ -256,7 +246,7 @@ STORY: list[Callable[[Life], object]] = [
     lambda life: life.open("large"),
     lambda life: life.write("large", 3, b"at last"),
     lambda life: life.close("large"),
-    lambda life: life.layer.unlink(*life.place("large")),
+    lambda life: life.layer.unlink(*place(life.layer, "large")),
     lambda life: life.seal(),
     lambda life: life.adopt(),
 ]
@@ -266,19 +256,10 @@ State = tuple[dict[str, Any], dict[str, list[bytes | None]]]
 def look(layer: Layer) -> State:
     """Return all that can be seen: files with their contents, and each path's versions with theirs."""
     files: dict[str, Any] = {}
-    stack = [("", layer.root)]
-    while stack:
-        prefix, directory = stack.pop()
-        for name, node in layer.entries(directory):
-            path = prefix + name.decode()
-            if isinstance(node, DirNode):
-                files[path] = None
-                stack.append((path + "/", node))
-            else:
-                assert isinstance(node, FileNode)
-                handle = layer.open(node)
-                files[path] = (layer.read(handle, 0, 1 << 20), node.mode, node.xattrs, node.nlink, node.ino)
-                layer.release(handle)
+    for path, node in walk(layer):
+        files[path] = None
+        if isinstance(node, FileNode):
+            files[path] = (read(layer, node), node.mode, node.xattrs, node.nlink, node.ino)
     histories: dict[str, list[bytes | None]] = {}
     for path in ("a", "d", "d/b", "e", "e/b", "l", "between", "new", "large"):
         found = layer._view().records(path.encode())
@@ -350,15 +331,6 @@ def again(directory: Path, life: Life, step: int) -> None:
         assert look(layer)[0].keys() == found[0].keys()
     finally:
         layer.close()
-
-
-def abandon(layer: Layer) -> None:
-    """Let go of a layer as the death of its process does."""
-    for fd in {handle.node.fd for handle in layer._handles} - {-1}:
-        os.close(fd)
-    layer._log.close()
-    layer._files.close()
-    os.close(layer._lock_fd)
 
 
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "torn"])

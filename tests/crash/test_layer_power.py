@@ -15,7 +15,6 @@ What must hold of the tree that is found:
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.verify import TreeChecker
 from chronicle.workspace.versions import DataFile
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath, opened
+from tests.layers import abandon, contents
 
 if TYPE_CHECKING:
     from chronicle.workspace.layer import Handle, Layer
@@ -262,15 +262,6 @@ class Life:
         return {path: None if file is None else file.content for path, file in tree.items()}
 
 
-def abandon(layer: Layer) -> None:
-    """Let go of a layer as the death of its process does."""
-    for fd in {handle.node.fd for handle in layer._handles} - {-1}:
-        os.close(fd)
-    layer._log.close()
-    layer._files.close()
-    os.close(layer._lock_fd)
-
-
 @pytest.fixture
 def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the system says of which boot this is."""
@@ -282,21 +273,7 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def look(layer: Layer) -> dict[str, bytes | None]:
     """Return the tree, and read all versions."""
-    found: dict[str, bytes | None] = {}
-    stack = [("", layer.root)]
-    while stack:
-        prefix, directory = stack.pop()
-        for name, node in layer.entries(directory):
-            path = prefix + name.decode()
-            if isinstance(node, DirNode):
-                found[path] = None
-                stack.append((path + "/", node))
-            else:
-                assert isinstance(node, FileNode)
-                handle = layer.open(node)
-                found[path] = layer.read(handle, 0, 1 << 20)
-                assert len(found[path] or b"") == node.size
-                layer.release(handle)
+    found = contents(layer)
     for path in found:
         for record in layer._view().records(path.encode()):
             if record.content is not None or record.held is not None:
