@@ -25,6 +25,7 @@ from chronicle.workspace import layer_files, layer_log
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.crash.test_layer_deaths import STORY, Life, abandon, look
+from tests.layers import file_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,7 @@ def go_on(life: Life) -> State:
     layer.begin_turn(layer.turn + 1)
     life.create("after")
     life.write("after", 0, b"written after the failure")
-    layer.fsync(life.file("after"))
+    layer.fsync(file_at(layer, "after"))
     life.close("after")
     for path in ("a", "e/b", "d/b", "l"):
         if layer.resolve(path.encode()) is not None:
