@@ -24,8 +24,8 @@ from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer_files, layer_log
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
-from tests.crash.test_layer_deaths import STORY, Life, abandon, look
-from tests.layers import file_at
+from tests.crash.test_layer_deaths import STORY, Life, look
+from tests.layers import abandon, file_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
