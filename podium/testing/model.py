@@ -9,6 +9,8 @@ from chronicle.journal.records import MessageStatus
 from podium.testing.puppet import Expected
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chronicle.canonical import JsonObject
     from chronicle.ids import MessageId
     from chronicle.journal.records import Session
@@ -81,11 +83,14 @@ class Verdict:
     def __init__(self) -> None:
         self.broken: Broken | None = None
         """The first thing that was wrong, wherever it was raised."""
+        self.stop: Callable[[], object] = bool
+        """What ends the run: whoever waits for what is broken now may wait for ever."""
 
     def fail(self, what: str) -> NoReturn:
-        """Remember what is wrong, and raise it."""
+        """Remember what is wrong, end the run, and raise it."""
         broken = Broken(what)
         self.broken = self.broken or broken
+        self.stop()
         raise broken
 
     def must(self, holds: bool, line: Line, otherwise: str) -> None:

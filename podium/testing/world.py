@@ -58,7 +58,8 @@ class World:
         """Set when an agent has sent messages to others."""
         self.over = False
         self.main: asyncio.Task[None] | None = None
-        """What plays; cancelled when a host breaks."""
+        """What plays; cancelled when something is found to be broken."""
+        self.watch.verdict.stop = self._stop
         self._committers = [self._new_committer() for _ in range(places.nodes)]
         self._verbose = verbose
         self._notes: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_LAST_NOTES)
@@ -95,6 +96,9 @@ class World:
         if self.watch.verdict.broken is None:
             self.watch.verdict.broken = Broken(f"{host} ended with {type(error).__name__}: {error}")
             self.watch.verdict.broken.__cause__ = error
+        self._stop()
+
+    def _stop(self) -> None:
         if self.main is not None:
             _ = self.main.cancel()
 
