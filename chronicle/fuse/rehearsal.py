@@ -7,13 +7,17 @@ is worth doing some times over.
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import signal
 import socket
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from chronicle.errors import ChronicleError
 from chronicle.fuse import control
 from chronicle.fuse.pulse import unwatched
 from chronicle.fuse.server import MountRequest, serve
@@ -28,13 +32,24 @@ if TYPE_CHECKING:
 
 __all__ = ["rehearse"]
 
+log = logging.getLogger(__name__)
+
+_PREFIX: Final = ".rehearsal-"
 _GUEST_DEADLINE_S: Final = 10
 _MESSAGE_BYTES: Final = 64 * 1024
 
 
-def rehearse(opener: Callable[[MountRequest, Pulse], Served], transport: Transport, times: int) -> None:
-    """Be a mount server for a moment, some times over. Where nothing can be mounted, no more is done than can be."""
-    with tempfile.TemporaryDirectory(prefix="chronicle-rehearsal-") as name:
+def rehearse(
+    opener: Callable[[MountRequest, Pulse], Served], transport: Transport, mounts_dir: Path, times: int
+) -> None:
+    """Be a mount server for a moment, some times over. Where nothing can be mounted, no more is done than can be.
+
+    All of it is below the directory of mounts: what a kill leaves mounted there is unmounted by the next zygote, and its
+    files are removed here.
+    """
+    for left in mounts_dir.glob(f"{_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=mounts_dir) as name:
         for number in range(times):
             directory = Path(name, str(number))
             spec = LayerSpec(workspace_id="rehearsal", layers=directory / "layers", base=None, epoch=1, turn=1)
@@ -56,13 +71,20 @@ def _serve(
     guest = os.fork()
     if guest == 0:
         try:
-            theirs.close()
             signal.alarm(_GUEST_DEADLINE_S)
+            # What the zygote has locked, and whom it tells that it is ready, must not wait for this process.
+            for fd in map(int, os.listdir("/proc/self/fd")):
+                if fd != ours.fileno():
+                    with suppress(OSError):  # the listing's own
+                        os.close(fd)
             _visit(ours, request.mountpoint)
         finally:
             os._exit(0)  # the channel's end ends the server
     ours.close()
-    serve(request, opener, transport, unwatched(), listener, theirs)
+    try:
+        serve(request, opener, transport, unwatched(), listener, theirs)
+    except ChronicleError:
+        log.exception("a rehearsal was not ended in order")
     os.waitpid(guest, 0)
     listener.close()
     theirs.close()

@@ -53,6 +53,7 @@ class Zygote:
         request_deadline_s: how long a server may be at one point of a request before it is taken to hang, seconds.
         owner_pid: the process to end with; ``None`` to run until told to end.
         until_idle: end when the last mount is gone.
+        prepare: called when no other zygote can run here and stale mounts are gone, before anything is forked to stay.
 
     Raises:
         Conflict: another zygote runs on this socket.
@@ -68,6 +69,7 @@ class Zygote:
         transport: Transport = mounts.DEFAULT_TRANSPORT,
         request_deadline_s: float = REQUEST_DEADLINE_S,
         until_idle: bool = False,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
         self._socket_path = socket_path
         self._lock = os.open(lock_path(socket_path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -80,6 +82,8 @@ class Zygote:
             log.warning("removed a stale mount: %s", mountpoint)
         for path in socket_path.parent.glob(f"{socket_path.name}.*.ctl"):
             path.unlink()
+        if prepare is not None:
+            prepare()
         self._leaving: list[Peer] = []
         """Who gets an answer when it has ended."""
         self._until_idle = until_idle

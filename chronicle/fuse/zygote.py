@@ -209,10 +209,13 @@ def main(arguments: list[str]) -> int:
         preload(options.preload)
     deadline_s = options.request_deadline or REQUEST_DEADLINE_S
     opener = partial(open_served, deadline_s=deadline_s / 2)
-    rehearse(opener, options.transport, times=1 if options.until_idle else _REHEARSALS)
-    # What is imported by now is never collected: a collection would write into each page and unshare it.
-    gc.collect()
-    gc.freeze()
+
+    def prepare() -> None:
+        rehearse(opener, options.transport, options.mounts, times=1 if options.until_idle else _REHEARSALS)
+        # What is imported by now is never collected: a collection would write into each page and unshare it.
+        gc.collect()
+        gc.freeze()
+
     zygote: Zygote | None = None
     try:
         zygote = Zygote(
@@ -223,6 +226,7 @@ def main(arguments: list[str]) -> int:
             transport=options.transport,
             request_deadline_s=deadline_s,
             until_idle=options.until_idle,
+            prepare=prepare,
         )
     except Conflict:
         pass  # another one was started at the same time, and listens

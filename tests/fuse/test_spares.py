@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import list_mounts
 from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, wait_for_end
 
@@ -75,6 +78,24 @@ def test_a_spare_outlives_its_template_and_ends_with_the_zygote(node: Node) -> N
     spare = spare_of(node)
     node.process.kill()
     wait_for_end(spare)
+
+
+def test_a_kill_during_the_rehearsal_leaves_nothing_behind(tmp_path: Path, transport: Transport) -> None:
+    directory = tmp_path / "m"
+    directory.mkdir()
+    command = [sys.executable, "-m", "chronicle.fuse.zygote", "--socket", str(tmp_path / "z.sock")]
+    command += ["--mounts", str(directory), "--transport", transport]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        deadline = time.monotonic() + DEADLINE_S
+        while not (mounts.fuse_mounts_under(directory) if transport == "raw" else list(directory.iterdir())):
+            assert time.monotonic() < deadline, "it rehearsed nothing"
+        process.kill()
+    zygote.start(tmp_path / "z.sock", directory, tmp_path / "log", os.getpid(), transport=transport)
+    try:
+        assert mounts.fuse_mounts_under(directory) == []
+        assert list(directory.iterdir()) == []
+    finally:
+        zygote.shut_down(tmp_path / "z.sock")
 
 
 def test_a_spare_has_the_pages_that_servers_write_to(node: Node) -> None:
