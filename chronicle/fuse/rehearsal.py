@@ -44,7 +44,7 @@ def rehearse(
 ) -> None:
     """Be a mount server for a moment, some times over. Where nothing can be mounted, no more is done than can be.
 
-    All of it is below the directory of mounts: what a kill leaves mounted there is unmounted by the next zygote, and its
+    All of it is below the directory of mounts: what a kill leaves mounted there is unmounted by the next zygote, and the
     files are removed here.
     """
     for left in mounts_dir.glob(f"{_PREFIX}*"):
