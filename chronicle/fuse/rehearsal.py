@@ -44,8 +44,8 @@ def rehearse(
 ) -> None:
     """Be a mount server for a moment, some times over. Where nothing can be mounted, no more is done than can be.
 
-    All of it is below the directory of mounts: what a kill leaves mounted there is unmounted by the next zygote, and the
-    files are removed here.
+    All of it is below the directory of mounts: the next zygote unmounts what a kill leaves mounted there, and removes
+    its files here.
     """
     for left in mounts_dir.glob(f"{_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
