@@ -19,6 +19,7 @@ from chronicle.workspace.layer_node import FileNode, Node
 from chronicle.workspace.layer_records import pack, pack_data
 from chronicle.workspace.layer_state import MILLION, LayerState
 from chronicle.workspace.lazy import Chunks, LazyFile
+from chronicle.workspace.versions import Changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -436,6 +437,9 @@ class ContentLayer(LayerState):
                 kind = records.PART if data.partial is not None else records.COPY if data.copied else 0
                 self._log.append(pack_data(self._now(), path, data, 0, kind))
             self.do_data(node, data, None)
+            if data.partial is None and node.content is not None and node.content.chunked:
+                data.changes = Changes(node.content)
+                node.guarded = True
         data.preserve(fd, offset, length)
 
     def _keep_copy(self, data: DataFile, fd: int, size: int) -> bool:

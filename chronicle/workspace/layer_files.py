@@ -207,7 +207,7 @@ class LayerFiles:
             with contextlib.suppress(OSError):
                 os.unlink(b"%x" % undo.number, dir_fd=self._undo_fd)
         data.versions, data.undos = [], []
-        data.pinned = data.undo = None
+        data.pinned = data.undo = data.changes = None
 
     def read_small(self, held: Held) -> bytes | None:
         """Return a version's bytes if they are few and nothing of them was overwritten; None if not."""

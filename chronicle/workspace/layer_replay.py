@@ -14,7 +14,7 @@ from chronicle.errors import Corrupt
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.oplog import Gap
-from chronicle.workspace.partial import Ranges
+from chronicle.workspace.ranges import Ranges
 from chronicle.workspace.tree import decode_entry
 from chronicle.workspace.versions import DataFile
 

@@ -100,20 +100,35 @@ def put_seal(store: BlobStore, layer: SealInput, meanwhile: Meanwhile | None = N
     return sealed
 
 
-def settle(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held) -> Content:
-    """Put the content of a version that is on disk into a buffer and return its reference."""
-    small = files.read_small(held)
-    partial = held.data.partial
-    if small is not None:
-        content = contents.store_bytes(buffer, small)
-    else:
-        with files.open_version(held, buffer) as file:
-            if partial is None:
-                content = contents.store_file(buffer, file)
-            else:  # whatever any version of it has of its own was written at some time
-                content = contents.store_changes(buffer, partial.content, file, partial.written)
+def settle(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held, before: Held | None = None) -> Content:
+    """Put the content of a version that is on disk into a buffer and return its reference.
+
+    Args:
+        buffer: where it goes.
+        files: where it is.
+        held: the version.
+        before: the version of the same data file before it, if its content was put into the same buffer: what it has in
+            common with that is not read again.
+    """
+    content = _settled(buffer, files, held, before)
     held.content = content
     return content
+
+
+def _settled(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held, before: Held | None) -> Content:
+    small = files.read_small(held)
+    if small is not None:
+        return contents.store_bytes(buffer, small)
+    data = held.data
+    with files.open_version(held, buffer) as file:
+        if before is not None:
+            assert before.content is not None
+            return contents.store_changes(buffer, before.content, file, data.differences(before, held))
+        if data.partial is not None:  # whatever any version of it has of its own was written at some time
+            return contents.store_changes(buffer, data.partial.content, file, data.partial.written)
+        if data.changes is not None and held is data.versions[0]:
+            return contents.store_changes(buffer, data.changes.content, file, data.changes.ranges)
+        return contents.store_file(buffer, file)
 
 
 class _Seal:
@@ -217,18 +232,18 @@ class _Seal:
             return node.content
         assert node.data is not None
         assert node.data.pinned is not None
-        known = self._stored.get(node.data.pinned)
-        if known is None:
-            known = self._store(node.data.pinned)
+        known = self._store(node.data.pinned)
         if node.nlink <= 1 or node.ino not in self._linked:
             self._dirty.append((node, known))
         return known
 
     def _store(self, held: Held) -> Content:
-        content = self._stored.get(held)
-        if content is None:
-            content = self._stored[held] = settle(self._buffer, self._layer.files, held)
-        return content
+        if held not in self._stored:
+            before = None
+            for version in tuple(held.data.versions):  # all are to be stored, and each costs what it changed
+                self._stored[version] = settle(self._buffer, self._layer.files, version, before)
+                before = version
+        return self._stored[held]
 
     def _link_map(self) -> BlobId | None:
         """Put the paths of the hard-linked files that changed."""

@@ -7,7 +7,8 @@ written, appending to a file preserves nothing, and 4 KiB written into 1 GiB pre
 to nothing, it gets a new data file and its versions keep the old one as it is.
 
 Version k of a data file is read as: for each byte, the first undo file from k on that has it, else the data file; where
-that has only a part of a stored content (`chronicle.workspace.partial`), else that content.
+that has only a part of a stored content (`chronicle.workspace.partial`), else that content. So it differs from the
+version after it only in what undo file k has, and behind the end of the shorter of the two.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.layer_log import read_frames, write_frames
+from chronicle.workspace.ranges import Ranges
 from chronicle.workspace.sparse import extent
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.content import Content
     from chronicle.workspace.partial import Partial
 
-__all__ = ["BLOCK_BYTES", "DataFile", "Held", "Undo", "VersionFile"]
+__all__ = ["BLOCK_BYTES", "Changes", "DataFile", "Held", "Undo", "VersionFile"]
 
 BLOCK_BYTES: Final = 4096
 """What is preserved at least; the page size, since that is what the kernel sends us."""
@@ -40,6 +42,8 @@ _RUN_BYTES: Final = 1024 * 1024
 """How much is copied at once."""
 _OFFSET: Final = struct.Struct("<Q")
 _FRAME_HEAD_BYTES: Final = 8
+_MOST_RANGES: Final = 4096
+"""How many ranges are remembered of a file that is changed all over: 0.5 MB of memory."""
 
 
 class Undo:
@@ -72,6 +76,11 @@ class Undo:
     def is_empty(self) -> bool:
         """Whether nothing was kept yet."""
         return not self._starts
+
+    @property
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """What is kept, as ranges ``(start, end)`` in bytes, in order."""
+        return ((start, end) for start, (end, _) in zip(self._starts, self._runs, strict=True))
 
     def recover(self) -> None:
         """Read what an earlier process preserved; a torn tail was never followed by its overwriting."""
@@ -156,14 +165,39 @@ class Undo:
         self._runs.insert(index, (start + length, position))
 
 
+class Changes:
+    """Where a data file may differ from a stored content that it was. Forgotten when the process ends.
+
+    Args:
+        content: what it was.
+    """
+
+    __slots__ = ("content", "ranges")
+
+    def __init__(self, content: Content) -> None:
+        self.content = content
+        self.ranges = Ranges()
+        """In bytes, as whole blocks; nothing beyond the content's size."""
+
+    def note(self, offset: int, length: int) -> bool:
+        """Add a range; return False if there are too many to be worth it."""
+        end = min(-(-(offset + length) // BLOCK_BYTES) * BLOCK_BYTES, self.content.size)
+        start = offset // BLOCK_BYTES * BLOCK_BYTES
+        if start < end:
+            self.ranges.add(start, end)
+        return len(self.ranges) <= _MOST_RANGES
+
+
 class DataFile:
     """The file on disk that holds a file's bytes, and what its versions had that are not in it any more."""
 
-    __slots__ = ("copied", "levels", "number", "partial", "pinned", "synced", "undo", "undos", "versions")
+    __slots__ = ("changes", "copied", "levels", "number", "partial", "pinned", "synced", "undo", "undos", "versions")
 
     def __init__(self, number: int) -> None:
         self.number = number
         """Names it on disk."""
+        self.changes: Changes | None = None
+        """How its oldest version differs from what the blob store had before; None if that is not known."""
         self.pinned: Held | None = None
         """The version that is just what it holds now, if one is."""
         self.versions: list[Held] = []
@@ -209,10 +243,23 @@ class DataFile:
             if not undo.is_empty:
                 self.undos.append(undo)
 
+    def differences(self, before: Held, after: Held) -> Iterator[tuple[int, int]]:
+        """Yield where two versions differ, one right after the other, besides in what only the longer one has."""
+        for index in range(bisect_left(self.undos, before.level, key=_level), len(self.undos)):
+            if self.undos[index].level >= after.level:
+                return
+            yield from self.undos[index].ranges
+
     def preserve(self, fd: int, offset: int, length: int) -> None:
-        """Keep what the last version had in a range that is about to be overwritten; see `Undo.preserve`."""
+        """Keep what the last version had in a range that is about to be overwritten; see `Undo.preserve`.
+
+        Before there is a version, what the range was is in the blob store: then it is only noted.
+        """
         undo = self.undo
-        if undo is not None and offset < undo.size:
+        if undo is None:
+            if self.changes is not None and not self.changes.note(offset, length):
+                self.changes = None
+        elif offset < undo.size:
             empty = undo.is_empty
             try:
                 undo.preserve(lambda at, size: self.read(fd, at, size), offset, length)

@@ -16,10 +16,13 @@ from blake3 import blake3
 from chronicle.blobs import blob_id
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.clock import SystemClock
 from chronicle.ids import BlobId
 from chronicle.workspace import content, tree
 from chronicle.workspace.chunking import chunks
 from chronicle.workspace.content import Content
+from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.tree import EMPTY, Entry, Kind
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ def run() -> list[Row]:
     """Return the figures; takes about a minute."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        return [*_commits(root), *_puts(root), *_openings(root), *_throughput(), *_changes()]
+        return [*_commits(root), *_puts(root), *_openings(root), *_throughput(), *_changes(), *_large_files(root)]
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -207,6 +210,38 @@ def _changes() -> list[Row]:
     small, large = taken.values()
     floor = f"the same in a file of 1 MiB ({small:.2f} ms)"
     return [row("naming a file of 256 MiB after 4 KiB changed", large / small, "x", "", floor)]
+
+
+def _large_files(root: Path) -> list[Row]:
+    """4 KiB written into a large file on disk, closed, and the commit of it timed, against the same in a small one."""
+    rows = []
+    for closes in (1, 20):
+        taken = {}
+        for size in (1024 * 1024, 256 * 1024 * 1024):
+            home = root / f"large-{size}-{closes}"
+            layer, _ = open_layer(
+                LayerSpec("w", home, None, 1, 1), FsspecBlobStore(f"file://{home}-blobs"), SystemClock()
+            )
+            rnd = random.Random(4)
+            handle = layer.create(layer.root, b"large", 0o644, os.getuid(), os.getgid())
+            for at in range(0, size, 1024 * 1024):
+                layer.write(handle, at, rnd.randbytes(1024 * 1024))
+            layer.flush(handle)
+            layer.adopt(layer.seal())
+            times = []
+            for _ in range(ROUNDS):
+                for _ in range(closes):
+                    layer.write(handle, rnd.randrange(size - 4096), rnd.randbytes(4096))
+                    layer.flush(handle)
+                times.append(timed(lambda layer=layer: layer.adopt(layer.seal())))  # type: ignore[misc]
+            layer.release(handle)
+            layer.close()
+            taken[size] = statistics.median(times) * 1e3
+        small, large = taken.values()
+        name = f"commit after {closes} x 4 KiB written and closed in a file of 256 MiB"
+        floor = f"the same in a file of 1 MiB ({small:.1f} ms)"
+        rows += [row(name, large / small, "x", "", floor), row(f"{name}, absolute", large, "ms", "", "")]
+    return rows
 
 
 class _Keeping:

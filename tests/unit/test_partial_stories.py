@@ -1,6 +1,7 @@
-"""Large files whose content is elsewhere, in random stories of writes, holes, deaths, commits and moves to other nodes.
+"""Large files whose content is elsewhere, or was fetched, in random stories of writes, holes, deaths, commits and moves
+to other nodes.
 
-`tests/unit/test_partial.py` has the cases one by one.
+`tests/unit/test_partial.py` and `tests/unit/test_seal_costs.py` have the cases one by one.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronicle.blobs.buffer import BlobBuffer
+from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer_content
+from chronicle.workspace.content import store_bytes
 from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
-from chronicle.workspace.partial import Ranges
+from chronicle.workspace.ranges import Ranges
 from tests.unit.partial_node import Node, stored_elsewhere
 
 SMALL = random.Random(3).randbytes(300_000)
@@ -52,11 +56,12 @@ def test_ranges_are_a_set_of_offsets(added: list[tuple[int, int]], offset: int) 
     assert list(Ranges(ranges)) == pairs
 
 
+@pytest.mark.parametrize("fetched_bytes", [100_000, 1_000_000], ids=["in part", "whole"])
 @settings(max_examples=150, deadline=None)
-@given(st.lists(ACTS, min_size=3, max_size=25))
-def test_whatever_is_done_every_version_is_what_it_was(acts: list[tuple[str, int, int]]) -> None:
+@given(acts=st.lists(ACTS, min_size=3, max_size=25))
+def test_whatever_is_done_every_version_is_what_it_was(fetched_bytes: int, acts: list[tuple[str, int, int]]) -> None:
     with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_content, "_FETCHED_BYTES", 100_000)
+        patch.setattr(layer_content, "_FETCHED_BYTES", fetched_bytes)
         store, base = stored_elsewhere(Path(home, "there"), SMALL)
         story = _Story(Node(Path(home, "node 0"), store, base), Path(home))
         for number, (act, offset, length) in enumerate(acts):
@@ -137,6 +142,7 @@ class _Story:
                 ref = layer.seal()
                 self.settle()
                 assert files_in(node.store, ref.tree_id)["large"] == self.content
+                assert self.handle.node.content == store_bytes(BlobBuffer(MemoryBlobStore()), self.content)
                 if act != "seal":
                     node.base = ref
                     layer.adopt(ref)
