@@ -78,12 +78,13 @@ def mount(
 
     Quotas hold while it is mounted; old versions do not count.
     """
-    from chronicle.workspace.port import Quota  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import mounting  # noqa: PLC0415 - the help needs none of it
+    from chronicle.workspace.port import Quota  # noqa: PLC0415
 
     quota = Quota(_size(quota_bytes), quota_files, _size(quota_file_size))
     repository = repository_at(store)
     limits = quota if quota != Quota() else None
-    point = repository.mount(workspace, mountpoint, with_caller=foreground, quota=limits, transport=transport)
+    point = mounting.mount(repository, workspace, mountpoint, with_caller=foreground, quota=limits, transport=transport)
     say(f"{workspace} of {repository.name} is mounted at {point}")
     if foreground:
         _stay(repository, point)
@@ -154,7 +155,7 @@ def unmount(
     or are in it, or something is mounted below it, nothing is done, and they are named.
     """
     from chronicle.fuse.mounts import is_mounted, resolved  # noqa: PLC0415 - the help needs none of it
-    from chronicle.repository import Repository  # noqa: PLC0415
+    from chronicle.repository import Repository, mounting  # noqa: PLC0415
 
     point = resolved(mountpoint)
     if not is_mounted(point):
@@ -163,12 +164,13 @@ def unmount(
         repository = Repository.around(point)
     except NotFound:
         raise NotFound(f"what is mounted at {point} is no workspace of a store; umount unmounts it") from None
-    repository.unmount(point, force=force)
+    mounting.unmount(repository, point, force=force)
 
 
 def _stay(repository: Repository, mountpoint: Path) -> None:
     """Wait until someone unmounts, or ends this process."""
     from chronicle.fuse.mounts import is_mounted  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import mounting  # noqa: PLC0415
 
     def end(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -178,4 +180,4 @@ def _stay(repository: Repository, mountpoint: Path) -> None:
         while is_mounted(mountpoint):
             time.sleep(_FOREGROUND_POLL_S)
     except KeyboardInterrupt:
-        repository.unmount(mountpoint, force=True)  # the mount goes with this process, whoever uses it
+        mounting.unmount(repository, mountpoint, force=True)  # the mount goes with this process, whoever uses it

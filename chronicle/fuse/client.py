@@ -73,8 +73,9 @@ def open_fuse_workspace(
     base = control.ref_from_wire(answer["base"])
     if base is None:
         raise Unavailable("the mount server did not say what it mounted")
-    workspace = FuseWorkspace(zygote_socket, Path(answer["control"]), mountpoint.absolute(), base)
-    return Opened(workspace, control.ref_from_wire(answer["recovered"]))
+    recovered = control.ref_from_wire(answer["recovered"])
+    workspace = FuseWorkspace(zygote_socket, Path(answer["control"]), mountpoint.absolute(), base, recovered)
+    return Opened(workspace, recovered)
 
 
 def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspace | None:
@@ -90,13 +91,16 @@ def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspa
             control_socket = Path(str(mount["control"]))
             caller = Caller(control_socket, _CALL_DEADLINE_S)
             try:
-                base = control.ref_from_wire(caller.call("ping", _CALL_DEADLINE_S))
+                state = caller.call("ping", _CALL_DEADLINE_S)
             except OSError as error:
                 raise Unavailable(f"the mount at {mount['mountpoint']} does not answer") from error
             finally:
                 caller.close()
+            base = control.ref_from_wire(state["base"])
             if base is not None:
-                return FuseWorkspace(zygote_socket, control_socket, Path(str(mount["mountpoint"])), base)
+                root = Path(str(mount["mountpoint"]))
+                recovered = control.ref_from_wire(state["recovered"])
+                return FuseWorkspace(zygote_socket, control_socket, root, base, recovered)
     return None
 
 
@@ -132,14 +136,18 @@ def _ask_zygote(zygote_socket: Path, op: str, deadline_s: float, **arguments: ob
 class FuseWorkspace:
     """A mounted workspace, as its host sees it. Calls from several threads wait for each other.
 
-    Made by `open_fuse_workspace`.
+    Made by `open_fuse_workspace` and `attach_fuse_workspace`.
     """
 
-    def __init__(self, zygote_socket: Path, control_socket: Path, root: Path, base: TreeRef) -> None:
+    def __init__(
+        self, zygote_socket: Path, control_socket: Path, root: Path, base: TreeRef, recovered: TreeRef | None
+    ) -> None:
         self._zygote_socket = zygote_socket
         self._control_socket = control_socket
         self._root = root
         self._base = base
+        self.recovered = recovered
+        """See `chronicle.workspace.port.Opened`."""
         self._caller: Caller | None = None
         self._lock = threading.Lock()
         self._closed = False

@@ -39,7 +39,7 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
     if blobs.is_far:
         blobs = TimedBlobStore(blobs, deadline_s, pulse.beat)
     try:
-        layer, recovered = open_layer(request.spec, blobs, SystemClock())
+        layer, _ = open_layer(request.spec, blobs, SystemClock())
     except OSError as error:
         blobs.close()
         where = error.filename or request.spec.layers / request.spec.workspace_id
@@ -48,4 +48,4 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
         blobs.close()
         raise
     layer.beat = pulse.beat
-    return Served(layer, ChronicleOperations(layer), recovered)
+    return Served(layer, ChronicleOperations(layer))

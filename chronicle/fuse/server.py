@@ -76,6 +76,11 @@ class Engine(Protocol):
         """The last adopted (or opened) tree."""
         ...
 
+    @property
+    def unheard(self) -> TreeRef | None:
+        """What was recovered, as long as no host has begun a turn since it was told."""
+        ...
+
     def begin_turn(self, turn: int) -> None:
         """See `Workspace.begin_turn`."""
         ...
@@ -147,7 +152,6 @@ class Served:
 
     engine: Engine
     filesystem: FileSystem
-    recovered: TreeRef | None
 
 
 def serve(
@@ -208,7 +212,7 @@ class _Server:
         self._orphaned = False
         self._versions: dict[tuple[str, int], BinaryIO] = {}
         self._commands: dict[str, Callable[[dict[str, Any]], object]] = {
-            "ping": lambda _: control.ref_to_wire(self._engine.base),
+            "ping": lambda _: self._state(),
             "begin_turn": self._begin_turn,
             "seal": lambda _: control.ref_to_wire(self._engine.seal(self._session.meanwhile())),
             "adopt": self._adopt,
@@ -224,14 +228,7 @@ class _Server:
         """Serve until told to end, cut off, rolled back, unmounted or failed."""
         self._session.watch(self._door.fileno(), self._accept)
         self._session.watch(self._zygote.fileno(), self._hear_zygote)
-        self._zygote.send(
-            {
-                "up": {
-                    "base": control.ref_to_wire(self._engine.base),
-                    "recovered": control.ref_to_wire(self._served.recovered),
-                }
-            }
-        )
+        self._zygote.send({"up": self._state()})
         try:
             self._session.run()
         except Exception:  # noqa: BLE001 - logged by the session; the zygote mounts again
@@ -246,6 +243,11 @@ class _Server:
         if self._orphaned:
             unmount(self._mountpoint)
         return self._exit
+
+    def _state(self) -> dict[str, object]:
+        """What it stands on, and what was recovered and is not known to have been heard of."""
+        refs = {"base": self._engine.base, "recovered": self._engine.unheard}
+        return {name: control.ref_to_wire(ref) for name, ref in refs.items()}
 
     def _accept(self) -> None:
         peer = self._door.accept()

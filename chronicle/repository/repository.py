@@ -6,23 +6,18 @@ holds, and the journal's compare-and-swap. What is written stays in the layer, a
 
 from __future__ import annotations
 
-import logging
 import os
-import urllib.parse
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING
 
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.checkout import Progress, checkout, count
-from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
-from chronicle.fuse import available, mounts, users, zygote
-from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.errors import Conflict, InvalidInput, NotFound
 from chronicle.ids import IdSource
-from chronicle.journal.chain import seal
-from chronicle.journal.records import Commit, Draft, Session
+from chronicle.journal.records import Session
+from chronicle.repository import committing, mounting
 from chronicle.repository.commits import (
-    COMMITTED,
     NOW,
     Committed,
     commit_at,
@@ -32,7 +27,7 @@ from chronicle.repository.commits import (
     parse_moment,
     session_of,
 )
-from chronicle.repository.place import SCHEME, StorePlace
+from chronicle.repository.place import StorePlace
 from chronicle.workspace.api import open_api_workspace
 from chronicle.workspace.committed import CommittedWorkspace
 from chronicle.workspace.layer_history import encode_path
@@ -47,9 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.store import BlobReader
-    from chronicle.canonical import Json
     from chronicle.fuse.client import FuseWorkspace
-    from chronicle.fuse.mounts import Transport
     from chronicle.ids import BlobId
     from chronicle.journal.sqlite import SqliteJournalStore
     from chronicle.workspace.api import ApiWorkspace
@@ -60,178 +53,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Repository"]
 
-log = logging.getLogger(__name__)
-
-_EPOCH: Final = 1
-"""There are no leases here, so there is never a second one."""
-_NAMED: Final = 5
-"""How many of those who use a mount are named, at most."""
-
 
 class Repository(StorePlace):
     """A store and what is done with its workspaces. For its arguments see `StorePlace`."""
-
-    # -- mounts ---------------------------------------------------------------------------------------------------
-
-    def mount(
-        self,
-        workspace: str,
-        mountpoint: Path,
-        *,
-        with_caller: bool,
-        quota: Quota | None = None,
-        transport: Transport = mounts.DEFAULT_TRANSPORT,
-    ) -> Path:
-        """Mount a workspace; it is made if it is not there, and so is the store. What is refused makes nothing.
-
-        Args:
-            with_caller: unmount when the calling process ends.
-            quota: how much the workspace may hold while it is mounted.
-            transport: how the mount speaks to the kernel; the store's mounts that are there keep theirs.
-
-        Returns:
-            the mountpoint, absolute and without symlinks.
-
-        Raises:
-            Unavailable: FUSE cannot be used here, or mounting failed.
-            Conflict: the workspace is mounted, or another process has it open; something is mounted there already.
-            InvalidInput: the mountpoint or the name cannot be used.
-        """
-        reason = available(transport)
-        if reason is not None:
-            raise Unavailable(reason)
-        check_spec(LayerSpec(workspace, self.layers, None, _EPOCH, 1))
-        mountpoint = mounts.resolved(mountpoint)
-        self._check_apart(mountpoint)
-        if self._is_abandoned(mountpoint):
-            self._check_unused(mountpoint, served=False)
-            mounts.unmount(mountpoint)
-        mounts.check_mountpoint(mountpoint)
-        attached = self._attached(workspace)
-        if attached is not None:
-            attached.detach()
-            raise Conflict(f"workspace {workspace!r} is mounted at {attached.root} already; unmount it first")
-        self.create()
-        with self.busy():
-            with self.journal(workspace) as journal:
-                spec = replace(self._spec(journal, self._ensure_session(journal, workspace)), quota=quota)
-            self._mount(spec, mountpoint, with_caller=with_caller, transport=transport)
-        return mountpoint
-
-    def _mount(self, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport) -> None:
-        run = self.socket.parent
-        zygote.start(
-            self.socket,
-            run / "mounts",
-            run / "log",
-            transport=transport,
-            until_idle=True,
-            blobs_url=self.blobs_url,
-        )
-        try:
-            with self.whole(spec.workspace_id):
-                opened = open_fuse_workspace(
-                    self.socket, spec, self.blobs_url, mountpoint, with_caller=with_caller, source=self._source
-                )
-            if opened.recovered is not None:
-                self._keep(spec.workspace_id, opened.recovered)
-                workspace = cast("FuseWorkspace", opened.workspace)
-                workspace.begin_turn(spec.turn)
-                workspace.detach()
-        except BaseException:
-            # It ends by itself when a mount is gone, but there may never have been one.
-            with suppress(Unavailable):
-                if not list_mounts(self.socket):
-                    zygote.shut_down(self.socket)
-            raise
-
-    def unmount(self, mountpoint: Path, *, force: bool = False) -> None:
-        """Unmount a workspace; what was written and not committed stays in the store.
-
-        Args:
-            force: also if programs use it: what they write from then on is lost, as they are told by errors. What is
-                mounted below it goes with it.
-
-        Raises:
-            NotFound: nothing of this store is mounted there.
-            Conflict: programs use it, or something is mounted below it.
-            Unavailable: whoever has it mounted does not answer, and it is not to be forced.
-        """
-        mountpoint = mounts.resolved(mountpoint)
-        if zygote.is_running(self.socket) is None and zygote.is_alive(self.socket):
-            if not force:
-                self._check_unused(mountpoint, served=True)
-                raise Unavailable(
-                    f"the process that serves the mounts of {self.name} does not answer; was it stopped? chronicle "
-                    "unmount --force unmounts without it"
-                )
-            mounts.unmount(mountpoint)
-            return
-        if self._is_abandoned(mountpoint):
-            if not force:
-                self._check_unused(mountpoint, served=False)
-            mounts.unmount(mountpoint)
-            return
-        if zygote.is_running(self.socket) is None:
-            raise NotFound(f"nothing of {self.name} is mounted")
-        if not force:
-            self._check_unused(mountpoint, served=True)
-        unmount_workspace(self.socket, mountpoint)
-
-    def _check_unused(self, mountpoint: Path, *, served: bool) -> None:
-        """Refuse to take away what is in use.
-
-        Args:
-            served: whether programs can write there. If not, it does not matter who has what open.
-        """
-        found = users.mounted_below(mountpoint)
-        if served:
-            found += users.users_of(mountpoint)
-        if found:
-            more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            raise Conflict(
-                f"{mountpoint} is in use: {'; '.join(found[:_NAMED])}{more}. End that first; chronicle unmount --force "
-                "unmounts it all the same, and what programs write there later is lost"
-            )
-
-    @property
-    def _source(self) -> str:
-        """What the system shows as the device of this store's mounts."""
-        return SCHEME + urllib.parse.quote(os.fspath(self.directory))
-
-    def _is_abandoned(self, mountpoint: Path) -> bool:
-        """Whether a mount of this store is left there whose processes were all killed, so that nobody serves it."""
-        if not mounts.is_mounted(mountpoint) or mounts.source_of(mountpoint) != self._source:
-            return False
-        if zygote.is_running(self.socket) is None:
-            return not zygote.is_alive(self.socket)
-        return all(mount["mountpoint"] != os.fspath(mountpoint) for mount in list_mounts(self.socket))
-
-    def _check_apart(self, mountpoint: Path) -> None:
-        """Refuse a mountpoint in the store, and a store in the mountpoint: each would hide the other."""
-        store = self.directory.resolve()
-        if mountpoint == store or store in mountpoint.parents or mountpoint in store.parents:
-            raise InvalidInput(
-                f"{mountpoint} and the store {self.directory} lie one in the other; name another directory"
-            )
-
-    def _attached(self, workspace: str) -> FuseWorkspace | None:
-        """Return a workspace if it is mounted now."""
-        if zygote.is_running(self.socket) is None:
-            return None
-        return attach_fuse_workspace(self.socket, workspace)
-
-    def mounted_at(self, mountpoint: Path) -> str:
-        """Return the workspace that is mounted at a place.
-
-        Raises:
-            NotFound: none of this store's is.
-            Unavailable: the mount service does not answer.
-        """
-        for mount in list_mounts(self.socket):
-            if mount["mountpoint"] == os.fspath(mountpoint):
-                return str(mount["workspace_id"])
-        raise NotFound(f"no workspace of {self.name} is mounted at {mountpoint}")
 
     # -- commits --------------------------------------------------------------------------------------------------
 
@@ -281,7 +105,7 @@ class Repository(StorePlace):
             ref = opened.seal()
             if ref == last or (last is None and ref.tree_id == EMPTY):
                 return None
-            done = self._commit(journal, session, ref, message)
+            done = committing.put_commit(self, journal, session, ref, message)
             opened.adopt(ref)
             opened.begin_turn(done.turn + 1)
             return done
@@ -303,7 +127,7 @@ class Repository(StorePlace):
             InvalidInput: the name cannot be one, or the moment is no commit.
             Conflict: there is a workspace of that name.
         """
-        check_spec(LayerSpec(target, self.layers, None, _EPOCH, 1))
+        check_spec(LayerSpec(target, self.layers, None, committing.EPOCH, 1))
         now_ms, ids = self.clock.now_ms(), IdSource()
         with self.journal() as journal:
             source = session_of(journal, workspace)
@@ -335,53 +159,14 @@ class Repository(StorePlace):
             Conflict: it is mounted, or another process has it open.
             InvalidInput: the name cannot be one.
         """
-        check_spec(LayerSpec(workspace, self.layers, None, _EPOCH, 1))
+        check_spec(LayerSpec(workspace, self.layers, None, committing.EPOCH, 1))
         self.create()
         with self.busy(), self.journal(workspace) as journal, self.blobs() as blobs:
-            spec = replace(self._spec(journal, self._ensure_session(journal, workspace)), quota=quota)
+            session = committing.ensure_session(self, journal, workspace)
+            spec = replace(committing.spec_of(self, journal, session), quota=quota)
             with open_api_workspace(spec, blobs, self.clock) as opened:
-                if opened.recovered is not None:
-                    self._keep(workspace, opened.recovered)
-                    opened.begin_turn(spec.turn)
+                committing.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
                 yield opened
-
-    def _ensure_session(self, journal: SqliteJournalStore, workspace: str) -> Session:
-        """Return a workspace's session; it is made if there is none."""
-        now_ms, ids = self.clock.now_ms(), IdSource()
-        with suppress(NotFound):
-            return journal.session(workspace)
-        made = Session(ids.session(now_ms), workspace, ids.branch(now_ms), now_ms)
-        shared = self.shared
-        if shared is not None:
-            shared.check_complete(journal)  # of all workspaces: another one is not to begin in a store that was emptied
-            made = shared.ensure_session(made)
-        return journal.ensure_session(workspace, made.session_id, made.main_branch_id, made.created_ms)
-
-    def _commit(self, journal: SqliteJournalStore, session: Session, ref: TreeRef, message: str) -> Committed:
-        """Make a stored tree a workspace's last commit: in the store's URL first, if it has one.
-
-        Raises:
-            Conflict: someone else was first.
-        """
-        head = journal.head(session.main_branch_id)
-        now_ms = self.clock.now_ms()
-        payload: Json = {"message": message, "tree_id": ref.tree_id, "oplog_id": ref.oplog_id}
-        draft = Draft(IdSource().event(now_ms), COMMITTED, payload, head.turn + 1, now_ms)
-        events = seal(head, [draft])
-        shared = self.shared
-        if shared is not None:
-            shared.publish(session.name, events[0])
-        journal.commit(Commit(session.session_id, head, events, epoch=None))
-        return Committed(head.turn + 1, now_ms, message, ref)
-
-    def _keep(self, workspace: str, recovered: TreeRef) -> None:
-        """Put what was written on top of a commit that is not the last any more into a workspace of its own."""
-        kept = f"{workspace}.kept-{recovered.tree_id[:12]}"
-        with self.journal(kept) as journal:
-            session = self._ensure_session(journal, kept)
-            if last_commit(journal, journal.head(session.main_branch_id)) != recovered:
-                self._commit(journal, session, recovered, f"what {workspace} held when others had gone on")
-        log.warning("what was written to %s and not committed is kept in the workspace %s", workspace, kept)
 
     # -- looking and going back -----------------------------------------------------------------------------------
 
@@ -493,7 +278,7 @@ class Repository(StorePlace):
                 with (self._sealing if sealing else self._opened)(journal, workspace) as opened:
                     yield opened
                 return
-            base = self._spec(journal, session).base
+            base = last_commit(journal, journal.head(session.main_branch_id))
         with self.whole(workspace), self.blobs() as blobs:
             yield CommittedWorkspace(blobs, base)
 
@@ -526,29 +311,23 @@ class Repository(StorePlace):
 
     @contextmanager
     def _opened(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
-        session = session_of(journal, workspace)
-        attached = self._attached(workspace)
+        spec = committing.spec_of(self, journal, session_of(journal, workspace))
+        attached = mounting.attached(self, workspace)
         if attached is not None:
             try:
+                # Whoever mounted it may not have lived to keep it.
+                committing.keep_recovered(self, spec, attached.recovered, attached.begin_turn)
                 yield attached
             finally:
                 attached.detach()
             return
         with self.blobs() as blobs:
-            spec = self._spec(journal, session)
             layer, recovered = open_layer(spec, blobs, self.clock)
             try:
-                if recovered is not None:
-                    self._keep(workspace, recovered)
-                    layer.begin_turn(spec.turn)
+                committing.keep_recovered(self, spec, recovered, layer.begin_turn)
                 yield layer
             finally:
                 layer.close()
-
-    def _spec(self, journal: SqliteJournalStore, session: Session) -> LayerSpec:
-        """Return what opens a workspace."""
-        head = journal.head(session.main_branch_id)
-        return LayerSpec(session.name, self.layers, last_commit(journal, head), _EPOCH, head.turn + 1)
 
 
 def _committed_moment(moment: str) -> int | str:

@@ -30,7 +30,7 @@ from chronicle.blobs.gc import collect
 from chronicle.errors import NotFound, Unavailable
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
-from chronicle.repository import Repository
+from chronicle.repository import Repository, committing, mounting
 from chronicle.repository.commits import session_of
 from chronicle.repository.upkeep import _reached
 from chronicle.workspace.port import LayerSpec
@@ -268,12 +268,12 @@ class Worker:
                 continue
             name, source, files = forked
             mountpoint = self.directory / "mounts" / name
-            self.repository.mount(name, mountpoint, with_caller=True)
+            mounting.mount(self.repository, name, mountpoint, with_caller=True)
             workspace = self.attached(name)
             self.go_on(workspace, files, source.turn + 1)
             workspace.detach()
             self.commit(name, source.turn + 1)
-            self.repository.unmount(mountpoint, force=True)
+            mounting.unmount(self.repository, mountpoint, force=True)
             self.did()
 
     def attached(self, name: str) -> FuseWorkspace:
@@ -305,7 +305,7 @@ class Worker:
         begun = time.monotonic()
         ref = patiently(workspace.seal)
         with self.repository.journal(name) as journal:
-            self.repository._commit(journal, session_of(journal, name), ref, "changed elsewhere")
+            committing.put_commit(self.repository, journal, session_of(journal, name), ref, "changed elsewhere")
         tell(self.directory, self.role, commit_s=time.monotonic() - begun)
         patiently(lambda: workspace.adopt(ref))
 

@@ -44,6 +44,7 @@ class MirrorEngine:
 
     def __init__(self, spec: LayerSpec, directory: Path) -> None:
         self.base = spec.base or EMPTY
+        self.unheard = spec.base
         self.turn = spec.turn
         self._directory = directory
 
@@ -107,7 +108,7 @@ def open_mirror(request: MountRequest, _: Pulse) -> Served:
     if request.spec.workspace_id == "broken":
         (directory / "tries").open("ab").write(b".")
         os.abort()
-    return Served(engine, Misbehaving(directory), request.spec.base)
+    return Served(engine, Misbehaving(directory))
 
 
 def main() -> None:

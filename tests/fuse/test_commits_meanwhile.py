@@ -15,7 +15,7 @@ import pytest
 from chronicle.errors import Conflict
 from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import FuseWorkspace
-from chronicle.repository import Repository, place
+from chronicle.repository import Repository, committing, mounting, place
 from tests.fuse.conftest import wait_for_end
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ Repository(Path(sys.argv[1])).commit("main", "its process dies before the mount 
 @pytest.fixture
 def repository(tmp_path: Path) -> Iterator[Repository]:
     repository = Repository(tmp_path / "store")
-    repository.mount("main", tmp_path / "mnt", with_caller=True)
+    mounting.mount(repository, "main", tmp_path / "mnt", with_caller=True)
     yield repository
     pid = zygote.is_running(repository.socket)
     zygote.shut_down(repository.socket)
@@ -90,7 +90,7 @@ def test_what_compares_waits_for_a_commit(
             found.append(len(changes))
 
     other = threading.Thread(target=compare)
-    put_into_the_journal = Repository._commit
+    put_into_the_journal = committing.put_commit
 
     def commit(*arguments: object) -> object:
         (root / "file").write_text("three")
@@ -99,7 +99,7 @@ def test_what_compares_waits_for_a_commit(
         return put_into_the_journal(*arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Repository, "_commit", commit)
+        patch.setattr(committing, "put_commit", commit)
         repository.commit("main", "second")
     other.join(DEADLINE_S)
     assert found == [1]

@@ -28,7 +28,7 @@ import pytest
 from chronicle.errors import Unavailable
 from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import list_mounts
-from chronicle.repository import Repository
+from chronicle.repository import Repository, mounting
 from chronicle.repository.upkeep import collect_garbage, verify
 from chronicle.testing.workspace_contract import files_in
 from tests.crash.gc_work import body
@@ -143,7 +143,7 @@ class Race:
 def race(directory: Path, seconds: float, grace_s: float, transport: Transport) -> Told:
     directory.mkdir()
     repository = store_of(directory)
-    repository.mount(MAIN, main_mount(directory), with_caller=True, transport=transport)
+    mounting.mount(repository, MAIN, main_mount(directory), with_caller=True, transport=transport)
     try:
         told = Race(directory, seconds, grace_s).run()
         print(told)

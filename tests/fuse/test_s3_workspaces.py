@@ -16,8 +16,9 @@ import pytest
 
 from chronicle.blobs.fsspec_objects import open_remote
 from chronicle.cli import ExitCode, main
+from chronicle.errors import Unavailable
 from chronicle.fuse import mounts, zygote
-from chronicle.repository import Repository
+from chronicle.repository import Repository, committing
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.fuse.conftest import wait_for_end
 from tests.s3_server import BUCKET, S3Server, point_at, running_s3
@@ -216,6 +217,57 @@ def test_of_two_who_commit_one_is_told_and_loses_nothing(
     (first.mountpoint / "a").write_text("third")
     first.on_store("commit", "-m", "third")
     assert [item["message"] for item in third.json("log")] == ["base", "second", "third"]
+
+
+def overtaken(first: Node, second: Node) -> None:
+    """Let a node have written what is on top of a commit that is not the last any more, and have nothing mounted."""
+    (first.mount() / "a").write_text("base")
+    first.on_store("commit", "-m", "base")
+    (second.mount() / "a").write_text("second's")
+    (first.mountpoint / "a").write_text("first's")
+    second.on_store("commit", "-m", "second")
+    first("unmount", first.mountpoint)
+
+
+def kept_by(node: Node) -> list[str]:
+    return [name for name in Repository.at(node.url).workspaces() if name.startswith("main.kept-")]
+
+
+def test_a_commit_keeps_what_a_mount_was_killed_before_it_kept(
+    nodes: list[Node], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = nodes
+    overtaken(first, second)
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "keep_recovered", lambda *_: None)  # as if it had been killed just before
+        root = first.mount()
+    assert (root / "a").read_text() == "second's"
+    assert kept_by(first) == []
+    (root / "a").write_text("third")
+    first.on_store("commit", "-m", "third")
+    (kept,) = kept_by(first)
+    assert kept in caplog.text
+    assert third("cat", "a", "--store", first.url, "-w", kept) == "first's"
+    assert [item["message"] for item in third.json("log")] == ["base", "second", "third"]
+
+
+def test_a_mount_that_cannot_keep_what_it_found_is_taken_back(
+    nodes: list[Node], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = nodes
+    overtaken(first, second)
+
+    def is_away(*_: object) -> None:
+        raise Unavailable("the store went away just now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "put_commit", is_away)
+        assert "just now" in first("mount", first.url, first.mountpoint, code=ExitCode.UNAVAILABLE)
+    assert not mounts.is_mounted(first.mountpoint)
+    assert (first.mount() / "a").read_text() == "second's"
+    (kept,) = kept_by(first)
+    assert kept in caplog.text
+    assert third("cat", "a", "--store", first.url, "-w", kept) == "first's"
 
 
 def test_a_store_that_is_away_fails_reads_and_nothing_else(nodes: list[Node], proxy: FaultyProxy) -> None:

@@ -22,7 +22,7 @@ from chronicle.cli import ExitCode, main
 from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound, StorageRefused
 from chronicle.ids import BlobId
-from chronicle.repository import Repository
+from chronicle.repository import Repository, committing
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.unit.read_only import without_write_access
@@ -220,13 +220,13 @@ def store(made: tuple[FsspecBlobStore, TreeRef, Path], tmp_path: Path) -> Path:
     repository = Repository(directory)
     repository.create()
     with repository.journal() as journal:
-        repository._ensure_session(journal, "main")
+        committing.ensure_session(repository, journal, "main")
     with repository.blobs() as blobs:
         source = made[0]
         blobs.put({key: source.get(key) for key in source.blob_ids()})
     with repository.journal() as journal:
         session = journal.session("main")
-        repository._commit(journal, session, made[1], "one")
+        committing.put_commit(repository, journal, session, made[1], "one")
     return directory
 
 

@@ -1,0 +1,96 @@
+"""The steps of a commit: a workspace's session, what opens it, and the commit itself."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import NotFound
+from chronicle.ids import IdSource
+from chronicle.journal.chain import seal
+from chronicle.journal.records import Commit, Draft, Session
+from chronicle.repository.commits import COMMITTED, Committed, last_commit
+from chronicle.workspace.port import LayerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chronicle.canonical import Json
+    from chronicle.journal.sqlite import SqliteJournalStore
+    from chronicle.repository.place import StorePlace
+    from chronicle.workspace.port import TreeRef
+
+__all__ = ["EPOCH", "ensure_session", "keep_recovered", "put_commit", "spec_of"]
+
+log = logging.getLogger(__name__)
+
+EPOCH: Final = 1
+"""There are no leases here, so there is never a second one."""
+
+
+def ensure_session(place: StorePlace, journal: SqliteJournalStore, workspace: str) -> Session:
+    """Return a workspace's session; it is made if there is none."""
+    now_ms, ids = place.clock.now_ms(), IdSource()
+    with suppress(NotFound):
+        return journal.session(workspace)
+    made = Session(ids.session(now_ms), workspace, ids.branch(now_ms), now_ms)
+    shared = place.shared
+    if shared is not None:
+        shared.check_complete(journal)  # of all workspaces: another one is not to begin in a store that was emptied
+        made = shared.ensure_session(made)
+    return journal.ensure_session(workspace, made.session_id, made.main_branch_id, made.created_ms)
+
+
+def spec_of(place: StorePlace, journal: SqliteJournalStore, session: Session) -> LayerSpec:
+    """Return what opens a workspace."""
+    head = journal.head(session.main_branch_id)
+    return LayerSpec(session.name, place.layers, last_commit(journal, head), EPOCH, head.turn + 1)
+
+
+def put_commit(
+    place: StorePlace, journal: SqliteJournalStore, session: Session, ref: TreeRef, message: str
+) -> Committed:
+    """Make a stored tree a workspace's last commit: in the store's URL first, if it has one.
+
+    Raises:
+        Conflict: someone else was first.
+    """
+    head = journal.head(session.main_branch_id)
+    now_ms = place.clock.now_ms()
+    payload: Json = {"message": message, "tree_id": ref.tree_id, "oplog_id": ref.oplog_id}
+    draft = Draft(IdSource().event(now_ms), COMMITTED, payload, head.turn + 1, now_ms)
+    events = seal(head, [draft])
+    shared = place.shared
+    if shared is not None:
+        shared.publish(session.name, events[0])
+    journal.commit(Commit(session.session_id, head, events, epoch=None))
+    return Committed(head.turn + 1, now_ms, message, ref)
+
+
+def keep_recovered(
+    place: StorePlace, spec: LayerSpec, recovered: TreeRef | None, begin_turn: Callable[[int], None]
+) -> None:
+    """See to what a workspace held, when it was opened, on top of a commit that is not the last any more.
+
+    Args:
+        spec: what opened it.
+        recovered: see `chronicle.workspace.port.Opened`.
+        begin_turn: of the opened workspace; called when nothing can be lost any more.
+
+    Raises:
+        Unavailable: the store's URL cannot be reached; it is told again at the next opening.
+    """
+    if recovered is not None:
+        _keep(place, spec.workspace_id, recovered)
+        begin_turn(spec.turn)
+
+
+def _keep(place: StorePlace, workspace: str, recovered: TreeRef) -> None:
+    """Put what was written on top of a commit that is not the last any more into a workspace of its own."""
+    kept = f"{workspace}.kept-{recovered.tree_id[:12]}"
+    with place.journal(kept) as journal:
+        session = ensure_session(place, journal, kept)
+        if last_commit(journal, journal.head(session.main_branch_id)) != recovered:
+            put_commit(place, journal, session, recovered, f"what {workspace} held when others had gone on")
+    log.warning("what was written to %s and not committed is kept in the workspace %s", workspace, kept)

@@ -1,0 +1,200 @@
+"""What is done with the mounts of a store."""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, cast
+
+from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
+from chronicle.fuse import available, mounts, users, zygote
+from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.repository import committing
+from chronicle.repository.place import SCHEME
+from chronicle.workspace.layer_open import check_spec
+from chronicle.workspace.port import LayerSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chronicle.fuse.client import FuseWorkspace
+    from chronicle.fuse.mounts import Transport
+    from chronicle.repository.place import StorePlace
+    from chronicle.workspace.port import Quota
+
+__all__ = ["attached", "mount", "mounted_at", "unmount"]
+
+_NAMED: Final = 5
+"""How many of those who use a mount are named, at most."""
+
+
+def mount(
+    place: StorePlace,
+    workspace: str,
+    mountpoint: Path,
+    *,
+    with_caller: bool,
+    quota: Quota | None = None,
+    transport: Transport = mounts.DEFAULT_TRANSPORT,
+) -> Path:
+    """Mount a workspace; it is made if it is not there, and so is the store. What is refused makes nothing.
+
+    Args:
+        with_caller: unmount when the calling process ends.
+        quota: how much the workspace may hold while it is mounted.
+        transport: how the mount speaks to the kernel; the store's mounts that are there keep theirs.
+
+    Returns:
+        the mountpoint, absolute and without symlinks.
+
+    Raises:
+        Unavailable: FUSE cannot be used here, or mounting failed.
+        Conflict: the workspace is mounted, or another process has it open; something is mounted there already.
+        InvalidInput: the mountpoint or the name cannot be used.
+    """
+    reason = available(transport)
+    if reason is not None:
+        raise Unavailable(reason)
+    check_spec(LayerSpec(workspace, place.layers, None, committing.EPOCH, 1))
+    mountpoint = mounts.resolved(mountpoint)
+    _check_apart(place, mountpoint)
+    if _is_abandoned(place, mountpoint):
+        _check_unused(mountpoint, served=False)
+        mounts.unmount(mountpoint)
+    mounts.check_mountpoint(mountpoint)
+    mounted = attached(place, workspace)
+    if mounted is not None:
+        mounted.detach()
+        raise Conflict(f"workspace {workspace!r} is mounted at {mounted.root} already; unmount it first")
+    place.create()
+    with place.busy():
+        with place.journal(workspace) as journal:
+            session = committing.ensure_session(place, journal, workspace)
+            spec = replace(committing.spec_of(place, journal, session), quota=quota)
+        _mount(place, spec, mountpoint, with_caller=with_caller, transport=transport)
+    return mountpoint
+
+
+def _mount(place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport) -> None:
+    run = place.socket.parent
+    zygote.start(
+        place.socket,
+        run / "mounts",
+        run / "log",
+        transport=transport,
+        until_idle=True,
+        blobs_url=place.blobs_url,
+    )
+    try:
+        with place.whole(spec.workspace_id):
+            opened = open_fuse_workspace(
+                place.socket, spec, place.blobs_url, mountpoint, with_caller=with_caller, source=_source(place)
+            )
+        workspace = cast("FuseWorkspace", opened.workspace)
+        try:
+            committing.keep_recovered(place, spec, opened.recovered, workspace.begin_turn)
+        except BaseException:
+            unmount_workspace(place.socket, mountpoint)
+            raise
+        finally:
+            workspace.detach()
+    except BaseException:
+        # It ends by itself when a mount is gone, but there may never have been one.
+        with suppress(Unavailable):
+            if not list_mounts(place.socket):
+                zygote.shut_down(place.socket)
+        raise
+
+
+def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None:
+    """Unmount a workspace; what was written and not committed stays in the store.
+
+    Args:
+        force: also if programs use it: what they write from then on is lost, as they are told by errors. What is
+            mounted below it goes with it.
+
+    Raises:
+        NotFound: nothing of this store is mounted there.
+        Conflict: programs use it, or something is mounted below it.
+        Unavailable: whoever has it mounted does not answer, and it is not to be forced.
+    """
+    mountpoint = mounts.resolved(mountpoint)
+    if zygote.is_running(place.socket) is None and zygote.is_alive(place.socket):
+        if not force:
+            _check_unused(mountpoint, served=True)
+            raise Unavailable(
+                f"the process that serves the mounts of {place.name} does not answer; was it stopped? chronicle "
+                "unmount --force unmounts without it"
+            )
+        mounts.unmount(mountpoint)
+        return
+    if _is_abandoned(place, mountpoint):
+        if not force:
+            _check_unused(mountpoint, served=False)
+        mounts.unmount(mountpoint)
+        return
+    if zygote.is_running(place.socket) is None:
+        raise NotFound(f"nothing of {place.name} is mounted")
+    if not force:
+        _check_unused(mountpoint, served=True)
+    unmount_workspace(place.socket, mountpoint)
+
+
+def _check_unused(mountpoint: Path, *, served: bool) -> None:
+    """Refuse to take away what is in use.
+
+    Args:
+        served: whether programs can write there. If not, it does not matter who has what open.
+    """
+    found = users.mounted_below(mountpoint)
+    if served:
+        found += users.users_of(mountpoint)
+    if found:
+        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise Conflict(
+            f"{mountpoint} is in use: {'; '.join(found[:_NAMED])}{more}. End that first; chronicle unmount --force "
+            "unmounts it all the same, and what programs write there later is lost"
+        )
+
+
+def _source(place: StorePlace) -> str:
+    """What the system shows as the device of this store's mounts."""
+    return SCHEME + urllib.parse.quote(os.fspath(place.directory))
+
+
+def _is_abandoned(place: StorePlace, mountpoint: Path) -> bool:
+    """Whether a mount of this store is left there whose processes were all killed, so that nobody serves it."""
+    if not mounts.is_mounted(mountpoint) or mounts.source_of(mountpoint) != _source(place):
+        return False
+    if zygote.is_running(place.socket) is None:
+        return not zygote.is_alive(place.socket)
+    return all(mount["mountpoint"] != os.fspath(mountpoint) for mount in list_mounts(place.socket))
+
+
+def _check_apart(place: StorePlace, mountpoint: Path) -> None:
+    """Refuse a mountpoint in the store, and a store in the mountpoint: each would hide the other."""
+    store = place.directory.resolve()
+    if mountpoint == store or store in mountpoint.parents or mountpoint in store.parents:
+        raise InvalidInput(f"{mountpoint} and the store {place.directory} lie one in the other; name another directory")
+
+
+def attached(place: StorePlace, workspace: str) -> FuseWorkspace | None:
+    """Return a workspace if it is mounted now."""
+    if zygote.is_running(place.socket) is None:
+        return None
+    return attach_fuse_workspace(place.socket, workspace)
+
+
+def mounted_at(place: StorePlace, mountpoint: Path) -> str:
+    """Return the workspace that is mounted at a place.
+
+    Raises:
+        NotFound: none of this store's is.
+        Unavailable: the mount service does not answer.
+    """
+    for mount in list_mounts(place.socket):
+        if mount["mountpoint"] == os.fspath(mountpoint):
+            return str(mount["workspace_id"])
+    raise NotFound(f"no workspace of {place.name} is mounted at {mountpoint}")
