@@ -10,8 +10,9 @@ all of it may be removed at any time, and a cache that cannot be written is done
     used              how many bytes are taken, 8 bytes big-endian; its lock is held to change it
     claims            of which byte n is locked while someone fetches the blob whose id begins with n
 
-``used`` is never less than what is there: bytes are taken before a file is made, and given back after one is gone. A
-process that was killed between leaves it too large, until the next eviction counts anew.
+``used`` is never less than what is there: bytes are taken before a file is made, both under its lock, and given back
+after one is gone. A process that was killed between leaves it too large, until the next eviction counts anew; and so does
+an entry that gets its name while one counts, for ``tmp`` is looked into first, and no file is made there meanwhile.
 """
 
 from __future__ import annotations
@@ -168,12 +169,12 @@ class BlobCache:
         path = self._path(folder, key)
         temporary = self.directory / "tmp" / f"{os.getpid()}.{secrets.token_hex(6)}.{taken}"
         try:
-            if not self._take(taken):
+            descriptor = self._take(taken, temporary)
+            if descriptor is None:
                 return
-            for parent in (temporary.parent, path.parent):
-                parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("xb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
+            path.parent.mkdir(parents=True, exist_ok=True)
             temporary.rename(path)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -186,9 +187,14 @@ class BlobCache:
             self._broken = True
             log.warning("the cache %s cannot be written, nothing is kept: %s", self.directory, error.strerror)
 
-    def _take(self, taken: int) -> bool:
-        """Account for bytes that are about to be written, making room for them; False if there is none."""
+    def _take(self, taken: int, temporary: Path) -> int | None:
+        """Account for bytes that are about to be written, making room for them, and make the file they go to.
+
+        Returns:
+            a descriptor of the file; ``None`` if there is no room.
+        """
         self._make()
+        temporary.parent.mkdir(exist_ok=True)
         descriptor = os.open(self.directory / "used", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -197,7 +203,7 @@ class BlobCache:
                 used = self._evict(self._limit_bytes - max(taken, self._limit_bytes // _FREE))
             fits = used + taken <= self._limit_bytes
             os.pwrite(descriptor, (used + taken * fits).to_bytes(8, "big"), 0)
-            return fits
+            return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600) if fits else None
         finally:
             os.close(descriptor)
 
@@ -205,17 +211,17 @@ class BlobCache:
         """Remove entries, the longest not read first, until no more than a target is taken; return what is."""
         entries = []
         used = 0
-        for folder in ("blobs", "parts"):
-            for path, status in _files(self.directory / folder):
-                taken = -(-status.st_size // _BLOCK_BYTES) * _BLOCK_BYTES or _BLOCK_BYTES
-                entries.append((status.st_mtime_ns, taken, path))
-                used += taken
         oldest_s = time.time() - _STALE_TMP_S
         for path, status in _files(self.directory / "tmp"):
             if status.st_mtime < oldest_s:  # a process was killed while it wrote
                 _unlink(path)
             else:
                 used += int(path.rpartition(".")[2])
+        for folder in ("blobs", "parts"):
+            for path, status in _files(self.directory / folder):
+                taken = -(-status.st_size // _BLOCK_BYTES) * _BLOCK_BYTES or _BLOCK_BYTES
+                entries.append((status.st_mtime_ns, taken, path))
+                used += taken
         entries.sort()
         for _, taken, path in entries:
             if used <= target:

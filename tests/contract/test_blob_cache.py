@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from chronicle.blobs import blob_id, ident
+from chronicle.blobs import cache as cache_module
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.cache import CACHE_BYTES, BlobCache, cache_from
 from chronicle.blobs.catalog import pack_object
@@ -91,6 +93,46 @@ def test_what_is_too_large_is_not_kept(tmp_path: Path) -> None:
     put(cache, noise(1), noise(2, LIMIT // 4))
     assert cache.get(raw(noise(1))) is not None
     assert cache.get(raw(noise(2, LIMIT // 4))) is None
+
+
+def test_what_is_taken_and_not_written_yet_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, other = BlobCache(tmp_path, LIMIT), BlobCache(tmp_path, LIMIT)
+    take = BlobCache._take
+
+    def take_slowly(*arguments: Any) -> Any:
+        found = take(*arguments)
+        if arguments[0] is cache:
+            put(other, *(noise(number) for number in range(1, 80)))  # evicts
+            assert taken(tmp_path) + BLOCK <= other.used_bytes()
+        return found
+
+    monkeypatch.setattr(BlobCache, "_take", take_slowly)
+    put(cache, noise(0))
+    assert cache.get(raw(noise(0))) == noise(0)
+    assert taken(tmp_path) <= cache.used_bytes() <= LIMIT
+
+
+def test_what_gets_its_name_while_an_eviction_counts_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = BlobCache(tmp_path, LIMIT)
+    put(cache, *(noise(number) for number in range(64)))
+    look = cache_module._files
+    named_late: list[bytes] = []
+
+    def look_and_wait(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+        yield from look(folder)
+        if folder.parent == tmp_path and not named_late:  # after the first folder
+            late = noise(1_000)
+            named_late.append(late)
+            path = cache._path("blobs", raw(late))
+            path.parent.mkdir(exist_ok=True)
+            written.rename(path)
+
+    written = tmp_path / "tmp" / f"1.{'a' * 12}.{BLOCK}"
+    written.write_bytes(noise(1_000))
+    monkeypatch.setattr(cache_module, "_files", look_and_wait)
+    put(cache, noise(64))
+    assert named_late
+    assert taken(tmp_path) <= cache.used_bytes()
 
 
 @pytest.mark.parametrize("damage", ["cut", "emptied", "changed"])
