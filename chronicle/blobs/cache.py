@@ -11,8 +11,8 @@ all of it may be removed at any time, and a cache that cannot be written is done
     claims            of which byte n is locked while someone fetches the blob whose id begins with n
 
 ``used`` is never less than what is there: bytes are taken before a file is made, both under its lock, and given back
-after one is gone. A process that was killed between leaves it too large, until the next eviction counts anew; and so does
-an entry that gets its name while one counts, for ``tmp`` is looked into first, and no file is made there meanwhile.
+after one is gone. A process that was killed between leaves it too large, until the next eviction counts anew. An entry
+that gets its name while one counts does so too: ``tmp`` is looked into first, and no file is made there meanwhile.
 """
 
 from __future__ import annotations
