@@ -113,8 +113,8 @@ STEPS: Final[list[tuple[str, Callable[[Path], None], int, Target]]] = [
 LAST: Final[list[tuple[str, Callable[[Path], None], int, Target]]] = [
     ("unlink", unlink, FILES, Target("loopback", "<= 1.6")),
 ]
-"""After all rounds of the others: an ext4 without a journal passes over the inodes that were freed in the last minutes, one
-by one, when it makes a file."""
+"""After all rounds of the others: when an ext4 without a journal makes a file, it passes over each inode that was freed
+in the last minutes."""
 
 
 def run() -> list[Row]:
