@@ -17,6 +17,7 @@ import resource
 import select
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,9 @@ __all__ = ["is_alive", "is_running", "lock_path", "main", "shut_down", "start"]
 
 _START_DEADLINE_S: Final = 30.0
 """For the imports, on a busy machine; usually half a second."""
+_OTHER_DEADLINE_S: Final = 20.0
+"""For another zygote that was started at the same time to listen; usually a twentieth of a second."""
+_OTHER_POLL_S: Final = 0.01
 _CALL_DEADLINE_S: Final = 10.0
 _END_DEADLINE_S: Final = 20.0
 """Longer than the zygote waits for a server before it kills it."""
@@ -217,19 +221,23 @@ def main(arguments: list[str]) -> int:
         gc.freeze()
 
     zygote: Zygote | None = None
-    try:
-        zygote = Zygote(
-            options.socket,
-            options.mounts,
-            opener,
-            options.owner,
-            transport=options.transport,
-            request_deadline_s=deadline_s,
-            until_idle=options.until_idle,
-            prepare=prepare,
-        )
-    except Conflict:
-        pass  # another one was started at the same time, and listens
+    until = time.monotonic() + _OTHER_DEADLINE_S
+    while zygote is None:
+        try:
+            zygote = Zygote(
+                options.socket,
+                options.mounts,
+                opener,
+                options.owner,
+                transport=options.transport,
+                request_deadline_s=deadline_s,
+                until_idle=options.until_idle,
+                prepare=prepare,
+            )
+        except Conflict:  # another one was started at the same time, and will listen; or somebody asked if one lives
+            if is_running(options.socket) is not None or time.monotonic() > until:
+                break
+            time.sleep(_OTHER_POLL_S)
     if options.ready is not None:
         os.write(options.ready, b".")
         os.close(options.ready)

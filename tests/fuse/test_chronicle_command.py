@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from chronicle.cli import ExitCode
 from chronicle.fuse import mounts, zygote
+from chronicle.fuse.client import list_mounts
 from chronicle.repository import Repository
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import wait_for_end
@@ -21,6 +23,9 @@ from tests.unit.read_only import listing, without_write_access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+COMMAND = [sys.executable, "-c", "import sys; from chronicle.cli import main; sys.exit(main())"]
+DEADLINE_S = 60
 
 
 @pytest.fixture
@@ -84,6 +89,39 @@ def test_workspaces_of_one_store_are_apart_and_share_what_is_equal(chronicle: Co
     assert counted["stored_bytes"] < 200_000
     chronicle("unmount", tmp_path / "left")
     assert (tmp_path / "right" / "same").read_bytes() == content
+
+
+def _mounting(chronicle: Command, name: str) -> subprocess.Popen[str]:
+    """Mount a workspace in a process of its own, beside the store."""
+    arguments = ["mount", str(chronicle.store), str(chronicle.store.with_name(name)), "-w", name]
+    return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_workspaces_of_a_new_store_are_mounted_at_the_same_time(chronicle: Command) -> None:
+    names = ["a", "b", "c"]
+    mounting = [_mounting(chronicle, name) for name in names]
+    for process in mounting:
+        _, said = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0, said
+    for name in names:
+        chronicle.store.with_name(name).joinpath("file").write_text(name)
+    found = list_mounts(chronicle.store / "run" / "zygote.sock")
+    assert sorted(str(mount["workspace_id"]) for mount in found) == names
+    for name in names:
+        chronicle("unmount", chronicle.store.with_name(name))
+
+
+def test_who_asks_whether_mounts_are_served_keeps_nobody_from_serving_them(chronicle: Command) -> None:
+    chronicle.mount()
+    chronicle.unmount()
+    with zygote.lock_path(chronicle.store / "run" / "zygote.sock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as `is_alive` does for a moment
+        process = _mounting(chronicle, "main")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+    _, said = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, said
+    chronicle("unmount", chronicle.store.with_name("main"))
 
 
 def test_a_store_that_cannot_be_written_is_read(chronicle: Command) -> None:
@@ -160,8 +198,7 @@ def test_verify_reads_everything_back(chronicle: Command) -> None:
 
 
 def test_in_the_foreground_it_stays_until_it_is_ended(chronicle: Command) -> None:
-    code = "import sys; from chronicle.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "mount", str(chronicle.store), str(chronicle.mountpoint), "--foreground"]
+    command = [*COMMAND, "mount", str(chronicle.store), str(chronicle.mountpoint), "--foreground"]
     for end in (signal.SIGINT, signal.SIGKILL):
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
