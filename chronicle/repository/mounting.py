@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
+from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
 from chronicle.fuse import available, mounts, users, zygote
 from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.repository import committing
@@ -64,17 +64,22 @@ def mount(
         _check_unused(mountpoint, served=False)
         mounts.unmount(mountpoint)
     mounts.check_mountpoint(mountpoint)
-    mounted = attached(place, workspace)
-    if mounted is not None:
-        mounted.detach()
-        raise Conflict(f"workspace {workspace!r} is mounted at {mounted.root} already; unmount it first")
+    _check_unmounted(place, workspace)
     place.create()
-    with place.busy():
+    with place.busy(), place.queue(workspace):
+        _check_unmounted(place, workspace)  # someone else may have been faster
         with place.journal(workspace) as journal:
             session = committing.ensure_session(place, journal, workspace)
             spec = replace(committing.spec_of(place, journal, session), quota=quota)
         _mount(place, spec, mountpoint, with_caller=with_caller, transport=transport)
     return mountpoint
+
+
+def _check_unmounted(place: StorePlace, workspace: str) -> None:
+    mounted = attached(place, workspace)
+    if mounted is not None:
+        mounted.detach()
+        raise Conflict(f"workspace {workspace!r} is mounted at {mounted.root} already; unmount it first")
 
 
 def _mount(place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport) -> None:
@@ -96,7 +101,8 @@ def _mount(place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller:
         try:
             committing.keep_recovered(place, spec, opened.recovered, workspace.begin_turn)
         except BaseException:
-            unmount_workspace(place.socket, mountpoint)
+            with suppress(ChronicleError):
+                unmount_workspace(place.socket, mountpoint)
             raise
         finally:
             workspace.detach()

@@ -51,9 +51,9 @@ _REFUSALS: Final = frozenset(
 """What the system says of a directory that another one would do better than, but that is not the wrong one."""
 SCHEME: Final = "chronicle:"
 """What the system shows as the device of a mount begins with this; the store's directory follows, quoted."""
-_SEAL_DEADLINE_S: Final = 60.0
-"""How long a command waits for another one that seals the same workspace; a commit of some files takes milliseconds."""
-_SEAL_POLL_S: Final = 0.01
+_TURN_DEADLINE_S: Final = 60.0
+"""How long a command waits for another one's turn at the same workspace; a commit of some files takes milliseconds."""
+_TURN_POLL_S: Final = 0.01
 
 
 class StorePlace:
@@ -234,8 +234,11 @@ class StorePlace:
                 yield True
 
     @contextmanager
-    def sealed_alone(self, workspace: str) -> Iterator[None]:
-        """Wait for the commands that seal a workspace, and keep others out.
+    def queue(self, workspace: str) -> Iterator[None]:
+        """Wait for the commands that are opening, mounting or sealing a workspace, and let others wait.
+
+        What a workspace is opened on is its last commit: nobody is to commit it between looking that up and opening.
+        What is sealed is adopted: nobody else is to seal it in between.
 
         Raises:
             Conflict: one takes too long.
@@ -244,7 +247,7 @@ class StorePlace:
         home.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            deadline = time.monotonic() + _SEAL_DEADLINE_S
+            deadline = time.monotonic() + _TURN_DEADLINE_S
             while True:
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,10 +255,10 @@ class StorePlace:
                 except BlockingIOError:
                     if time.monotonic() > deadline:
                         raise Conflict(
-                            f"another command has been committing or comparing {workspace!r} for {_SEAL_DEADLINE_S:.0f}"
-                            " s; wait for it to end, and try again"
+                            f"another command has been committing, comparing or mounting {workspace!r} for "
+                            f"{_TURN_DEADLINE_S:.0f} s; wait for it to end, and try again"
                         ) from None
-                    time.sleep(_SEAL_POLL_S)
+                    time.sleep(_TURN_POLL_S)
             yield
         finally:
             os.close(descriptor)

@@ -7,7 +7,7 @@ holds, and the journal's compare-and-swap. What is written stays in the layer, a
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -161,12 +161,13 @@ class Repository(StorePlace):
         """
         check_spec(LayerSpec(workspace, self.layers, None, committing.EPOCH, 1))
         self.create()
-        with self.busy(), self.journal(workspace) as journal, self.blobs() as blobs:
+        with self.busy(), self.journal(workspace) as journal, self.blobs() as blobs, ExitStack() as stack:
             session = committing.ensure_session(self, journal, workspace)
-            spec = replace(committing.spec_of(self, journal, session), quota=quota)
-            with open_api_workspace(spec, blobs, self.clock) as opened:
-                committing.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
-                yield opened
+            with self.queue(workspace):
+                spec = replace(committing.spec_of(self, journal, session), quota=quota)
+                opened = stack.enter_context(open_api_workspace(spec, blobs, self.clock))
+            committing.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
+            yield opened
 
     # -- looking and going back -----------------------------------------------------------------------------------
 
@@ -275,7 +276,7 @@ class Repository(StorePlace):
             if os.access(
                 layer / "lock", os.W_OK
             ):  # a mounted workspace has it, and who may talk to its server may write
-                with (self._sealing if sealing else self._opened)(journal, workspace) as opened:
+                with self._sealing(journal, workspace) if sealing else self._opened(journal, workspace) as opened:
                     yield opened
                 return
             base = last_commit(journal, journal.head(session.main_branch_id))
@@ -300,7 +301,7 @@ class Repository(StorePlace):
             Conflict: another command takes too long.
         """
         session = session_of(journal, workspace)
-        with self.sealed_alone(workspace), self._opened(journal, workspace) as opened:
+        with self.queue(workspace), self._opened(journal, workspace, queued=True) as opened:
             head = journal.head(session.main_branch_id)
             last = last_commit(journal, head)
             if last is not None and opened.base != last:
@@ -310,19 +311,29 @@ class Repository(StorePlace):
             yield opened
 
     @contextmanager
-    def _opened(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
-        spec = committing.spec_of(self, journal, session_of(journal, workspace))
+    def _opened(
+        self, journal: SqliteJournalStore, workspace: str, *, queued: bool = False
+    ) -> Iterator[FuseWorkspace | Layer]:
+        """Open a workspace, through its mount if it has one.
+
+        Args:
+            queued: whether it is in the `queue` already.
+        """
+        session = session_of(journal, workspace)
         attached = mounting.attached(self, workspace)
         if attached is not None:
             try:
                 # Whoever mounted it may not have lived to keep it.
+                spec = committing.spec_of(self, journal, session)
                 committing.keep_recovered(self, spec, attached.recovered, attached.begin_turn)
                 yield attached
             finally:
                 attached.detach()
             return
         with self.blobs() as blobs:
-            layer, recovered = open_layer(spec, blobs, self.clock)
+            with nullcontext() if queued else self.queue(workspace):
+                spec = committing.spec_of(self, journal, session)
+                layer, recovered = open_layer(spec, blobs, self.clock)
             try:
                 committing.keep_recovered(self, spec, recovered, layer.begin_turn)
                 yield layer

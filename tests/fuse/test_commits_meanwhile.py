@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,9 @@ import pytest
 
 from chronicle.errors import Conflict
 from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import FuseWorkspace
+from chronicle.fuse.client import FuseWorkspace, list_mounts
 from chronicle.repository import Repository, committing, mounting, place
+from chronicle.repository import repository as repository_module
 from tests.fuse.conftest import wait_for_end
 
 if TYPE_CHECKING:
@@ -107,10 +109,72 @@ def test_what_compares_waits_for_a_commit(
     assert turns(root, 3) == ["one", "two", "three"]
 
 
+@pytest.mark.parametrize("opens", ["open_layer", "open_api_workspace"])
+def test_what_is_opened_on_the_last_commit_is_opened_on_the_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens: str
+) -> None:
+    repository = Repository(tmp_path / "store")
+    with repository.used("main") as workspace:
+        workspace.write("file", b"one")
+    repository.commit("main", "first")
+    with repository.used("main") as workspace:
+        workspace.write("file", b"two")
+
+    def commit() -> None:
+        with suppress(Conflict):  # by then it is in use
+            Repository(repository.directory).commit("main", "second")
+
+    other = threading.Thread(target=commit)
+    open_it = getattr(repository_module, opens)
+
+    def open_later(*arguments: object) -> object:
+        if other.ident is None:
+            other.start()
+            other.join(0.5)  # time enough to come between, if it does not wait
+        return open_it(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repository_module, opens, open_later)
+        with repository.opened("main") if opens == "open_layer" else repository.used("main") as opened:
+            assert [item.op for item in opened.history("file")] == ["write", "write"]
+    other.join(DEADLINE_S)
+    repository.commit("main", "second")
+    assert repository.workspaces() == ["main"]
+    with repository.used("main") as workspace:
+        assert workspace.read("file") == b"two"
+    assert len(repository.commits("main")) == 2
+
+
+def test_of_several_who_mount_a_workspace_one_does(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "store")
+    told: list[str] = []
+
+    def mount(number: int) -> None:
+        try:
+            mounting.mount(Repository(repository.directory), "main", tmp_path / f"mnt{number}", with_caller=True)
+            told.append("mounted")
+        except Conflict as error:
+            told.append(str(error))
+
+    several = [threading.Thread(target=mount, args=(number,)) for number in range(4)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join(DEADLINE_S)
+    (listed,) = list_mounts(repository.socket)
+    at = str(listed["mountpoint"])
+    assert sorted(told) == ["mounted", *[f"workspace 'main' is mounted at {at} already; unmount it first"] * 3]
+    Path(at, "file").write_text("one")
+    pid = zygote.is_running(repository.socket)
+    assert pid is not None
+    mounting.unmount(repository, Path(at))
+    wait_for_end(pid)
+
+
 def test_nobody_waits_for_good(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_SEAL_DEADLINE_S", 0.1)
-    with repository.sealed_alone("main"):
-        with pytest.raises(Conflict, match="another command has been committing or comparing 'main'"):
+    monkeypatch.setattr(place, "_TURN_DEADLINE_S", 0.1)
+    with repository.queue("main"):
+        with pytest.raises(Conflict, match="another command has been committing, comparing or mounting 'main'"):
             repository.commit("main", "never")
         with repository.opened("main") as opened:
             assert isinstance(opened, FuseWorkspace), "who only looks need not wait"
