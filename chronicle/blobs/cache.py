@@ -176,6 +176,8 @@ class BlobCache:
                 file.write(data)
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary.rename(path)
+        except FileNotFoundError:
+            pass  # all of it is being removed
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)

@@ -73,6 +73,8 @@ def keep_recovered(
 ) -> None:
     """See to what a workspace held, when it was opened, on top of a commit that is not the last any more.
 
+    To be called in the place's `queue`, or another command could keep it too, and a later turn have begun.
+
     Args:
         spec: what opened it.
         recovered: see `chronicle.workspace.port.Opened`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.buffer import ScratchBuffer
@@ -166,7 +167,7 @@ class Repository(StorePlace):
             with self.queue(workspace):
                 spec = replace(committing.spec_of(self, journal, session), quota=quota)
                 opened = stack.enter_context(open_api_workspace(spec, blobs, self.clock))
-            committing.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
+                committing.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
             yield opened
 
     # -- looking and going back -----------------------------------------------------------------------------------
@@ -320,25 +321,37 @@ class Repository(StorePlace):
             queued: whether it is in the `queue` already.
         """
         session = session_of(journal, workspace)
+        waiting = nullcontext if queued else partial(self.queue, workspace)
         attached = mounting.attached(self, workspace)
+        if attached is not None and attached.recovered is not None:  # whoever mounted it may not have lived to keep it
+            attached.detach()
+            with waiting():
+                attached = self._attached_and_kept(journal, session)
         if attached is not None:
             try:
-                # Whoever mounted it may not have lived to keep it.
-                spec = committing.spec_of(self, journal, session)
-                committing.keep_recovered(self, spec, attached.recovered, attached.begin_turn)
                 yield attached
             finally:
                 attached.detach()
             return
-        with self.blobs() as blobs:
-            with nullcontext() if queued else self.queue(workspace):
+        with self.blobs() as blobs, ExitStack() as stack:
+            with waiting():
                 spec = committing.spec_of(self, journal, session)
                 layer, recovered = open_layer(spec, blobs, self.clock)
-            try:
+                stack.callback(layer.close)
                 committing.keep_recovered(self, spec, recovered, layer.begin_turn)
-                yield layer
-            finally:
-                layer.close()
+            yield layer
+
+    def _attached_and_kept(self, journal: SqliteJournalStore, session: Session) -> FuseWorkspace | None:
+        """Return a workspace if it is mounted, with nothing left to keep."""
+        attached = mounting.attached(self, session.name)
+        if attached is not None:
+            spec = committing.spec_of(self, journal, session)
+            try:
+                committing.keep_recovered(self, spec, attached.recovered, attached.begin_turn)
+            except BaseException:
+                attached.detach()
+                raise
+        return attached
 
 
 def _committed_moment(moment: str) -> int | str:

@@ -139,6 +139,9 @@ def store_changes(
         fileobj: the whole file as it is now, seekable.
         dirty: ranges ``(start, end)`` in bytes outside which the file is as before; what lies beyond the shorter of
             the two sizes need not be named.
+
+    Raises:
+        NotFound, Corrupt, Unavailable: the chunk list of ``old`` could not be read.
     """
     size = fileobj.seek(0, io.SEEK_END)
     if not old.chunked or size <= WHOLE_BYTES:
@@ -156,7 +159,9 @@ def store_changes(
     while pending:
         start, until = pending.popleft()
         before = chunk_list(buffer, old, start)
-        first = next(before)
+        first = next(before, None)
+        if first is None:
+            raise Corrupt(f"the chunk list {old.id} has nothing for offset {start} of {old.size}")
         removed[_key(first.end)] = None
         at, old_end = first.start, first.end
         pieces.seek(at)

@@ -436,6 +436,8 @@ class ContentLayer(LayerState):
                 data.copied = data.partial is not None or not self._keep_copy(data, fd, node.length)
                 kind = records.PART if data.partial is not None else records.COPY if data.copied else 0
                 self._log.append(pack_data(self._now(), path, data, 0, kind))
+            else:  # the log will not tell that this is not the number's content any more, if it is wanted again
+                self._files.forget_clean(node.ino)
             self.do_data(node, data, None)
             if data.partial is None and node.content is not None and node.content.chunked:
                 data.changes = Changes(node.content)

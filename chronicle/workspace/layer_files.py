@@ -220,7 +220,7 @@ class LayerFiles:
             return b""
         fd = os.open(b"%x" % held.data.number, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._data_fd)
         try:
-            return os.pread(fd, held.size, 0)
+            return held.data.read(fd, 0, held.size)
         finally:
             os.close(fd)
 

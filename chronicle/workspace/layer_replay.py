@@ -206,6 +206,10 @@ class _Replayer:
             if path is not None and node.data is self._data[number]:
                 self.mended.append(records.pack((records.REVERTED, path)))
                 state.do_revert(node)
+                if node.unversioned:  # the last version is of what was lost
+                    version = (records.VERSION, node.ctime_ns, path, "write", node.length, node.mtime_ns)
+                    self.mended.append(records.pack(version))
+                    self.do(version)
         self._copies.clear()
 
     def _replay_data(self, path: bytes | None, number: int, undo: int, size: int) -> None:

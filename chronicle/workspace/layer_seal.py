@@ -13,12 +13,14 @@ are opened anew.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgpack
 
 from chronicle.blobs.buffer import BlobBuffer
+from chronicle.errors import Corrupt, NotFound
 from chronicle.workspace import content as contents
 from chronicle.workspace import history, nodes, oplog, tree
 from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
@@ -127,7 +129,9 @@ def _settled(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held, before: He
         if data.partial is not None:  # whatever any version of it has of its own was written at some time
             return contents.store_changes(buffer, data.partial.content, file, data.partial.written)
         if data.changes is not None and held is data.versions[0]:
-            return contents.store_changes(buffer, data.changes.content, file, data.changes.ranges)
+            with suppress(NotFound, Corrupt):  # a damaged store gets again what it has lost
+                return contents.store_changes(buffer, data.changes.content, file, data.changes.ranges)
+            file.seek(0)
         return contents.store_file(buffer, file)
 
 

@@ -61,7 +61,7 @@ class Partial:
         return min(stop, size), False
 
     def read(self, fd: int, offset: int, size: int, stored: LazyFile | None = None) -> bytes:
-        """Return up to ``size`` bytes, fewer where the data file ends.
+        """Return so many bytes, with zeros where the data file ends.
 
         Args:
             fd: the data file.
@@ -77,9 +77,9 @@ class Partial:
         while at < end:
             stop, is_here = self.run(at)
             stop = min(stop, end)
-            part = os.pread(fd, stop - at, at) if is_here else (stored or self._stored).read(at, stop - at)
-            parts.append(part)
-            at += len(part)
-            if at < stop:
-                break
+            if is_here:
+                parts.append(os.pread(fd, stop - at, at).ljust(stop - at, b"\0"))
+            else:
+                parts.append((stored or self._stored).read(at, stop - at))
+            at = stop
         return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -8,7 +8,8 @@ to nothing, it gets a new data file and its versions keep the old one as it is.
 
 Version k of a data file is read as: for each byte, the first undo file from k on that has it, else the data file; where
 that has only a part of a stored content (`chronicle.workspace.partial`), else that content. So it differs from the
-version after it only in what undo file k has, and behind the end of the shorter of the two.
+version after it only in what undo file k has, and behind the end of the shorter of the two. A version is as long as it
+was: where a loss of power left less in the data file, it has zeros, like a file that was extended and not written.
 """
 
 from __future__ import annotations
@@ -218,12 +219,14 @@ class DataFile:
         """Which part of a stored content it has; None if it has everything."""
 
     def read(self, fd: int, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes that the file has, or a version of it: no more than there are.
+        """Return so many bytes that the file has, or a version of it: no more than there are, with zeros for lost ones.
 
         Raises:
             NotFound, Corrupt, Unavailable: what is in the blob store only could not be read.
         """
-        return os.pread(fd, size, offset) if self.partial is None else self.partial.read(fd, offset, size)
+        if self.partial is not None:
+            return self.partial.read(fd, offset, size)
+        return os.pread(fd, size, offset).ljust(size, b"\0")
 
     def pin(self, size: int) -> Held:
         """Return what it holds now, as a version of so many bytes."""

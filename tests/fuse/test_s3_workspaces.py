@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -249,6 +250,29 @@ def test_a_commit_keeps_what_a_mount_was_killed_before_it_kept(
     assert kept in caplog.text
     assert third("cat", "a", "--store", first.url, "-w", kept) == "first's"
     assert [item["message"] for item in third.json("log")] == ["base", "second", "third"]
+
+
+def test_several_commands_keep_what_a_mount_did_not_once(
+    nodes: list[Node], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = nodes
+    overtaken(first, second)
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "keep_recovered", lambda *_: None)
+        first.mount()
+
+    def look() -> list[str]:
+        with Repository.at(first.url).opened("main") as opened:
+            return [item.op for item in opened.history("a")]
+
+    with ThreadPoolExecutor() as pool:
+        found = [future.result(60) for future in [pool.submit(look) for _ in range(3)]]
+    assert found == [["write", "write"]] * 3
+    (kept,) = kept_by(first)
+    assert caplog.text.count(kept) == 1
+    (first.mountpoint / "a").write_text("third")
+    assert first.on_store("commit", "-m", "third").startswith("commit 3 ")
+    assert [row["turn"] for row in third.json("history", "a")] == [1, 2, 3]
 
 
 def test_a_mount_that_cannot_keep_what_it_found_is_taken_back(

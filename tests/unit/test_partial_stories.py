@@ -7,6 +7,7 @@ to other nodes.
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,10 +19,12 @@ from hypothesis import strategies as st
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer_content
+from chronicle.workspace import layer_content, layer_files
 from chronicle.workspace.content import store_bytes
 from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
 from chronicle.workspace.ranges import Ranges
+from chronicle.workspace.verify import TreeChecker
+from tests.layers import abandon
 from tests.unit.partial_node import Node, stored_elsewhere
 
 SMALL = random.Random(3).randbytes(300_000)
@@ -72,6 +75,34 @@ def test_whatever_is_done_every_version_is_what_it_was(fetched_bytes: int, acts:
         assert files_in(store, ref.tree_id)["large"] == story.content
         story.look()
         story.node.layer.close()
+
+
+@pytest.mark.parametrize("fetched_bytes", [100_000, 1_000_000], ids=["in part", "whole"])
+@settings(max_examples=100, deadline=None)
+@given(acts=st.lists(ACTS, min_size=2, max_size=12), left=st.integers(0, 400_000))
+def test_a_loss_of_power_leaves_what_can_be_committed(
+    fetched_bytes: int, acts: list[tuple[str, int, int]], left: int
+) -> None:
+    """Whatever is lost of the data files: versions are as long as they were, and all that is committed is there."""
+    with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layer_content, "_FETCHED_BYTES", fetched_bytes)
+        store, base = stored_elsewhere(Path(home, "there"), SMALL)
+        story = _Story(Node(Path(home, "node 0"), store, base), Path(home))
+        for number, (act, offset, length) in enumerate(acts):
+            story.do(act, offset, bytes([1 + number]) * length)
+        node = story.node
+        abandon(node.layer)
+        for path in (node.directory / "w" / str(node.epoch) / "data").iterdir():
+            os.truncate(path, min(path.stat().st_size, left))
+        patch.setattr(layer_files, "_BOOT_ID", Path(home, "boot"))
+        Path(home, "boot").write_text("another boot")
+        node.open()
+        ref = node.commit()
+        TreeChecker(store).check(ref)
+        assert files_in(store, ref.tree_id)["large"] == node.read()
+        expected = [len(version) for version in story.versions]
+        assert [len(version) for version in node.versions()][: len(expected)] == expected
+        node.layer.close()
 
 
 class _Story:

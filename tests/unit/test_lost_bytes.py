@@ -1,0 +1,135 @@
+"""Large files after a loss of power that left their log and not their bytes, and numbers whose files were removed."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.workspace import layer_files
+from chronicle.workspace.verify import TreeChecker
+from tests.layers import abandon
+from tests.unit.partial_node import CountingStore, Node, stored_elsewhere
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1024 * 1024
+
+
+class Disk:
+    """A node whose machine can lose power."""
+
+    def __init__(self, node: Node, patch: pytest.MonkeyPatch) -> None:
+        self.node = node
+        self._patch = patch
+
+    def lose_power(self, left: int) -> None:
+        """Leave so many bytes of the large file's data file; the log and the undo files stay."""
+        node = self.node
+        data = node.file().data
+        assert data is not None
+        path = node.directory / "w" / str(node.epoch) / "data" / f"{data.number:x}"
+        abandon(node.layer)
+        os.truncate(path, left)
+        boot = node.directory / "boot"
+        boot.write_text("another boot")
+        self._patch.setattr(layer_files, "_BOOT_ID", boot)
+        node.open()
+
+    def check(self, expected: list[bytes]) -> None:
+        """Commit, and compare all versions, read back by another node."""
+        ref = self.node.commit()
+        TreeChecker(self.node.store).check(ref)
+        other = Node(self.node.directory.with_name("other"), self.node.store, ref)
+        assert other.versions() == expected
+        assert other.read() == expected[-1]
+
+
+@pytest.mark.parametrize("size", [MIB, 6 * MIB], ids=["synced before it is changed", "a copy"])
+def test_appends_to_a_committed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    content = noise(size)
+    disk = Disk(node_with(tmp_path, content), monkeypatch)
+    disk.node.commit()
+    disk.node.write(size, b"1" * 5000)
+    disk.node.write(size + 5000, b"2" * 5000)
+    disk.lose_power(size)
+    disk.check([content, content + bytes(5000), content + bytes(10_000), content])
+
+
+def test_an_append_to_a_file_that_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = noise(MIB)
+    disk = Disk(node_with(tmp_path, content), monkeypatch)
+    disk.node.write(MIB, noise(MIB))
+    disk.lose_power(MIB)
+    disk.check([content, content + bytes(MIB), content])
+
+
+def test_a_change_of_what_was_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, more = noise(MIB), noise(2 * MIB)
+    disk = Disk(node_with(tmp_path, content), monkeypatch)
+    disk.node.write(MIB, more)
+    disk.node.write(2 * MIB, b"in place")  # what was there goes to an undo file
+    disk.lose_power(MIB)
+    second = bytearray(3 * MIB)
+    second[:MIB], second[2 * MIB : 2 * MIB + 4096] = content, more[MIB : MIB + 4096]
+    disk.check([content, bytes(second), content + bytes(2 * MIB), content])
+
+
+def test_an_append_to_a_file_that_is_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = noise(3 * MIB)
+    store, base = stored_elsewhere(tmp_path / "there", content)
+    disk = Disk(Node(tmp_path / "node", store, base), monkeypatch)
+    disk.node.write(3 * MIB, noise(MIB))
+    disk.lose_power(3 * MIB)
+    disk.check([content, content + bytes(MIB), content])
+
+
+@pytest.mark.parametrize("ends", ["rolled back", "died and rolled back", "taken over"])
+def test_what_is_written_to_a_removed_file_is_in_no_other(tmp_path: Path, ends: str) -> None:
+    content = noise(MIB)
+    node = node_with(tmp_path, content)
+    node.commit()
+    handle = node.handle()
+    node.layer.unlink(node.layer.root, b"large")
+    node.layer.write(handle, MIB // 2, b"?" * 8000)
+    if ends == "died and rolled back":
+        node.die()
+    if ends == "taken over":
+        abandon(node.layer)
+        node.epoch += 1
+        node.open()
+        assert node.recovered is not None
+    else:
+        node.layer.rollback()
+    assert node.read() == content
+    node.write(0, b"new")
+    assert node.read() == b"new" + content[3:]
+    ref = node.commit()
+    assert Node(tmp_path / "other", node.store, ref).read() == b"new" + content[3:]
+
+
+def test_a_list_that_the_store_has_lost_is_stored_again(tmp_path: Path) -> None:
+    content = noise(MIB)
+    node = node_with(tmp_path, content)
+    node.commit()
+    stored = node.file().content
+    assert stored is not None
+    del node.store._blobs[stored.id]
+    node.write(0, b"new")
+    ref = node.commit()
+    assert Node(tmp_path / "other", node.store, ref).read() == b"new" + content[3:]
+
+
+def noise(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+def node_with(tmp_path: Path, content: bytes) -> Node:
+    node = Node(tmp_path / "node", CountingStore(), None)
+    handle = node.layer.create(node.layer.root, b"large", 0o644, *node.layer._owner)
+    node.layer.write(handle, 0, content)
+    node.close(handle)
+    return node
