@@ -30,8 +30,9 @@ __all__ = ["is_alive", "is_running", "lock_path", "main", "shut_down", "start"]
 
 _START_DEADLINE_S: Final = 30.0
 """For the imports, on a busy machine; usually half a second."""
-_OTHER_DEADLINE_S: Final = 20.0
-"""For another zygote that was started at the same time to listen; usually a twentieth of a second."""
+_OTHER_DEADLINE_S: Final = 10.0
+"""For another zygote that was started at the same time to listen; usually a twentieth of a second. One that was stopped
+is asked once."""
 _OTHER_POLL_S: Final = 0.01
 _CALL_DEADLINE_S: Final = 10.0
 _END_DEADLINE_S: Final = 20.0

@@ -242,10 +242,14 @@ class StorePlace:
 
         Raises:
             Conflict: one takes too long.
+            StorageRefused: the workspace's directory cannot be used.
         """
         home = self.layers / workspace
-        home.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StorageRefused(f"{home} cannot be used: {error.strerror}") from error
         try:
             deadline = time.monotonic() + _TURN_DEADLINE_S
             while True:
@@ -261,6 +265,7 @@ class StorePlace:
                     time.sleep(_TURN_POLL_S)
             yield
         finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
             os.close(descriptor)
 
     @property

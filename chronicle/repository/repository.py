@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.buffer import ScratchBuffer
@@ -288,9 +287,12 @@ class Repository(StorePlace):
         """Say whether a workspace may hold what was not committed, which `opened` cannot see: the store is not ours."""
         layer = self.layers / workspace
         try:
-            return layer.exists() and not os.access(layer / "lock", os.W_OK)
+            opened = any((epoch / "log").exists() for epoch in layer.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
         except PermissionError:
             return True
+        return opened and not os.access(layer / "lock", os.W_OK)
 
     @contextmanager
     def _sealing(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
@@ -321,25 +323,22 @@ class Repository(StorePlace):
             queued: whether it is in the `queue` already.
         """
         session = session_of(journal, workspace)
-        waiting = nullcontext if queued else partial(self.queue, workspace)
         attached = mounting.attached(self, workspace)
-        if attached is not None and attached.recovered is not None:  # whoever mounted it may not have lived to keep it
-            attached.detach()
-            with waiting():
-                attached = self._attached_and_kept(journal, session)
-        if attached is not None:
-            try:
-                yield attached
-            finally:
-                attached.detach()
-            return
-        with self.blobs() as blobs, ExitStack() as stack:
-            with waiting():
-                spec = committing.spec_of(self, journal, session)
-                layer, recovered = open_layer(spec, blobs, self.clock)
-                stack.callback(layer.close)
-                committing.keep_recovered(self, spec, recovered, layer.begin_turn)
-            yield layer
+        with ExitStack() as stack:
+            if attached is None or attached.recovered is not None:  # whoever mounted it may not have lived to keep it
+                if attached is not None:
+                    attached.detach()
+                with nullcontext() if queued else self.queue(workspace):
+                    attached = self._attached_and_kept(journal, session)  # it may be mounted by now
+                    if attached is None:
+                        blobs = stack.enter_context(self.blobs())
+                        spec = committing.spec_of(self, journal, session)
+                        layer, recovered = open_layer(spec, blobs, self.clock)
+                        stack.callback(layer.close)
+                        committing.keep_recovered(self, spec, recovered, layer.begin_turn)
+            if attached is not None:
+                stack.callback(attached.detach)
+            yield attached if attached is not None else layer
 
     def _attached_and_kept(self, journal: SqliteJournalStore, session: Session) -> FuseWorkspace | None:
         """Return a workspace if it is mounted, with nothing left to keep."""

@@ -425,10 +425,9 @@ class ContentLayer(LayerState):
         """Before a write: log that the file changes, and keep what a version needs of the range."""
         data = node.data
         assert data is not None
-        held = data.pinned
-        if held is not None:
-            undo = self._files.create_undo(held.size)
-            self._log.append(pack_data(self._now(), self.names.path_of(node), data, undo.number, held.size))
+        if data.pinned is not None:
+            undo = self._files.create_undo(data.pinned_bytes)
+            self._log.append(pack_data(self._now(), self.names.path_of(node), data, undo.number, undo.size))
             self.do_data(node, data, undo)
         elif not node.dirty:
             path = self.names.path_of(node)

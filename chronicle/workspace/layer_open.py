@@ -29,6 +29,7 @@ from chronicle.workspace.layer_files import LayerFiles
 from chronicle.workspace.layer_log import LayerLog, position
 from chronicle.workspace.layer_records import TURN, Header, code_of, pack_floors, whole
 from chronicle.workspace.layer_replay import last_sealed, replay
+from chronicle.workspace.layer_state import MILLION
 from chronicle.workspace.oplog import ROOT_INO, read_root
 from chronicle.workspace.tree import EMPTY
 
@@ -215,7 +216,7 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
             layer.unheard = None
         if sealed is not None:  # the records before it are not read, which say of the turn
             layer.do_turn(read_root(layer.reader, sealed.oplog_id).turn)
-        used, mended = replay(layer, files, payloads[first:])
+        used, mended = replay(layer, files, payloads[first:], clock.now_ms() * MILLION)
         if sealed is not None:
             layer.resume(position(payloads[:first]), adopt=sealed == base)
         if mended:  # before it is noted that this boot's disk is whole

@@ -37,8 +37,16 @@ def last_sealed(payloads: Sequence[bytes]) -> tuple[int, TreeRef | None]:
     return 1, None
 
 
-def replay(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> tuple[set[int], list[bytes]]:
+def replay(
+    state: LayerState, files: LayerFiles, payloads: Sequence[bytes], now_ns: int
+) -> tuple[set[int], list[bytes]]:
     """Do again what the records say, and see to what a loss of power left.
+
+    Args:
+        state: before the records.
+        files: the layer's files.
+        payloads: the records.
+        now_ns: dates what has to be mended, epoch nanoseconds.
 
     Returns:
         the numbers of the data and undo files that the state refers to, and records that are to be appended to the log.
@@ -46,7 +54,7 @@ def replay(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> t
     Raises:
         Corrupt: a record cannot be, given those before it.
     """
-    replayer = _Replayer(state, files)
+    replayer = _Replayer(state, files, now_ns)
     replayer.do_all(payloads)
     return replayer.finish(), replayer.mended
 
@@ -87,9 +95,10 @@ class _Part:
 
 
 class _Replayer:
-    def __init__(self, state: LayerState, files: LayerFiles) -> None:
+    def __init__(self, state: LayerState, files: LayerFiles, now_ns: int = 0) -> None:
         self._state = state
         self._files = files
+        self._now_ns = now_ns
         self._data: dict[int, DataFile] = {}
         self._used: set[int] = set()
         self._copies: dict[int, FileNode] = {}
@@ -180,7 +189,6 @@ class _Replayer:
             status = files.stat_data(node.data)
             node.note_holes(status)
             if status.st_size != node.length or node.unversioned:
-                node.data.unpin(None)  # what it holds is not a version of another size
                 state.resize(node, status.st_size)
                 node.mtime_ns = max(node.mtime_ns, status.st_mtime_ns)
                 node.unversioned = True
@@ -204,12 +212,13 @@ class _Replayer:
         for number, node in self._copies.items():
             path = state.names.path_of(node)
             if path is not None and node.data is self._data[number]:
-                self.mended.append(records.pack((records.REVERTED, path)))
                 state.do_revert(node)
-                if node.unversioned:  # the last version is of what was lost
-                    version = (records.VERSION, node.ctime_ns, path, "write", node.length, node.mtime_ns)
-                    self.mended.append(records.pack(version))
+                mended: list[tuple[object, ...]] = [(records.REVERTED, path)]
+                if node.unversioned:  # the last version is of what was lost, and so is its time
+                    version = (records.VERSION, self._now_ns, path, "write", node.length, self._now_ns)
                     self.do(version)
+                    mended = [(records.TOGETHER, 2), *mended, version]
+                self.mended += map(records.pack, mended)
         self._copies.clear()
 
     def _replay_data(self, path: bytes | None, number: int, undo: int, size: int) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.tree import Entry
     from chronicle.workspace.versions import DataFile, Undo
 
-__all__ = ["RENAME_EXCHANGE", "RENAME_NOREPLACE", "LayerState"]
+__all__ = ["MILLION", "RENAME_EXCHANGE", "RENAME_NOREPLACE", "LayerState"]
 
 RENAME_NOREPLACE: Final = 1
 """rename(2): fail if the new name is there."""

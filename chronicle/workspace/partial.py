@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from chronicle.workspace.content import Content
     from chronicle.workspace.lazy import LazyFile
 
-__all__ = ["Partial"]
+__all__ = ["Partial", "read_padded"]
+
+
+def read_padded(fd: int, offset: int, size: int) -> bytes:
+    """Return so many bytes of a file, with zeros behind its end."""
+    data = os.pread(fd, size, offset)
+    while len(data) < size and (more := os.pread(fd, size - len(data), offset + len(data))):
+        data += more  # one call gives 2 GiB at most
+    return data.ljust(size, b"\0")
 
 
 class Partial:
@@ -78,7 +86,7 @@ class Partial:
             stop, is_here = self.run(at)
             stop = min(stop, end)
             if is_here:
-                parts.append(os.pread(fd, stop - at, at).ljust(stop - at, b"\0"))
+                parts.append(read_padded(fd, at, stop - at))
             else:
                 parts.append((stored or self._stored).read(at, stop - at))
             at = stop

@@ -21,9 +21,11 @@ import struct
 import sys
 from bisect import bisect_left, bisect_right
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.layer_log import read_frames, write_frames
+from chronicle.workspace.partial import read_padded
 from chronicle.workspace.ranges import Ranges
 from chronicle.workspace.sparse import extent
 
@@ -226,15 +228,22 @@ class DataFile:
         """
         if self.partial is not None:
             return self.partial.read(fd, offset, size)
-        return os.pread(fd, size, offset).ljust(size, b"\0")
+        return read_padded(fd, offset, size)
 
     def pin(self, size: int) -> Held:
         """Return what it holds now, as a version of so many bytes."""
         held = self.pinned
-        if held is None:
+        if held is None or held.size != size:  # after a loss of power it may not be as long as its last version
             held = self.pinned = Held(self, self.levels, size)
             self.versions.append(held)
         return held
+
+    @property
+    def pinned_bytes(self) -> int:
+        """How much of it versions need as it is now; 0 if none does."""
+        if self.pinned is None:
+            return 0
+        return max(held.size for held in takewhile(lambda held: held.level == self.levels, reversed(self.versions)))
 
     def unpin(self, undo: Undo | None) -> None:
         """Let what it holds change; what the pinned version needs goes to ``undo``."""
@@ -364,6 +373,8 @@ class VersionFile(io.RawIOBase):
             end = min(end, stop)
             if not is_here:  # a hole, and yet no zeros
                 return end, False
+        if offset >= os.fstat(self._fd).st_size:
+            return end, True
         until, is_hole = extent(self._fd, offset)
         return min(end, until), is_hole
 

@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -169,6 +170,43 @@ def test_of_several_who_mount_a_workspace_one_does(tmp_path: Path) -> None:
     assert pid is not None
     mounting.unmount(repository, Path(at))
     wait_for_end(pid)
+
+
+def test_who_looks_while_it_is_being_mounted_looks_through_the_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository(tmp_path / "store")
+    with repository.used("main") as workspace:
+        workspace.write("file", b"one")
+    begun = threading.Event()
+    mount_it = mounting._mount
+
+    def mount_slowly(*arguments: Any, **options: Any) -> None:
+        begun.set()
+        time.sleep(0.3)
+        mount_it(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mounting, "_mount", mount_slowly)
+        other = threading.Thread(target=lambda: mounting.mount(repository, "main", tmp_path / "mnt", with_caller=True))
+        other.start()
+        assert begun.wait(DEADLINE_S)
+        with Repository(repository.directory).opened("main") as opened:
+            assert isinstance(opened, FuseWorkspace)
+            assert len(opened.history("file")) == 1
+        other.join(DEADLINE_S)
+    pid = zygote.is_running(repository.socket)
+    assert pid is not None
+    mounting.unmount(repository, tmp_path / "mnt")
+    wait_for_end(pid)
+
+
+def test_waiting_for_a_workspace_makes_none(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "store")
+    repository.create()
+    with repository.queue("main"):
+        pass
+    assert not repository.is_unseen("main"), "nothing was ever written to it"
 
 
 def test_nobody_waits_for_good(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:

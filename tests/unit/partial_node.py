@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.memory import MemoryBlobStore
@@ -13,7 +14,6 @@ from tests.layers import abandon, file_at, read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from chronicle.ids import BlobId
     from chronicle.workspace.layer import Handle
@@ -108,3 +108,9 @@ def stored_elsewhere(directory: Path, content: bytes) -> tuple[CountingStore, Tr
     ref = node.commit()
     node.layer.close()
     return store, ref
+
+
+def bytes_read() -> int:
+    """How much this process has read by system calls."""
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["rchar"])

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.workspace import layer_files
+from chronicle.workspace.layer_log import position, read_frames
 from chronicle.workspace.verify import TreeChecker
 from tests.layers import abandon
-from tests.unit.partial_node import CountingStore, Node, stored_elsewhere
+from tests.unit.partial_node import CountingStore, Node, bytes_read, stored_elsewhere
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +86,65 @@ def test_an_append_to_a_file_that_is_elsewhere(tmp_path: Path, monkeypatch: pyte
     disk.node.write(3 * MIB, noise(MIB))
     disk.lose_power(3 * MIB)
     disk.check([content, content + bytes(MIB), content])
+
+
+@pytest.mark.parametrize("at", [0, MIB // 2, MIB, MIB + 6000], ids=["begin", "middle", "end", "behind"])
+def test_what_is_written_after_the_loss_changes_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    content = noise(MIB)
+    disk = Disk(node_with(tmp_path, content), monkeypatch)
+    disk.node.write(MIB, b"1" * 5000)
+    disk.lose_power(MIB)
+    lost = content + bytes(5000)
+    assert disk.node.versions() == [content, lost]
+    disk.node.write(at, b"new")
+    now = content[:at].ljust(at, b"\0") + b"new" + content[at + 3 :]
+    assert disk.node.versions() == [content, lost, now]
+    disk.node.die()
+    disk.node.write(0, b"last")
+    disk.check([content, lost, now, b"last" + now[4:]])
+
+
+def test_what_is_mended_halfway_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = noise(6 * MIB)
+    disk = Disk(node_with(tmp_path, content), monkeypatch)
+    node = disk.node
+    node.commit()
+    node.write(6 * MIB, b"1" * 5000)
+    disk.lose_power(6 * MIB)
+    log = node.directory / "w" / str(node.epoch) / "log"
+    frames, _ = read_frames(log.read_bytes())
+    abandon(node.layer)
+    os.truncate(log, position(frames[:-1]))  # it lost power again before all of it was on disk
+    node.directory.joinpath("boot").write_text("a third boot")
+    node.open()
+    disk.check([content, content + bytes(5000), content])
+
+
+def test_the_holes_of_a_version_are_not_read_where_nothing_of_it_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 16 * 1024 * MIB
+    disk = Disk(node_with(tmp_path, noise(MIB)), monkeypatch)
+    node = disk.node
+    node.layer.truncate(node.file(), size)
+    disk.lose_power(0)
+    before = bytes_read()
+    node.commit()
+    assert bytes_read() - before < 10 * MIB
+    assert [item.size for item in node.layer.history("large")] == [MIB, size, 0]
+
+
+def test_a_version_is_read_whole_however_little_the_system_gives_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = noise(MIB)
+    node = node_with(tmp_path, content)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 100_000), offset))
+    with node.layer.at("large", 1) as file:
+        assert file.read(MIB) == content
 
 
 @pytest.mark.parametrize("ends", ["rolled back", "died and rolled back", "taken over"])

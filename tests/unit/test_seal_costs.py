@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from chronicle.workspace import versions
-from tests.unit.partial_node import CountingStore, Node
+from tests.unit.partial_node import CountingStore, Node, bytes_read
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chronicle.workspace.port import TreeRef
 
 MIB = 1024 * 1024
@@ -106,13 +107,8 @@ def _node(tmp_path: Path) -> Node:
 
 def _commit(node: Node) -> tuple[TreeRef, int]:
     """Return the commit and how many bytes were read from files meanwhile."""
-    before = _bytes_read()
-    return node.commit(), _bytes_read() - before
-
-
-def _bytes_read() -> int:
-    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(fields["rchar"])
+    before = bytes_read()
+    return node.commit(), bytes_read() - before
 
 
 def _expected(node: Node, ref: TreeRef) -> bytes:
