@@ -20,7 +20,7 @@ import json
 import os
 import time
 import urllib.parse
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -265,7 +265,8 @@ class StorePlace:
                     time.sleep(_TURN_POLL_S)
             yield
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
             os.close(descriptor)
 
     @property

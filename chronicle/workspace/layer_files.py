@@ -121,6 +121,14 @@ class LayerFiles:
         for undo in data.undos:
             undo.sync()
 
+    def extend_data(self, data: DataFile, size: int) -> None:
+        """Make a data file as long as it was, with a hole for what it lost."""
+        fd = self.open_data(data)
+        try:
+            os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
+
     def remake_data(self, data: DataFile) -> None:
         """Make an empty data file if its name did not survive a loss of power."""
         os.close(os.open(b"%x" % data.number, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._data_fd))
@@ -208,6 +216,7 @@ class LayerFiles:
                 os.unlink(b"%x" % undo.number, dir_fd=self._undo_fd)
         data.versions, data.undos = [], []
         data.pinned = data.undo = data.changes = None
+        data.lost_bytes = 0
 
     def read_small(self, held: Held) -> bytes | None:
         """Return a version's bytes if they are few and nothing of them was overwritten; None if not."""

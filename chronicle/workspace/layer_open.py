@@ -217,6 +217,7 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         if sealed is not None:  # the records before it are not read, which say of the turn
             layer.do_turn(read_root(layer.reader, sealed.oplog_id).turn)
         used, mended = replay(layer, files, payloads[first:], clock.now_ms() * MILLION)
+        files.next_number = max(files.next_number, *(number + 1 for number in used), 1)
         if sealed is not None:
             layer.resume(position(payloads[:first]), adopt=sealed == base)
         if mended:  # before it is noted that this boot's disk is whole

@@ -187,6 +187,13 @@ class _Replayer:
             if node.data is None:
                 continue
             status = files.stat_data(node.data)
+            pinned = node.data.pinned
+            if pinned is not None and node.data.partial is not None and status.st_size < pinned.size:
+                files.extend_data(node.data, pinned.size)  # else what the store has of it would be taken for cut off
+                status = files.stat_data(node.data)
+            longest = max((held.size for held in node.data.versions), default=0)
+            if status.st_size < longest:
+                node.data.lost_bytes = longest
             node.note_holes(status)
             if status.st_size != node.length or node.unversioned:
                 state.resize(node, status.st_size)

@@ -21,7 +21,6 @@ import struct
 import sys
 from bisect import bisect_left, bisect_right
 from contextlib import contextmanager
-from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.layer_log import read_frames, write_frames
@@ -194,7 +193,19 @@ class Changes:
 class DataFile:
     """The file on disk that holds a file's bytes, and what its versions had that are not in it any more."""
 
-    __slots__ = ("changes", "copied", "levels", "number", "partial", "pinned", "synced", "undo", "undos", "versions")
+    __slots__ = (
+        "changes",
+        "copied",
+        "levels",
+        "lost_bytes",
+        "number",
+        "partial",
+        "pinned",
+        "synced",
+        "undo",
+        "undos",
+        "versions",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -217,6 +228,8 @@ class DataFile:
         self.synced = False
         """Whether it may have been synced since the last seal: as long as the log on disk does not say that it goes, a
         loss of power would bring it back."""
+        self.lost_bytes = 0
+        """How long a version is whose end it may not have: a loss of power left zeros of that, which are kept, too."""
         self.partial: Partial | None = None
         """Which part of a stored content it has; None if it has everything."""
 
@@ -241,9 +254,7 @@ class DataFile:
     @property
     def pinned_bytes(self) -> int:
         """How much of it versions need as it is now; 0 if none does."""
-        if self.pinned is None:
-            return 0
-        return max(held.size for held in takewhile(lambda held: held.level == self.levels, reversed(self.versions)))
+        return max(self.pinned.size, self.lost_bytes) if self.pinned is not None else 0
 
     def unpin(self, undo: Undo | None) -> None:
         """Let what it holds change; what the pinned version needs goes to ``undo``."""

@@ -106,6 +106,70 @@ def test_what_is_written_after_the_loss_changes_no_version(
     disk.check([content, lost, now, b"last" + now[4:]])
 
 
+def test_nor_does_what_is_written_after_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = noise(70_000)
+    disk = Disk(node_with(tmp_path, content), monkeypatch)
+    disk.lose_power(30_000)
+    expected = [content[:30_000] + bytes(40_000)]
+    now = content[:30_000]
+    for at in (0, 50_000, 40_000, 69_000, 80_000):
+        if at == 40_000:
+            disk.node.die()
+        disk.node.write(at, b"new")
+        now = now.ljust(at, b"\0")[:at] + b"new" + now[at + 3 :]
+        expected.append(now)
+        assert disk.node.versions() == expected
+    disk.check(expected)
+
+
+def test_a_cut_of_what_is_elsewhere_that_the_log_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = noise(3 * MIB)
+    store, base = stored_elsewhere(tmp_path / "there", content)
+    node = Node(tmp_path / "node", store, base)
+    disk = Disk(node, monkeypatch)
+    handle = node.handle()
+    node.layer.write(handle, 0, b"x" * 4096)
+    node.layer.flush(handle)
+    node.layer.fsync(node.file())
+    node.layer.release(handle)
+    first = b"x" * 4096 + content[4096:]
+    disk.lose_power(MIB)
+    assert node.read() == first
+    node.write(2 * MIB, b"new")
+    disk.check([content, first, first[: 2 * MIB] + b"new" + first[2 * MIB + 3 :]])
+
+
+@pytest.mark.parametrize("ends", ["closed", "killed"])
+def test_numbers_of_files_that_are_gone_are_not_given_out_again(tmp_path: Path, ends: str) -> None:
+    node = Node(tmp_path / "node", CountingStore(), None)
+    for name in (b"temporary", b"kept", b"kept, too"):
+        handle = node.layer.create(node.layer.root, name, 0o644, *node.layer._owner)
+        node.layer.write(handle, 0, name)
+        if name == b"temporary":
+            node.layer.unlink(node.layer.root, name)
+        node.close(handle)
+        node.layer.fsync(None)
+        if ends == "closed":
+            node.layer.close()
+            node.open()
+        else:
+            node.die()
+    assert [node.read(name) for name in ("kept", "kept, too")] == [b"kept", b"kept, too"]
+
+
+def test_numbers_of_undo_files_without_a_file_are_not_given_out_again(tmp_path: Path) -> None:
+    content = noise(9000)
+    node = node_with(tmp_path, content)
+    expected = [content]
+    for at in (9000, 9010, 0, 4096):
+        node.write(at, b"0123456789")  # what is only appended to needs no undo file
+        expected.append(expected[-1][:at] + b"0123456789" + expected[-1][at + 10 :])
+        next_number = node.layer.next_number
+        node.die()
+        assert node.layer.next_number >= next_number
+        assert node.versions() == expected
+
+
 def test_what_is_mended_halfway_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = noise(6 * MIB)
     disk = Disk(node_with(tmp_path, content), monkeypatch)
