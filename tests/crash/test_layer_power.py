@@ -451,5 +451,5 @@ def test_power_lost_while_a_part_of_a_large_file_is_here(tmp_path: Path, boot: P
 def test_power_lost_thousands_of_times(tmp_path: Path, boot: Path, seed: int, acts: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         outage = Outage(tmp_path, boot, seed, patch, acts)
-        outage.live(steps=400)
-    assert outage.cases > 400
+        outage.live(steps=420)
+    assert outage.cases > 440
