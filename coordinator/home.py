@@ -33,6 +33,7 @@ from chronicle.blobs.objects import shown_url
 from chronicle.errors import Conflict, NotFound
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.private import make_private
+from chronicle.whole import is_partial, make_once
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 
 if TYPE_CHECKING:
@@ -83,9 +84,8 @@ class Home:
         """
         try:
             make_private(self.path)
-            if not self._format_path.exists() and (
-                there := sorted({found.name for found in self.path.iterdir()} - _FIRST_MADE)
-            ):
+            there = [] if self._format_path.exists() else self._foreign()
+            if there and not self._format_path.exists():  # else someone else made it just now
                 raise HomeError(
                     f"{self.path} is no podium home and not empty (it has {there[0]!r}); give an empty or new "
                     "directory with --home"
@@ -97,9 +97,7 @@ class Home:
                 if blobs_url:
                     self._claim(blobs_url)
                     described = {"format": _FORMAT_OF_URL, "blobs": blobs_url.rstrip("/")}
-                replacement = self.path / f".format-{os.getpid()}"
-                replacement.write_text(json.dumps(described) + "\n", encoding="utf-8")
-                replacement.replace(self._format_path)
+                make_once(self._format_path, json.dumps(described) + "\n")
             with self._lock_path.open("a"):
                 pass
         except OSError as error:
@@ -115,6 +113,11 @@ class Home:
                 "--home, or leave PODIUM_BLOBS_URL away"
             )
         return opened
+
+    def _foreign(self) -> list[str]:
+        """Return the names of what is not a home's before it has a format."""
+        names = {found.name for found in self.path.iterdir()} - _FIRST_MADE
+        return sorted(name for name in names if not is_partial(name))
 
     def _claim(self, blobs_url: str) -> None:
         """Make a URL this home's: what no turn of it needs is freed there, so no other home may keep blobs there."""

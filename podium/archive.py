@@ -28,6 +28,7 @@ from chronicle.ids import BlobId, BranchId, EventId
 from chronicle.journal.chain import check_events, empty_head
 from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Event, Head
+from chronicle.whole import replacing
 from chronicle.workspace.verify import TreeChecker
 from podium.artifacts import contents_of
 from podium.comparison import lineage
@@ -89,19 +90,15 @@ def export_agent(store: JournalStore, blobs: BlobReader, address: Address, path:
         OSError: the file cannot be written.
     """
     branch_id = read_agent(store, blobs, address).head.branch_id
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with replacing(path) as partial:
 
-    def write() -> Manifest:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-            return _write(archive, store, blobs, address, store.head(branch_id))
+        def write() -> Manifest:
+            with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+                return _write(archive, store, blobs, address, store.head(branch_id))
 
-    try:
         manifest = unfolded(store, branch_id, write)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
     return manifest
 
 

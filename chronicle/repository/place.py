@@ -32,6 +32,7 @@ from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFo
 from chronicle.fuse import mounts
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.private import make_private
+from chronicle.whole import is_partial, make_once
 from chronicle.workspace.layer_refs import layer_refs
 
 if TYPE_CHECKING:
@@ -133,11 +134,10 @@ class StorePlace:
         try:
             make_private(self.directory)
             if not self._format_path.exists():
-                if any(self.directory.iterdir()):
+                crowded = any(not is_partial(path.name) for path in self.directory.iterdir())
+                if crowded and not self._format_path.exists():  # else someone else made it just now
                     raise InvalidInput(f"{self.directory} is not empty and not a store; name another directory")
-                replacement = self.directory / f".format-{os.getpid()}"
-                replacement.write_text(json.dumps(described) + "\n", encoding="utf-8")
-                replacement.replace(self._format_path)
+                make_once(self._format_path, json.dumps(described) + "\n")
         except OSError as error:
             kind = StorageRefused if error.errno in _REFUSALS else InvalidInput
             raise kind(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import codecs
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -129,17 +128,13 @@ def _whole(content: BinaryIO) -> dict[str, str]:
 def _saved(found: Artifact, content: BinaryIO, output: Path) -> Path:
     """Write the content to a file that is there whole, or not at all."""
     from chronicle.errors import InvalidInput  # noqa: PLC0415
+    from chronicle.whole import replacing  # noqa: PLC0415
 
     path = output / found.name if output.is_dir() else output
     if path.exists():
         raise InvalidInput(f"{path} is there already; name another file")
-    partial = path.with_name(f".{found.artifact_id}.{os.getpid()}")
-    try:
-        with partial.open("xb") as file:
-            shutil.copyfileobj(content, file, _PIECE_BYTES)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial, partial.open("xb") as file:
+        shutil.copyfileobj(content, file, _PIECE_BYTES)
     return path
 
 
