@@ -296,10 +296,7 @@ class Magic:
 
     def _last_turn(self) -> int:
         """Return the last turn that a tree was committed at; 0 if there was none."""
-        reader = self._layer.reader
-        last = oplog.read_root(reader, self._layer.base.oplog_id)
-        # What a new workspace stands on is stored as of its first turn, but nobody has committed it.
-        return last.turn if last.previous is not None or self._layer.base.tree_id != tree.EMPTY else 0
+        return oplog.read_root(self._layer.reader, self._layer.base.oplog_id).committed_turn
 
     def _commit(self, turn: int) -> TreeRef | None:
         """Return the last tree that was committed at or before a turn; None if there was none."""

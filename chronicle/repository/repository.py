@@ -307,10 +307,11 @@ class Repository(StorePlace):
         with self.queue(workspace), self._opened(journal, workspace, queued=True) as opened:
             head = journal.head(session.main_branch_id)
             last = last_commit(journal, head)
-            if last is not None and opened.base != last:
-                with suppress(InvalidInput):  # another node's
-                    opened.adopt(last)  # ours, whose process did not live to tell the mount
-                    opened.begin_turn(head.turn + 1)
+            with suppress(InvalidInput):  # another node's
+                # Ours, if its process did not live to tell the workspace, or not all of it.
+                if last is not None and opened.base != last:
+                    opened.adopt(last)
+                opened.begin_turn(head.turn + 1)
             yield opened
 
     @contextmanager

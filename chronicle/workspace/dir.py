@@ -258,14 +258,15 @@ class DirWorkspace:
         """
         memory = self._memory
         buffer = buffer if buffer is not None else BlobBuffer(self._blobs)
+        base_commit = self._load(memory.base)
         state = DirState(
             index=memory.index,
             inos=self._inos,
             commit=self._commit,
             base=memory.base,
-            base_commit=self._load(memory.base),
+            base_commit=base_commit,
             floors=memory.floors,
-            turn=self._turn,
+            turn=max(self._turn, base_commit.committed_turn + 1),
             now_ns=self._now_ns(),
         )
         ref, commit, inos = commit_scan(buffer, state, found)

@@ -123,6 +123,7 @@ class Layer(HistoryLayer):
 
     def begin_turn(self, turn: int) -> None:
         """Say which turn the changes from now on belong to, and that what was recovered was heard of."""
+        turn = max(turn, self._base_commit.committed_turn + 1)
         if turn != self.turn or self.unheard is not None:
             self._log.append(pack((records.TURN, turn)))
             self.do_turn(turn)
@@ -221,6 +222,13 @@ class Layer(HistoryLayer):
         later = self._log.frames_since(self._sealed_at)
         self._rotate(ref, later, self.names.next_ino, self._commit.next_seq, self._commit.turn)
         self._base_commit = self._commit
+        self.leave_committed_turn()
+
+    def leave_committed_turn(self) -> None:
+        """Let changes belong to the turn after the base's, if nobody has said yet to which later one they do."""
+        after = self._base_commit.committed_turn + 1
+        if self.turn < after:
+            self.do_turn(after)
 
     def restore(self, then: TreeRef | None, path: bytes = b"") -> Touched:
         """Make a path, or everything, what it was in a commit, in one step; see `chronicle.workspace.restore`.

@@ -220,6 +220,7 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         files.next_number = max(files.next_number, *(number + 1 for number in used), 1)
         if sealed is not None:
             layer.resume(position(payloads[:first]), adopt=sealed == base)
+        layer.leave_committed_turn()
         if mended:  # before it is noted that this boot's disk is whole
             layer.note_mended(mended)
         files.settle()

@@ -121,6 +121,14 @@ class OplogRoot:
     usage: Usage | None = None
     """How much its tree holds; ``None`` in a commit of before this was kept."""
 
+    @property
+    def committed_turn(self) -> int:
+        """The turn that it was committed at, 0 for none.
+
+        What a new workspace stands on is stored as of its first turn, but nobody has committed it.
+        """
+        return self.turn if self.previous is not None or self.tree_id != EMPTY else 0
+
 
 def first_root(now_ns: int) -> OplogRoot:
     """Return what comes before the first commit: an empty workspace."""

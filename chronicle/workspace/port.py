@@ -136,7 +136,11 @@ class Workspace(Protocol):
         ...
 
     def begin_turn(self, turn: int) -> None:
-        """Say which turn the changes from now on belong to; and that what was recovered (`Opened`) was heard of."""
+        """Say which turn the changes from now on belong to; and that what was recovered (`Opened`) was heard of.
+
+        What changed since the last seal belongs to it, too. A turn that is not after that of `base` is taken for the
+        one after it.
+        """
         ...
 
     def seal(self) -> TreeRef:
@@ -148,7 +152,10 @@ class Workspace(Protocol):
         ...
 
     def adopt(self, ref: TreeRef) -> None:
-        """Make a sealed tree the base, after the journal committed it. What changed since the seal stays changed."""
+        """Make a sealed tree the base, after the journal committed it.
+
+        What changed since the seal stays changed, and belongs to the next turn.
+        """
         ...
 
     def rollback(self) -> None:

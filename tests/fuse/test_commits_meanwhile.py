@@ -33,8 +33,13 @@ import os, signal, sys
 from pathlib import Path
 from chronicle.fuse.client import FuseWorkspace
 from chronicle.repository import Repository
-FuseWorkspace.adopt = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-Repository(Path(sys.argv[1])).commit("main", "its process dies before the mount hears of it")
+adopt = FuseWorkspace.adopt
+def die(workspace, ref):
+    if sys.argv[2] == "after":
+        adopt(workspace, ref)
+    os.kill(os.getpid(), signal.SIGKILL)
+FuseWorkspace.adopt = die
+Repository(Path(sys.argv[1])).commit("main", "its process dies before the mount hears all of it")
 """
 
 
@@ -55,14 +60,15 @@ def turns(root: Path, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("then", ["commit", "diff", "restore"])
-def test_a_commit_that_the_mount_was_not_told_of_is_a_turn_like_others(
-    repository: Repository, tmp_path: Path, then: str
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_whose_process_dies_around_the_adoption_is_a_turn_like_others(
+    repository: Repository, tmp_path: Path, when: str, then: str
 ) -> None:
     root = tmp_path / "mnt"
     (root / "file").write_text("one")
     repository.commit("main", "first")
     (root / "file").write_text("two")
-    command = [sys.executable, "-c", DIES, str(repository.directory)]
+    command = [sys.executable, "-c", DIES, str(repository.directory), when]
     assert subprocess.run(command, cwd=CHECKOUT, timeout=DEADLINE_S, check=False).returncode == -signal.SIGKILL
     assert [commit.turn for commit in repository.commits("main")] == [1, 2]
     if then == "diff":
@@ -77,6 +83,7 @@ def test_a_commit_that_the_mount_was_not_told_of_is_a_turn_like_others(
     assert turns(root, 3) == ["one", "two", "three"]
     rows: list[dict[str, Json]] = json.loads((root / ".chronicle" / "query" / "file").read_text())
     assert [row["op"] for row in rows if row["turn"] == 2] == ["write"]
+    assert rows[-1]["turn"] == 3
 
 
 def test_what_compares_waits_for_a_commit(

@@ -9,6 +9,7 @@ import pytest
 from chronicle.errors import InvalidInput
 from chronicle.testing.workspace_contract.contract import Contract
 from chronicle.testing.workspace_contract.files import files_below, files_in, fill, spoil
+from chronicle.workspace.oplog import commit_at, read_root
 
 if TYPE_CHECKING:
     from chronicle.testing.workspace_contract.contract import WorkspaceNode
@@ -30,6 +31,23 @@ class TurnContract(Contract):
         second = workspace.seal()
         assert files_in(node.blobs, second.tree_id) == {"a": b"two!", "b": b"new"}
         workspace.adopt(second)
+
+    def test_each_commit_is_of_a_turn_of_its_own(self, node: WorkspaceNode, workspace: Workspace) -> None:
+        (workspace.root / "a").write_bytes(b"one")
+        first = workspace.seal()
+        (workspace.root / "b").write_bytes(b"after the seal")
+        workspace.adopt(first)
+        (workspace.root / "c").write_bytes(b"before anybody has begun a turn")
+        second = workspace.seal()
+        workspace.adopt(second)
+        workspace.begin_turn(1)  # that is over
+        (workspace.root / "d").write_bytes(b"four")
+        third = workspace.seal()
+        workspace.adopt(third)
+        assert [workspace.history(path)[-1].turn for path in "abcd"] == [1, 2, 2, 3]
+        commits = read_root(node.blobs, third.oplog_id).commits
+        assert [commit_at(node.blobs, commits, turn) for turn in (1, 2)] == [(1, first), (2, second)]
+        assert read_root(node.blobs, third.oplog_id).committed_turn == 3
 
     def test_only_what_was_sealed_last_is_adopted(self, workspace: Workspace) -> None:
         (workspace.root / "a").write_bytes(b"one")
