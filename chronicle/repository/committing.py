@@ -6,11 +6,12 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import NotFound
+from chronicle.errors import Conflict, NotFound
 from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Session
-from chronicle.repository.commits import COMMITTED, Committed, last_commit
+from chronicle.repository.commits import COMMITTED, Committed, commits, last_commit, owner_of, session_of
+from chronicle.workspace.oplog import read_root
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from chronicle.repository.place import StorePlace
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["EPOCH", "ensure_session", "keep_recovered", "put_commit", "spec_of"]
+__all__ = ["EPOCH", "ensure_session", "fork_session", "keep_recovered", "put_commit", "spec_of"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,35 @@ def ensure_session(place: StorePlace, journal: SqliteJournalStore, workspace: st
         shared.check_complete(journal)  # of all workspaces: another one is not to begin in a store that was emptied
         made = shared.ensure_session(made)
     return journal.ensure_session(workspace, made.session_id, made.main_branch_id, made.created_ms)
+
+
+def fork_session(
+    place: StorePlace, journal: SqliteJournalStore, source: Session, found: Committed | None, target: str
+) -> Session:
+    """Make a workspace's session, which goes on from a commit of another one; ``None`` for the time before the first.
+
+    Args:
+        journal: of all workspaces.
+
+    Raises:
+        Conflict: there is a workspace of that name.
+    """
+    if any(session.name == target for session in journal.sessions()):
+        raise Conflict(f"there is a workspace {target!r} already; give another name")
+    now_ms, ids = place.clock.now_ms(), IdSource()
+    made = Session(ids.session(now_ms), target, ids.branch(now_ms), now_ms)
+    shared = place.shared
+    if found is None:
+        if shared is not None:
+            made = shared.ensure_session(made)
+        return journal.ensure_session(target, made.session_id, made.main_branch_id, now_ms)
+    owner = owner_of(journal, journal.branch(source.main_branch_id), found.turn)
+    if shared is not None:
+        (of,) = (session.name for session in journal.sessions() if session.session_id == owner.session_id)
+        shared.create_fork(made, of, owner.branch_id, found.turn)
+    return journal.fork_session(
+        owner.branch_id, found.turn, target, made.session_id, made.main_branch_id, made.created_ms
+    )
 
 
 def spec_of(place: StorePlace, journal: SqliteJournalStore, session: Session) -> LayerSpec:
@@ -89,10 +119,23 @@ def keep_recovered(
 
 
 def _keep(place: StorePlace, workspace: str, recovered: TreeRef) -> None:
-    """Put what was written on top of a commit that is not the last any more into a workspace of its own."""
+    """Put what was written on top of a commit that is not the last any more into a workspace of its own.
+
+    That one goes on from the commit, as one that was forked there.
+    """
     kept = f"{workspace}.kept-{recovered.tree_id[:12]}"
-    with place.journal(kept) as journal:
-        session = ensure_session(place, journal, kept)
+    with place.journal() as journal:
+        if all(session.name != kept for session in journal.sessions()):
+            stood_on = _stood_on(place, journal, workspace, recovered)
+            fork_session(place, journal, session_of(journal, workspace), stood_on, kept)
+        session = session_of(journal, kept)
         if last_commit(journal, journal.head(session.main_branch_id)) != recovered:
             put_commit(place, journal, session, recovered, f"what {workspace} held when others had gone on")
     log.warning("what was written to %s and not committed is kept in the workspace %s", workspace, kept)
+
+
+def _stood_on(place: StorePlace, journal: SqliteJournalStore, workspace: str, recovered: TreeRef) -> Committed | None:
+    """Return the commit that something was written on top of; ``None`` if there was none yet."""
+    with place.blobs() as blobs:
+        previous = read_root(blobs, recovered.oplog_id).previous
+    return next((commit for commit in commits(journal, workspace) if commit.ref.oplog_id == previous), None)

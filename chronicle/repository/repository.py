@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.checkout import Progress, checkout, count
 from chronicle.errors import Conflict, InvalidInput, NotFound
-from chronicle.ids import IdSource
-from chronicle.journal.records import Session
 from chronicle.repository import committing, mounting
 from chronicle.repository.commits import (
     NOW,
@@ -23,7 +21,6 @@ from chronicle.repository.commits import (
     commit_at,
     commits,
     last_commit,
-    owner_of,
     parse_moment,
     session_of,
 )
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.fuse.client import FuseWorkspace
     from chronicle.ids import BlobId
+    from chronicle.journal.records import Session
     from chronicle.journal.sqlite import SqliteJournalStore
     from chronicle.workspace.api import ApiWorkspace
     from chronicle.workspace.dir_restore import LeftOut
@@ -128,25 +126,10 @@ class Repository(StorePlace):
             Conflict: there is a workspace of that name.
         """
         check_spec(LayerSpec(target, self.layers, None, committing.EPOCH, 1))
-        now_ms, ids = self.clock.now_ms(), IdSource()
         with self.journal() as journal:
             source = session_of(journal, workspace)
             found = commit_at(journal, workspace, _committed_moment(moment))
-            if any(session.name == target for session in journal.sessions()):
-                raise Conflict(f"there is a workspace {target!r} already; give another name")
-            made = Session(ids.session(now_ms), target, ids.branch(now_ms), now_ms)
-            if found is None:
-                if self.shared is not None:
-                    made = self.shared.ensure_session(made)
-                journal.ensure_session(target, made.session_id, made.main_branch_id, now_ms)
-                return None
-            owner = owner_of(journal, journal.branch(source.main_branch_id), found.turn)
-            if self.shared is not None:
-                (of,) = (session.name for session in journal.sessions() if session.session_id == owner.session_id)
-                self.shared.create_fork(made, of, owner.branch_id, found.turn)
-            journal.fork_session(
-                owner.branch_id, found.turn, target, made.session_id, made.main_branch_id, made.created_ms
-            )
+            committing.fork_session(self, journal, source, found, target)
             return found
 
     @contextmanager

@@ -76,9 +76,10 @@ class Node:
     def json(self, *arguments: str | Path) -> Any:
         return json.loads(self.on_store(*arguments, "--json"))
 
-    def mount(self) -> Path:
-        self("mount", self.url, self.mountpoint)
-        return self.mountpoint
+    def mount(self, workspace: str = "main") -> Path:
+        mountpoint = self.mountpoint if workspace == "main" else self.directory / workspace
+        self("mount", self.url, mountpoint, "-w", workspace)
+        return mountpoint
 
     def end(self) -> None:
         self._patch.setenv("CHRONICLE_STATE_DIR", str(self.directory / "state"))
@@ -215,6 +216,16 @@ def test_of_two_who_commit_one_is_told_and_loses_nothing(
     assert kept in caplog.text
     assert third("cat", "a", "--store", first.url, "-w", kept) == "first's"
     assert third("cat", "new", "--store", first.url, "-w", kept) == "more of first's"
+    assert [item["message"] for item in third.json("log", "-w", kept)] == [
+        "base",
+        "what main held when others had gone on",
+    ]
+    root = third.mount(kept)
+    (root / "a").write_text("gone on with")
+    third.on_store("commit", "-m", "gone on", "-w", kept)
+    then = [(root / ".chronicle" / "turn" / str(turn) / "a").read_text() for turn in (1, 2, 3)]
+    assert then == ["base", "first's", "gone on with"]
+    assert [row["turn"] for row in third.json("history", "a", "-w", kept)] == [1, 2, 3]
     (first.mountpoint / "a").write_text("third")
     first.on_store("commit", "-m", "third")
     assert [item["message"] for item in third.json("log")] == ["base", "second", "third"]
