@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["is_partial", "make_once", "replacing"]
+__all__ = ["is_partial", "make_once", "replacing", "sync_folder"]
+
+_PARTIAL: Final = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 @contextmanager
@@ -29,23 +32,34 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def make_once(path: Path, text: str) -> None:
-    """Make a file, unless there is one: of several who do so at once the first one's stays.
+    """Make a file that survives the loss of power, unless there is one: of several who do so the first one's stays.
 
     Raises:
         OSError: it cannot be made.
     """
-    with _partial(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    with _partial(path) as partial, suppress(FileExistsError):
+        _write(partial, text)
         try:
-            with suppress(FileExistsError):
-                os.link(partial, path)
-        except OSError:  # a file system without hard links
-            partial.replace(path)
+            os.link(partial, path)
+        except OSError:
+            if path.exists():
+                return
+            _write(path, text)  # a file system without hard links: whoever looks just now may find it empty
+        sync_folder(path.parent)
 
 
-def is_partial(name: str) -> bool:
-    """Say whether a file of that name is being written to be put elsewhere, or was when its process died."""
-    return name.startswith(".") and name.endswith(".partial")
+def is_partial(path: Path) -> bool:
+    """Say whether a file is one that is being written to be put elsewhere, or was when its process was killed."""
+    return _PARTIAL.fullmatch(path.name) is not None and not path.is_dir()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive the loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -55,3 +69,10 @@ def _partial(path: Path) -> Iterator[Path]:
         yield partial
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

@@ -116,8 +116,7 @@ class Home:
 
     def _foreign(self) -> list[str]:
         """Return the names of what is not a home's before it has a format."""
-        names = {found.name for found in self.path.iterdir()} - _FIRST_MADE
-        return sorted(name for name in names if not is_partial(name))
+        return sorted({found.name for found in self.path.iterdir() if not is_partial(found)} - _FIRST_MADE)
 
     def _claim(self, blobs_url: str) -> None:
         """Make a URL this home's: what no turn of it needs is freed there, so no other home may keep blobs there."""

@@ -22,9 +22,9 @@ from blake3 import blake3
 
 from chronicle.blobs import packs
 from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Places, pack_object
-from chronicle.blobs.objects import sync_folder
 from chronicle.blobs.segments import NAME_BYTES, Segment, build_segment
 from chronicle.errors import Corrupt, NotFound, StorageRefused
+from chronicle.whole import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

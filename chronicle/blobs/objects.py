@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from chronicle.errors import NotFound, StorageRefused
 from chronicle.private import make_private
+from chronicle.whole import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["STAMP_S", "LocalObjects", "Objects", "shown_url", "sync_folder"]
+__all__ = ["STAMP_S", "LocalObjects", "Objects", "shown_url"]
 
 STAMP_S: Final = 60
 """For so long a remote object may have been replaced without `Objects.stamp` saying so."""
@@ -276,15 +277,6 @@ def _read_all(descriptor: int, offset: int, size: int) -> bytes:
         data = os.pread(descriptor, size, offset)
         parts.append(data)
     return b"".join(parts)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive the loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _files_below(path: str, name: str) -> Iterator[str]:

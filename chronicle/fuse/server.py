@@ -77,6 +77,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def sealed(self) -> TreeRef | None:
+        """The last sealed tree, which alone can be adopted; the base if there is none since."""
+        ...
+
+    @property
     def unheard(self) -> TreeRef | None:
         """What was recovered, as long as no host has begun a turn since it was told."""
         ...
@@ -298,9 +303,11 @@ class _Server:
         ref = control.ref_from_wire(arguments["ref"])
         if ref is None:
             raise InvalidInput("only a tree can be adopted")
-        # Before it is done: whoever opens this layer with the new base adopts it then, but with the old base would
-        # take the adopted tree for one that was never committed.
-        self._tell_state(ref)
+        if ref == self._engine.sealed:
+            # Before it is done: whoever opens this layer with the new base adopts it then, but with the old base would
+            # take the adopted tree for one that was never committed. Of what will be refused nothing is told: whoever
+            # opens the layer with a base that it does not know gives up what it holds.
+            self._tell_state(ref)
         try:
             self._engine.adopt(ref)
         except BaseException:

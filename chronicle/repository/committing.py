@@ -11,6 +11,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Session
 from chronicle.repository.commits import COMMITTED, Committed, commits, last_commit, owner_of, session_of
+from chronicle.workspace.layer_open import MAX_WORKSPACE_ID
 from chronicle.workspace.oplog import read_root
 from chronicle.workspace.port import LayerSpec
 
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 EPOCH: Final = 1
 """There are no leases here, so there is never a second one."""
+_KEPT_DIGITS: Final = 12
 
 
 def ensure_session(place: StorePlace, journal: SqliteJournalStore, workspace: str) -> Session:
@@ -49,7 +51,7 @@ def fork_session(
     """Make a workspace's session, which goes on from a commit of another one; ``None`` for the time before the first.
 
     Args:
-        journal: of all workspaces.
+        journal: has the source's commits, and all workspaces whose names are not to be taken.
 
     Raises:
         Conflict: there is a workspace of that name.
@@ -123,14 +125,15 @@ def _keep(place: StorePlace, workspace: str, recovered: TreeRef) -> None:
 
     That one goes on from the commit, as one that was forked there.
     """
-    kept = f"{workspace}.kept-{recovered.tree_id[:12]}"
-    with place.journal() as journal:
+    mark = f".kept-{recovered.oplog_id[:_KEPT_DIGITS]}"
+    kept = workspace[: MAX_WORKSPACE_ID - len(mark)] + mark
+    with place.journal(kept) as journal:
         if all(session.name != kept for session in journal.sessions()):
             stood_on = _stood_on(place, journal, workspace, recovered)
             fork_session(place, journal, session_of(journal, workspace), stood_on, kept)
-        session = session_of(journal, kept)
-        if last_commit(journal, journal.head(session.main_branch_id)) != recovered:
-            put_commit(place, journal, session, recovered, f"what {workspace} held when others had gone on")
+        if all(commit.ref != recovered for commit in commits(journal, kept)):
+            message = f"what {workspace} held when others had gone on"
+            put_commit(place, journal, session_of(journal, kept), recovered, message)
     log.warning("what was written to %s and not committed is kept in the workspace %s", workspace, kept)
 
 

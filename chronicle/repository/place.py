@@ -134,7 +134,7 @@ class StorePlace:
         try:
             make_private(self.directory)
             if not self._format_path.exists():
-                crowded = any(not is_partial(path.name) for path in self.directory.iterdir())
+                crowded = any(not is_partial(path) for path in self.directory.iterdir())
                 if crowded and not self._format_path.exists():  # else someone else made it just now
                     raise InvalidInput(f"{self.directory} is not empty and not a store; name another directory")
                 make_once(self._format_path, json.dumps(described) + "\n")

@@ -180,7 +180,9 @@ class DirWorkspace:
             known = memory.base == spec.base or (spec.base is None and self._is_first())
             if memory.epoch != spec.epoch or not known:
                 own = memory.base
+                self._turn = 0  # what is there was written in the turn after the base's
                 sealed = self.seal()
+                self._turn = spec.turn
                 if sealed != own and sealed.tree_id != (spec.base.tree_id if spec.base is not None else EMPTY):
                     memory.recovered = sealed
                 if sealed != spec.base:
@@ -241,13 +243,21 @@ class DirWorkspace:
             raise InvalidInput(
                 f"the workspace's directory {self._root} is gone; roll it back to have it again"
             ) from error
-        if memory.sealed is not None and _same(found, memory.index):
+        if memory.sealed is not None and _same(found, memory.index) and not self._is_of_another_turn():
             memory.index = found
             self._check_quota(memory.sealed)
             return memory.sealed
         ref = self._commit_found(found, buffer)
         self._check_quota(ref)
         return ref
+
+    def _next_turn(self) -> int:
+        """Return the turn that changes belong to."""
+        return max(self._turn, self._load(self._memory.base).committed_turn + 1)
+
+    def _is_of_another_turn(self) -> bool:
+        """Whether the last seal was not committed, and would now be in another turn than it says."""
+        return self._memory.sealed != self._memory.base and self._commit.turn != self._next_turn()
 
     def _commit_found(self, found: Index, buffer: BlobBuffer | None = None) -> TreeRef:
         """Make what was found a commit, durably.
@@ -258,15 +268,14 @@ class DirWorkspace:
         """
         memory = self._memory
         buffer = buffer if buffer is not None else BlobBuffer(self._blobs)
-        base_commit = self._load(memory.base)
         state = DirState(
             index=memory.index,
             inos=self._inos,
             commit=self._commit,
             base=memory.base,
-            base_commit=base_commit,
+            base_commit=self._load(memory.base),
             floors=memory.floors,
-            turn=max(self._turn, base_commit.committed_turn + 1),
+            turn=self._next_turn(),
             now_ns=self._now_ns(),
         )
         ref, commit, inos = commit_scan(buffer, state, found)

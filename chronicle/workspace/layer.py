@@ -97,6 +97,11 @@ class Layer(HistoryLayer):
         return self._base
 
     @property
+    def sealed(self) -> TreeRef | None:
+        """The last sealed tree, which alone can be adopted; the base if there is none since."""
+        return self._sealed
+
+    @property
     def has_base(self) -> bool:
         """Whether it has a base; it gets one when it is opened."""
         return self._base is not None
@@ -146,7 +151,8 @@ class Layer(HistoryLayer):
         """
         for node in list(self.modified.values()):
             self._settle(node)
-        if self._sealed is not None and not self.changed:
+        is_of_this_turn = self._commit.turn == self.turn or not self.uncommitted
+        if self._sealed is not None and not self.changed and is_of_this_turn:
             return self._sealed
         sealed = put_seal(self._blobs, self._seal_input(), meanwhile)
         clean = [

@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from chronicle.workspace.oplog import Gap
     from chronicle.workspace.port import LayerSpec, TreeRef
 
-__all__ = ["CachingReader", "check_spec", "lock_workspace", "open_layer", "unlock_workspace"]
+__all__ = ["MAX_WORKSPACE_ID", "CachingReader", "check_spec", "lock_workspace", "open_layer", "unlock_workspace"]
 
-_WORKSPACE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+MAX_WORKSPACE_ID: Final = 128
+"""Characters of a workspace's id, at most."""
+_WORKSPACE_ID: Final = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9_.-]{{0,{MAX_WORKSPACE_ID - 1}}}")
 _CACHED_BYTES: Final = 2 * 1024 * 1024
 """How much of trees is kept decoded from the store, a server. A node has about 3 KB."""
 _CACHED_BLOB_BYTES: Final = 32 * 1024
@@ -162,7 +164,8 @@ def check_spec(spec: LayerSpec) -> Path:
     """
     if not _WORKSPACE_ID.fullmatch(spec.workspace_id):
         raise InvalidInput(
-            f"{spec.workspace_id!r} cannot be a workspace's id: 1–128 of A-Z a-z 0-9 _ . -, not starting with a dot"
+            f"{spec.workspace_id!r} cannot be a workspace's id: 1–{MAX_WORKSPACE_ID} of A-Z a-z 0-9 _ . -, not "
+            "starting with a dot"
         )
     return spec.layers / spec.workspace_id
 
@@ -328,6 +331,7 @@ def _begin(
         undo.pop_all()
     layer.floors.update(given.floors)
     layer.gaps.extend(gaps)
+    layer.leave_committed_turn()
     with suppress(OSError):  # the layer is there, and what was recovered is to be told; they go at the next opening
         files.remove_orphans(())
     return layer

@@ -19,7 +19,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from chronicle.errors import Corrupt, NotFound
+from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.fuse import mounts
 from chronicle.fuse.pulse import Pulse
 from chronicle.fuse.server import MountRequest, Served
@@ -43,7 +43,7 @@ class MirrorEngine:
     """Knows no versions: says back what it was told, and keeps count of it in a file."""
 
     def __init__(self, spec: LayerSpec, directory: Path) -> None:
-        self.base = spec.base or EMPTY
+        self.base = self.sealed = spec.base or EMPTY
         self.unheard = spec.base
         self.turn = spec.turn
         self._directory = directory
@@ -52,9 +52,16 @@ class MirrorEngine:
         self.turn = turn
 
     def seal(self, _: Meanwhile) -> TreeRef:
-        return TreeRef(BlobId(f"{self.turn:064x}"), BlobId("1" * 64))
+        self.sealed = TreeRef(BlobId(f"{self.turn:064x}"), BlobId("1" * 64))
+        return self.sealed
 
     def adopt(self, ref: TreeRef) -> None:
+        dying = self._directory.with_suffix(".dies")
+        if dying.exists():
+            dying.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if ref not in (self.base, self.sealed):
+            raise InvalidInput("it is not what was sealed last")
         self.base = ref
 
     def rollback(self) -> None:

@@ -19,7 +19,13 @@ import pytest
 
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.fuse import available, mounts, zygote
-from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.fuse.client import (
+    FuseWorkspace,
+    attach_fuse_workspace,
+    list_mounts,
+    open_fuse_workspace,
+    unmount_workspace,
+)
 from chronicle.fuse.mounts import Transport
 from chronicle.fuse.supervisor import Zygote
 from chronicle.ids import BlobId
@@ -35,6 +41,14 @@ def pid_of(node: Node, name: str = "w") -> int:
     (pid,) = [mount["pid"] for mount in list_mounts(node.socket) if mount["workspace_id"] == name]
     assert isinstance(pid, int)
     return pid
+
+
+def base_of(node: Node, name: str = "w") -> TreeRef:
+    """What a workspace's server, the one that is there now, stands on."""
+    attached = attach_fuse_workspace(node.socket, name)
+    assert attached is not None
+    attached.detach()
+    return attached.base
 
 
 @contextmanager
@@ -129,6 +143,24 @@ def test_a_killed_server_is_replaced_and_calls_go_on(node: Node) -> None:
         assert (workspace.root / "a").read_text() == "kept"
         with pytest.raises(OSError, match="not connected"):
             os.pwrite(old, b"lost?", 0)
+
+
+def test_a_server_that_is_killed_while_it_adopts_is_replaced_by_one_on_the_adopted_tree(node: Node) -> None:
+    workspace = node.workspace()
+    sealed = workspace.seal()
+    (node.layers / "w.dies").touch()
+    workspace.adopt(sealed)
+    assert base_of(node) == sealed
+
+
+def test_a_server_that_is_killed_while_it_refuses_a_tree_is_replaced_by_one_on_the_same_base(node: Node) -> None:
+    workspace = node.workspace()
+    workspace.seal()
+    (node.layers / "w.dies").touch()
+    with pytest.raises(InvalidInput, match="sealed last"):
+        workspace.adopt(TreeRef(BlobId("a" * 64), BlobId("b" * 64)))
+    assert not (node.layers / "w.dies").exists()
+    assert base_of(node) == workspace.base
 
 
 def test_a_server_that_dies_at_once_again_and_again_is_given_up(node: Node) -> None:

@@ -108,6 +108,6 @@ def test_what_a_killed_process_began_to_make_is_made(
     use(tmp_path / "here")
     assert json.loads((tmp_path / "here" / "format").read_text())
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / ".partial.txt").write_text("somebody's")
+    (tmp_path / "other" / ".0123456789abcdef.partial").mkdir()
     with pytest.raises(error, match="not empty"):
         use(tmp_path / "other")

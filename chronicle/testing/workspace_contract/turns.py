@@ -49,6 +49,31 @@ class TurnContract(Contract):
         assert [commit_at(node.blobs, commits, turn) for turn in (1, 2)] == [(1, first), (2, second)]
         assert read_root(node.blobs, third.oplog_id).committed_turn == 3
 
+    def test_what_was_sealed_in_one_turn_and_is_committed_in_another_is_of_the_other(
+        self, node: WorkspaceNode, workspace: Workspace
+    ) -> None:
+        (workspace.root / "a").write_bytes(b"one")
+        workspace.adopt(workspace.seal())
+        workspace.begin_turn(2)
+        (workspace.root / "a").write_bytes(b"two!")
+        sealed = workspace.seal()
+        workspace.begin_turn(3)
+        ref = workspace.seal()
+        assert ref.tree_id == sealed.tree_id
+        assert [read_root(node.blobs, of.oplog_id).turn for of in (sealed, ref)] == [2, 3]
+        workspace.adopt(ref)
+        assert [item.iteration for item in workspace.history("a")] == [1, 2]
+
+    def test_a_turn_is_after_the_one_that_was_opened(self, node: WorkspaceNode, workspace: Workspace) -> None:
+        workspace.begin_turn(4)
+        (workspace.root / "a").write_bytes(b"one")
+        workspace.adopt(workspace.seal())
+        far = node.elsewhere()
+        other = far.open(self.spec(far, workspace.base, turn=2)).workspace
+        (other.root / "a").write_bytes(b"two!")
+        assert read_root(far.blobs, other.seal().oplog_id).turn == 5
+        assert [item.turn for item in other.history("a")] == [4, 5]
+
     def test_only_what_was_sealed_last_is_adopted(self, workspace: Workspace) -> None:
         (workspace.root / "a").write_bytes(b"one")
         first = workspace.seal()
