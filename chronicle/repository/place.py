@@ -230,12 +230,15 @@ class StorePlace:
                 fcntl.flock(file, how | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
-            else:
+                return
+            try:
                 yield True
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
 
     @contextmanager
     def queue(self, workspace: str) -> Iterator[None]:
-        """Wait for the commands that are opening, mounting or sealing a workspace, and let others wait.
+        """Wait for the commands that have a workspace open, or are mounting or sealing it, and let others wait.
 
         What a workspace is opened on is its last commit: nobody is to commit it between looking that up and opening.
         What is sealed is adopted: nobody else is to seal it in between.
@@ -259,7 +262,7 @@ class StorePlace:
                 except BlockingIOError:
                     if time.monotonic() > deadline:
                         raise Conflict(
-                            f"another command has been committing, comparing or mounting {workspace!r} for "
+                            f"another command has been committing, comparing, reading or mounting {workspace!r} for "
                             f"{_TURN_DEADLINE_S:.0f} s; wait for it to end, and try again"
                         ) from None
                     time.sleep(_TURN_POLL_S)

@@ -7,7 +7,7 @@ holds, and the journal's compare-and-swap. What is written stays in the layer, a
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -312,14 +312,18 @@ class Repository(StorePlace):
             if attached is None or attached.recovered is not None:  # whoever mounted it may not have lived to keep it
                 if attached is not None:
                     attached.detach()
-                with nullcontext() if queued else self.queue(workspace):
-                    attached = self._attached_and_kept(journal, session)  # it may be mounted by now
-                    if attached is None:
-                        blobs = stack.enter_context(self.blobs())
-                        spec = committing.spec_of(self, journal, session)
-                        layer, recovered = open_layer(spec, blobs, self.clock)
-                        stack.callback(layer.close)
-                        committing.keep_recovered(self, spec, recovered, layer.begin_turn)
+                queueing = stack.enter_context(ExitStack())
+                if not queued:
+                    queueing.enter_context(self.queue(workspace))
+                attached = self._attached_and_kept(journal, session)  # it may be mounted by now
+                if attached is not None:
+                    queueing.close()
+                else:  # nobody else can open it before it is closed: let others wait for that
+                    blobs = stack.enter_context(self.blobs())
+                    spec = committing.spec_of(self, journal, session)
+                    layer, recovered = open_layer(spec, blobs, self.clock)
+                    stack.callback(layer.close)
+                    committing.keep_recovered(self, spec, recovered, layer.begin_turn)
             if attached is not None:
                 stack.callback(attached.detach)
             yield attached if attached is not None else layer
