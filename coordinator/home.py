@@ -271,14 +271,18 @@ class Home:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
-            else:
+                return
+            try:
                 yield True
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
 
     def service_alive(self) -> bool:
         """Whether a service holds this home now."""
         try:
             with self._lock_path.open("r") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -141,6 +141,7 @@ class BlobCache:
                 _lock_byte(descriptor, start, deadline_s)
             yield
         finally:
+            _unlock_bytes(descriptor)
             os.close(descriptor)
 
     # -- inside ---------------------------------------------------------------------------------------------------
@@ -207,6 +208,7 @@ class BlobCache:
             os.pwrite(descriptor, (used + taken * fits).to_bytes(8, "big"), 0)
             return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600) if fits else None
         finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
             os.close(descriptor)
 
     def _evict(self, target: int) -> int:
@@ -290,3 +292,8 @@ def _lock_byte(descriptor: int, start: int, deadline_s: float) -> None:
             pause_s = min(pause_s * 1.5, _CLAIM_POLL_MOST_S)
         else:
             return
+
+
+def _unlock_bytes(descriptor: int) -> None:
+    """Let go of the bytes that are locked, also for a child that was forked meanwhile and has the descriptor."""
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))

@@ -309,6 +309,7 @@ class LocalCatalog:
             fcntl.flock(descriptor, how)
             yield
         finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
             os.close(descriptor)
 
     def _is_there(self, name: str) -> bool:

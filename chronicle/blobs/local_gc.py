@@ -52,6 +52,7 @@ def only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
             raise Conflict(f"another gc of {objects.root} is running; wait for it to end") from error
         yield
     finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
         os.close(descriptor)
 
 
