@@ -9,17 +9,20 @@
 
 A commit is an object that is created if there is none of that number: of two nodes that commit at once, one is first,
 and the other is told. The events are those of the journal, hash-chained, so each node has a journal of its own that is
-a copy: `SharedRecord.pull` brings it up to date, checking the chain as it goes.
+a copy: `SharedRecord.pull` brings it up to date, checking the chain as it goes. Several commands of a node may do that
+at the same moment, without a lock: who finds in the journal what it was about to put there has nothing left to do.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import fields
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, UnsupportedFormat
+from chronicle.errors import BranchVersionConflict, Conflict, Corrupt, InvalidInput, NotFound, UnsupportedFormat
 from chronicle.ids import BlobId, BranchId, EventId, SessionId
 from chronicle.journal.chain import check_events
 from chronicle.journal.records import Commit, Event, Session
@@ -58,19 +61,23 @@ class SharedRecord:
         self._here = here
 
     def create(self) -> None:
-        """Make the store if there is none.
+        """Make the store if there is none; of several who make it at once, one does.
 
         Raises:
             UnsupportedFormat: a newer version made it.
             InvalidInput: something else is there.
             Unavailable: it could not be reached.
         """
-        try:
+        with suppress(NotFound):
             self.check_format()
+            return
+        if not self._objects.names(""):
+            with suppress(Conflict):  # a newer version makes it at this moment
+                self._objects.create("format", _dump({"chronicle-store": FORMAT}))
+        try:
+            self.check_format()  # what is there may be of someone who has made it just now
         except NotFound:
-            if self._objects.names(""):
-                raise InvalidInput(f"{self._shown} has something else in it; name another place") from None
-            self._objects.write("format", [_dump({"chronicle-store": FORMAT})])
+            raise InvalidInput(f"{self._shown} has something else in it; name another place") from None
 
     def check_format(self) -> None:
         """Check that there is a store which this code can read.
@@ -98,9 +105,8 @@ class SharedRecord:
         """Return all objects of the store, with their sizes in bytes."""
         return self._objects.sizes("")
 
-    def ensure_session(self, made: Session) -> Session:
-        """Return the session of a workspace; the one that is given if there is none yet."""
-        name = f"{_FOLDER}/{made.name}/session"
+    def ensure_session(self, journal: JournalStore, made: Session) -> Session:
+        """Return the session of a workspace, which the node's journal has then; the given one if there is none yet."""
         described = {
             "format": _EVENT_FORMAT,
             "session_id": made.session_id,
@@ -108,20 +114,21 @@ class SharedRecord:
             "created_ms": made.created_ms,
         }
         try:
-            return self._session(made.name)
-        except NotFound:
-            pass
-        try:
-            self._objects.create(name, _dump(described))
+            self._objects.create(f"{_FOLDER}/{made.name}/session", _dump(described))
         except Conflict:
-            return self._session(made.name)
-        return made
+            self._take_session(journal, made.name)  # it may be a fork
+            return journal.session(made.name)
+        return journal.ensure_session(made.name, made.session_id, made.main_branch_id, made.created_ms)
 
-    def create_fork(self, made: Session, workspace: str, branch_id: BranchId, seq: int) -> None:
-        """Make the session of a workspace that goes on from another one's event.
+    def create_fork(self, journal: JournalStore, made: Session, workspace: str, branch_id: BranchId, seq: int) -> None:
+        """Make the session of a workspace that goes on from another one's event, in the node's journal as well.
 
         Args:
+            journal: the node's.
+            made: the session.
             workspace: the one whose branch has the event among its own.
+            branch_id: that branch.
+            seq: the event's.
 
         Raises:
             Conflict: there is a workspace of that name.
@@ -135,6 +142,7 @@ class SharedRecord:
             "parent": {"workspace": workspace, "branch_id": branch_id, "seq": seq},
         }
         self._objects.create(f"{_FOLDER}/{made.name}/session", _dump(described))
+        _fork(journal, branch_id, seq, made)
 
     def pull(self, journal: JournalStore, only: str | None = None) -> None:
         """Bring a node's journal up to date.
@@ -148,7 +156,7 @@ class SharedRecord:
             Unavailable: the store could not be reached.
         """
         for workspace, there in self._check_complete(journal, only).items():
-            if not _has(journal, workspace):
+            if _id_of(journal, workspace) is None:
                 self._take_session(journal, workspace)
             self._pull(journal, journal.session(workspace), there)
 
@@ -209,22 +217,24 @@ class SharedRecord:
         except (KeyError, TypeError, ValueError) as error:
             raise Corrupt(f"{self._shown}/{_FOLDER}/{workspace}/session cannot be read: {error}") from error
         self.pull(journal, of)
-        journal.fork_session(branch_id, seq, workspace, made.session_id, made.main_branch_id, made.created_ms)
+        _fork(journal, branch_id, seq, made)
 
     def _pull(self, journal: JournalStore, session: Session, there: dict[str, int]) -> None:
-        """Take in the commits, given with their sizes, that come after a session's head."""
+        """Take in the commits, given as objects with their sizes, that come after a session's head."""
         head = journal.head(session.main_branch_id)
-        new = [name for name in sorted(there) if int(name.rpartition("/")[2]) > head.seq]
-        for at in range(0, len(new), _TOGETHER):
-            batch = new[at : at + _TOGETHER]
+        names = sorted(there)
+        while batch := names[bisect_right(names, _commit_object(session.name, head.seq)) :][:_TOGETHER]:
             read = self._objects.read_many([(name, 0, there[name]) for name in batch])
             events = tuple(self._event(name, data) for name, data in zip(batch, read, strict=True))
             try:
                 after = check_events(head, events)
             except Corrupt as error:
                 raise Corrupt(f"the commits of {session.name!r} in {self._shown}: {error}") from error
-            journal.commit(Commit(session.session_id, head, events, epoch=None))
-            head = after
+            try:
+                journal.commit(Commit(session.session_id, head, events, epoch=None))
+                head = after
+            except BranchVersionConflict:  # another command of this node has taken in some of them meanwhile
+                head = journal.head(session.main_branch_id)
 
     def publish(self, workspace: str, event: Event) -> None:
         """Make a commit known to all nodes, durable on return.
@@ -287,12 +297,20 @@ def _commit_object(workspace: str, seq: int) -> str:
     return f"{_FOLDER}/{workspace}/commits/{seq:020}"
 
 
-def _has(journal: JournalStore, workspace: str) -> bool:
+def _id_of(journal: JournalStore, workspace: str) -> SessionId | None:
     try:
-        journal.session(workspace)
+        return journal.session(workspace).session_id
     except NotFound:
-        return False
-    return True
+        return None
+
+
+def _fork(journal: JournalStore, branch_id: BranchId, seq: int, made: Session) -> None:
+    """Give a node's journal the session of a fork, if no other command of this node has done so meanwhile."""
+    try:
+        journal.fork_session(branch_id, seq, made.name, made.session_id, made.main_branch_id, made.created_ms)
+    except Conflict:
+        if _id_of(journal, made.name) != made.session_id:
+            raise
 
 
 def _dump(value: Any) -> bytes:

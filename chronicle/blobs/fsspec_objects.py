@@ -233,7 +233,9 @@ class RemoteObjects:
         except FileNotFoundError:
             return {}
         cut = len(self._filesystem._strip_protocol(self._root)) + 1  # noqa: SLF001 - the way to compare paths
-        return {path[cut:]: int(info["size"] or 0) for path, info in found.items()}
+        # s3fs names the folder itself if it was empty when it listed it, and has something a moment later.
+        objects = ((path, info) for path, info in found.items() if info["type"] != "directory")
+        return {path[cut:]: int(info["size"] or 0) for path, info in objects}
 
     def delete(self, name: str) -> None:
         """Remove an object."""

@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Conflict, NotFound
+from chronicle.errors import BranchVersionConflict, Conflict, NotFound, StorageRefused, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Session
@@ -41,7 +41,7 @@ def ensure_session(place: StorePlace, journal: SqliteJournalStore, workspace: st
     shared = place.shared
     if shared is not None:
         shared.check_complete(journal)  # of all workspaces: another one is not to begin in a store that was emptied
-        made = shared.ensure_session(made)
+        return shared.ensure_session(journal, made)
     return journal.ensure_session(workspace, made.session_id, made.main_branch_id, made.created_ms)
 
 
@@ -56,19 +56,25 @@ def fork_session(
     Raises:
         Conflict: there is a workspace of that name.
     """
+    is_taken = f"there is a workspace {target!r} already; give another name"
     if any(session.name == target for session in journal.sessions()):
-        raise Conflict(f"there is a workspace {target!r} already; give another name")
+        raise Conflict(is_taken)
     now_ms, ids = place.clock.now_ms(), IdSource()
     made = Session(ids.session(now_ms), target, ids.branch(now_ms), now_ms)
     shared = place.shared
     if found is None:
         if shared is not None:
-            made = shared.ensure_session(made)
-        return journal.ensure_session(target, made.session_id, made.main_branch_id, now_ms)
+            there = shared.ensure_session(journal, made)
+        else:
+            there = journal.ensure_session(target, made.session_id, made.main_branch_id, now_ms)
+        if there != made:  # someone made it meanwhile
+            raise Conflict(is_taken)
+        return made
     owner = owner_of(journal, journal.branch(source.main_branch_id), found.turn)
     if shared is not None:
         (of,) = (session.name for session in journal.sessions() if session.session_id == owner.session_id)
-        shared.create_fork(made, of, owner.branch_id, found.turn)
+        shared.create_fork(journal, made, of, owner.branch_id, found.turn)
+        return made
     return journal.fork_session(
         owner.branch_id, found.turn, target, made.session_id, made.main_branch_id, made.created_ms
     )
@@ -96,7 +102,21 @@ def put_commit(
     shared = place.shared
     if shared is not None:
         shared.publish(session.name, events[0])
-    journal.commit(Commit(session.session_id, head, events, epoch=None))
+    try:
+        journal.commit(Commit(session.session_id, head, events, epoch=None))
+    except BranchVersionConflict:
+        # What is published another command of this node may have put into the journal already, in a pull.
+        if journal.find_event(events[0].event_id) is None:
+            raise
+    except (StorageRefused, Unavailable) as error:
+        if shared is None:
+            raise
+        log.warning(
+            "commit %d of %s is in the store; this node's journal gets it with the next command that can write it: %s",
+            head.turn + 1,
+            session.name,
+            error,
+        )
     return Committed(head.turn + 1, now_ms, message, ref)
 
 
