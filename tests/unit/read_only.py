@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def cannot_write(path: Path) -> Iterator[None]:
         yield
     finally:
         for item, mode in changed.items():
-            item.chmod(mode)
+            with suppress(FileNotFoundError):  # removed meanwhile by who was allowed to
+                item.chmod(mode)
 
 
 def listing(path: Path) -> dict[str, tuple[int, int]]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from chronicle.errors import Corrupt, InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
 from chronicle.ids import BranchId, SessionId
-from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.journal.sqlite import SqliteJournalStore, readonly
+from chronicle.journal.sqlite.database import SqliteConnection, SqliteDatabase
 from chronicle.journal.sqlite.readonly import ReadOnlyDatabase
 from chronicle.journal.verify import verify_session
 from tests.unit.read_only import listing, without_write_access
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -183,6 +186,115 @@ def test_what_is_no_journal(path: Path) -> None:
     other.close()
     with pytest.raises(Corrupt, match="not a journal"):
         names_in(path)
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object], times: int = 1) -> None:
+    """Let something happen after a reader that opens a journal has read the first two of three values."""
+    left = [None] * times
+    execute = SqliteConnection.execute
+
+    def interrupted(db: SqliteConnection, sql: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        rows = execute(db, sql, values)
+        if sql == "PRAGMA application_id" and left:
+            left.pop()  # first: what happens meanwhile may open a journal as well
+            meanwhile()
+        return rows
+
+    monkeypatch.setattr(SqliteConnection, "execute", interrupted)
+
+
+def test_a_journal_in_use_that_gets_its_tables_while_it_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = sqlite3.connect(path)
+    maker.execute("PRAGMA journal_mode = WAL")
+    maker.execute("SELECT * FROM sqlite_master").fetchall()
+    assert path.with_name(path.name + "-shm").stat().st_size > 0
+    writers: list[SqliteJournalStore] = []
+    interrupt(monkeypatch, lambda: writers.append(SqliteJournalStore(path)))
+    with pytest.raises(NotFound, match="yet"):
+        names_in(path)
+    write(writers[0], "a")
+    assert names_in(path) == ["a"]
+    writers[0].close()
+    maker.close()
+
+
+def test_a_journal_that_is_made_while_it_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.touch()
+    interrupt(monkeypatch, lambda: make(path, "a"))
+    assert names_in(path) == ["a"]
+
+
+def test_opening_does_not_go_on_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(path, "a")
+    monkeypatch.setattr(readonly, "_OPENING_S", 0.05)
+    interrupt(monkeypatch, lambda: os.utime(path, ns=(0, path.stat().st_mtime_ns + 1)), 100_000)
+    with pytest.raises(Unavailable, match="written to while it was read"):
+        names_in(path)
+
+
+def test_a_writer_that_ends_while_a_journal_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    with writer_elsewhere(path, "a") as end_writer:
+
+        def connect_late(*args: object, **options: object) -> object:
+            end_writer()
+            return connect(*args, **options)  # type: ignore[call-overload]
+
+        def read() -> None:
+            monkeypatch.setattr(sqlite3, "connect", connect_late)
+            assert names_in(path) == ["a"]
+
+        without_write_access(path.parent, read)
+
+
+@contextmanager
+def writer_elsewhere(path: Path, name: str) -> Iterator[Callable[[], None]]:
+    """Have a process write a session and keep the journal open; yield what makes it end, and waits until it has."""
+    (ready, is_ready), (wanted, want), (ended, is_ended) = os.pipe(), os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(want)
+            store = SqliteJournalStore(path)
+            write(store, name)
+            os.write(is_ready, b"x")
+            os.read(wanted, 1)
+            store.close()
+        finally:
+            os._exit(0)
+    for fd in (is_ready, is_ended):
+        os.close(fd)
+    assert os.read(ready, 1)
+
+    def end() -> None:
+        os.write(want, b"x")
+        assert os.read(ended, 1) == b""  # its end of the pipe is closed when it has ended
+
+    try:
+        yield end
+    finally:
+        for fd in (ready, wanted, want, ended):
+            os.close(fd)
+        os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_disk_that_fails_is_told_as_such(path: Path, read_only: bool) -> None:
+    make(path, "a")
+    database = ReadOnlyDatabase(path) if read_only else SqliteDatabase(path, lambda _db, _data: False, create=False)
+
+    def fail(db: SqliteConnection) -> None:
+        db.execute("ROLLBACK")  # as SQLite does by itself then
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_READ"
+        raise error
+
+    with (
+        pytest.raises(StorageRefused, match="cannot be read or written: disk I/O error"),
+        database.reading_one_moment() as db,
+    ):
+        fail(db)
+    database.close()
 
 
 @pytest.mark.parametrize(("change", "message"), [(1, "upgrade podium"), (-1, "it is upgraded when")])

@@ -140,7 +140,8 @@ class SqliteDatabase:
             try:
                 yield db
             finally:
-                db.execute("ROLLBACK")
+                if db.in_transaction:  # SQLite ends it by itself when the disk fails
+                    db.execute("ROLLBACK")
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:

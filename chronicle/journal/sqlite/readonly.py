@@ -7,6 +7,7 @@ on how the file is found, each time a connection is made:
   both, which nobody can use. The file alone is the journal; it is opened as ``immutable``, which touches nothing else
   and takes no lock. Should a writer come meanwhile, what is being read may mix two commits: the file's stamp is
   compared after each read, and a read that it changed under is refused. The next one finds the journal in use.
+  Opening reads too, and does so again by itself: a journal that is being made changes all the time.
 - *In use*, or left behind by a crash: the log and its index are there. It is opened with ``mode=ro``, which reads both,
   and needs to write neither.
 - Left behind by a crash, or copied, with its log but without the log's index, where nothing can be written: SQLite
@@ -18,6 +19,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import urllib.parse
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
@@ -37,6 +39,9 @@ __all__ = ["ReadOnlyDatabase"]
 
 _BUSY_TIMEOUT_MS: Final = 30_000
 """As for those who write: recovery after a crash, by another process, may take a while."""
+_OPENING_S: Final = 5.0
+"""Making a journal takes milliseconds, in which its file changes a few times; more on a disk that is slow to sync."""
+_OPENING_PAUSE_S: Final = 0.005
 
 
 class ReadOnlyDatabase:
@@ -46,13 +51,14 @@ class ReadOnlyDatabase:
         path: the file.
 
     Raises:
-        NotFound: there is no journal.
+        NotFound: there is no journal, or only the file of one that is just being made.
         InvalidInput: it is a directory.
         StorageRefused: it may not be read.
         Corrupt: it is not a journal.
         UnsupportedFormat: it is a journal of another format than this code's; an older one is brought up to it when it
             is opened for writing.
         StorageRefused: it has a log that cannot be read without writing, and nothing can be written.
+        Unavailable: it was written to all the time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,8 +68,7 @@ class ReadOnlyDatabase:
         self._closed = False
         self._guard = threading.Lock()
         self._idle: list[_Reader] = []
-        with self.reading() as db:
-            _check_version(db, path)
+        self._check_version()
 
     @contextmanager
     def reading(self) -> Iterator[SqliteConnection]:
@@ -100,7 +105,8 @@ class ReadOnlyDatabase:
             try:
                 yield db
             finally:
-                db.execute("ROLLBACK")
+                if db.in_transaction:  # SQLite ends it by itself when the disk fails
+                    db.execute("ROLLBACK")
 
     def writing(self) -> AbstractContextManager[Connection]:
         """Refuse."""
@@ -127,6 +133,21 @@ class ReadOnlyDatabase:
     def _refuse(self) -> NoReturn:
         raise InvalidInput(f"the journal {self._path} was opened for reading only")
 
+    def _check_version(self) -> None:
+        """See whether it is a journal that can be read; look again, for a while, if it changes meanwhile."""
+        deadline = time.monotonic() + _OPENING_S
+        while True:
+            found = _stamps(self._path)
+            try:
+                with self.reading_one_moment() as db:
+                    _check_version(db, self._path)
+            except Unavailable:
+                if _stamps(self._path) == found or time.monotonic() > deadline:
+                    raise
+                time.sleep(_OPENING_PAUSE_S)
+            else:
+                return
+
     def _check_unchanged(self, reader: _Reader) -> None:
         if reader.rest is not None and _stamp(self._path) != reader.rest:
             raise Unavailable(f"{self._path} was written to while it was read; read it again")
@@ -138,7 +159,7 @@ class ReadOnlyDatabase:
                 reader = self._idle.pop() if self._idle else None
             if reader is None:
                 return self._connect()
-            if reader.rest is None or _at_rest(self._path) == reader.rest:
+            if _at_rest(self._path) == reader.rest:
                 return reader
             reader.db.close()
 
@@ -194,6 +215,10 @@ def _stamp(path: Path) -> _Stamp | None:
     except OSError:
         return None
     return _Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _stamps(path: Path) -> list[_Stamp | None]:
+    return [_stamp(path.with_name(path.name + part)) for part in ("", "-wal", "-shm")]
 
 
 def _at_rest(path: Path) -> _Stamp | None:

@@ -133,6 +133,8 @@ MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {}
 def version_of(db: sqlite3.Connection, path: Path) -> int:
     """Return the version of a journal file, 0 for an empty one.
 
+    The caller holds the writer lock, or is in a transaction: what tells a journal must be of one moment.
+
     Raises:
         Corrupt: it is a database of something else.
     """

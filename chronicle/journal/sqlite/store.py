@@ -33,7 +33,8 @@ class SqliteJournalStore(SqlJournalStore):
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
         StorageRefused: it or its directory cannot be written, or the disk is full.
-        NotFound: there is none, and ``create`` is false or ``read_only`` true.
+        NotFound: there is none, and ``create`` is false or ``read_only`` true; to read only, one that is only being
+            made, and has no tables yet, is none.
         Corrupt: the file is not a journal.
         UnsupportedFormat: it is a journal of a newer format; to read only, of an older one too.
         Unavailable: it was not closed in order, and cannot be read where nothing can be written.
