@@ -350,9 +350,13 @@ class StorePlace:
         if self._url is not None:
             return  # the journal is a copy: it is made anew
         log = self._journal_path.with_name(self._journal_path.name + "-wal")
-        if _size(self._journal_path) or (self._journal_path.exists() and _size(log)):
+
+        def has_journal() -> bool:
+            return _size(self._journal_path) > 0 or (self._journal_path.exists() and _size(log) > 0)
+
+        if has_journal() or not any(path.is_file() for path in self.directory.glob("blobs/packs/*/*")):
             return
-        if any(path.is_file() for path in self.directory.glob("blobs/packs/*/*")):
+        if not has_journal():  # else someone made it, and then the packs, since it was looked for
             raise Corrupt(
                 f"{self._journal_path} was lost, and with it what the commits of {self.name} are, but not their "
                 "content, which is in blobs/packs; put it back from a backup, with journal.db-wal if there is one"

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,11 +15,11 @@ from chronicle.blobs import blob_id
 from chronicle.cli import ExitCode, main
 from chronicle.errors import BlobMissing
 from chronicle.repository import Repository
+from chronicle.repository.place import StorePlace
 from tests.unit.read_only import listing, without_write_access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 LARGE = random.Random(1).randbytes(300_000)
 
@@ -75,6 +76,25 @@ def test_a_store_whose_journal_was_lost_is_not_taken_for_an_empty_one(store: Sto
     }
     store.journal.write_bytes(kept)
     assert store("cat", "a") == "one"
+
+
+def test_a_store_that_is_filled_while_it_is_opened_has_lost_nothing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = StorePlace(tmp_path / "new")
+    new.create()
+    glob = Path.glob
+
+    def fill_and_glob(directory: Path, pattern: str) -> Iterator[Path]:
+        if pattern == "blobs/packs/*/*" and not (new.directory / "journal.db").exists():
+            for name in ("journal.db", "blobs"):  # in the order in which a command makes them
+                store.journal.with_name(name).rename(new.directory / name)
+        return glob(directory, pattern)
+
+    monkeypatch.setattr(Path, "glob", fill_and_glob)
+    with new.record() as journal:
+        assert len(journal.sessions()) == 1
+    assert any(new.directory.glob("blobs/packs/*/*"))
 
 
 # -- missing blobs, and packs that are damaged around them -------------------------------------------------------------
