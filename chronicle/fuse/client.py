@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from chronicle.errors import ChronicleError, NotFound, Unavailable
 from chronicle.fuse import control
-from chronicle.fuse.control import Caller
+from chronicle.fuse.control import Caller, Ended
 from chronicle.workspace.port import Opened
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def open_fuse_workspace(
     Raises:
         StaleEpoch: a newer epoch has it mounted here.
         InvalidInput: the mountpoint cannot be used.
+        Conflict: another workspace is mounted there.
+        Ended: there is no zygote, or it is ending; if it had begun, that ends with it.
         Unavailable: the zygote or the new server does not answer, or mounting failed.
         ChronicleError: the layer could not be opened.
     """
@@ -84,6 +86,7 @@ def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspa
     ``None`` if it is not mounted, or was given up.
 
     Raises:
+        Ended: the zygote or the mount has ended, or is about to; it may be mounted anew.
         Unavailable: the zygote or the mount server does not answer.
     """
     for mount in list_mounts(zygote_socket):
@@ -92,6 +95,8 @@ def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspa
             caller = Caller(control_socket, _CALL_DEADLINE_S)
             try:
                 state = caller.call("ping", _CALL_DEADLINE_S)
+            except ConnectionError as error:
+                raise Ended(f"the mount at {mount['mountpoint']} has ended") from error
             except OSError as error:
                 raise Unavailable(f"the mount at {mount['mountpoint']} does not answer") from error
             finally:
@@ -109,6 +114,7 @@ def unmount_workspace(zygote_socket: Path, mountpoint: Path) -> None:
 
     Raises:
         NotFound: it has nothing mounted there.
+        Ended: there is no zygote, or it has ended meanwhile.
         Unavailable: the zygote does not answer.
     """
     _ask_zygote(zygote_socket, "unmount", _CALL_DEADLINE_S, mountpoint=os.fspath(mountpoint.absolute()))
@@ -128,9 +134,8 @@ def _ask_zygote(zygote_socket: Path, op: str, deadline_s: float, **arguments: ob
         finally:
             caller.close()
     except OSError as error:  # TimeoutError and ConnectionError among them
-        raise Unavailable(
-            f"the mount service at {zygote_socket} did not answer {op!r} ({type(error).__name__})"
-        ) from error
+        kind = Ended if isinstance(error, ConnectionError) else Unavailable
+        raise kind(f"the mount service at {zygote_socket} did not answer {op!r} ({type(error).__name__})") from error
 
 
 class FuseWorkspace:

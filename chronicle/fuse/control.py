@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Caller",
     "Door",
+    "Ended",
     "Message",
     "Peer",
     "answer_error",
@@ -64,6 +65,14 @@ _BACKLOG: Final = 128
 _SHUT_S: Final = 0.01
 """How long a loop pauses when it cannot let anybody in: who knocks stays there, and the loop would do nothing else."""
 
+
+class Ended(Unavailable):
+    """Nobody serves at a socket: who did has ended, or is ending and takes nothing on. What it had begun ends with it.
+
+    Not raised of who is there and does not answer: that may have been stopped.
+    """
+
+
 _MESSAGE_ONLY: Final = {
     name: kind
     for name in (
@@ -77,7 +86,7 @@ _MESSAGE_ONLY: Final = {
         "StorageRefused",
     )
     if isinstance(kind := getattr(errors, name), type)
-}
+} | {"Ended": Ended}
 
 
 class Caller:
@@ -88,7 +97,8 @@ class Caller:
         deadline_s: how long to wait for the connection.
 
     Raises:
-        Unavailable: nobody listens there.
+        Ended: nobody listens there.
+        Unavailable: it cannot be connected to.
     """
 
     def __init__(self, path: Path, deadline_s: float) -> None:
@@ -99,7 +109,8 @@ class Caller:
                 self._socket.connect(name)
         except OSError as error:
             self._socket.close()
-            raise Unavailable(f"nobody answers at {path}: {error}") from error
+            kind = Ended if isinstance(error, (FileNotFoundError, ConnectionError)) else Unavailable
+            raise kind(f"nobody answers at {path}: {error}") from error
 
     def call(self, op: str, deadline_s: float, **arguments: object) -> Any:
         """Send a request and return what its answer holds.

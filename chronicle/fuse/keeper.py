@@ -22,9 +22,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronicle.errors import ChronicleError, InvalidInput, NotFound, StaleEpoch, Unavailable
+from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.fuse import control, mounts
-from chronicle.fuse.control import answer_error, answer_ok
+from chronicle.fuse.control import Ended, answer_error, answer_ok
 from chronicle.fuse.mounted import Mounted, State
 from chronicle.fuse.processes import Process
 from chronicle.fuse.server import Exit
@@ -65,7 +65,10 @@ class Keeper:
         self._ending = False
 
     def mount(self, request: MountRequest, peer: Peer, *, with_caller: bool) -> None:
-        """Mount, and answer when it is up or has failed. What is in its place, or has its workspace, goes first.
+        """Mount, and answer when it is up or has failed.
+
+        What serves the same workspace goes first, as a newer epoch takes it over; what was given up, or is ending, in
+        its place does, too. A path where another workspace is in use is not taken away from those who use it.
 
         Args:
             request: what is to be mounted where.
@@ -74,22 +77,28 @@ class Keeper:
 
         Raises:
             StaleEpoch: a newer epoch has mounted the workspace.
+            Conflict: another workspace is mounted there.
             InvalidInput: the mountpoint cannot be one, or something else is mounted there.
-            Unavailable: everything is being closed, or the peer's process is gone.
+            Ended: everything is being closed.
+            Unavailable: the peer's process is gone.
         """
         if self._ending:
-            raise Unavailable("this zygote is ending")
+            raise Ended("the mount service is ending")
         spec = request.spec
-        older = [
-            mount
-            for mount in self._mounts.values()
-            if mount.request.mountpoint == request.mountpoint
-            or (mount.request.spec.layers, mount.request.spec.workspace_id) == (spec.layers, spec.workspace_id)
-        ]
-        for mount in older:
+        older = []
+        for mount in self._mounts.values():
             ours = mount.request.spec
-            if ours.workspace_id == spec.workspace_id and ours.epoch > spec.epoch:
-                raise StaleEpoch(spec.epoch, ours.epoch)
+            if (ours.layers, ours.workspace_id) == (spec.layers, spec.workspace_id):
+                if ours.epoch > spec.epoch:
+                    raise StaleEpoch(spec.epoch, ours.epoch)
+                older.append(mount)
+            elif mount.request.mountpoint == request.mountpoint:
+                if mount.state in {State.STARTING, State.UP}:
+                    raise Conflict(
+                        f"workspace {ours.workspace_id!r} is mounted at {request.mountpoint} already; unmount it first "
+                        "or name another directory"
+                    )
+                older.append(mount)
         if older:
             # One layer has one server, and one path one mount: the newcomer waits until the older one is cut off. Then
             # it looks again, as another newcomer may have come first.
@@ -144,6 +153,10 @@ class Keeper:
         self._ending = True
         for mount in list(self._mounts.values()):
             self._close(mount)
+
+    def is_empty(self) -> bool:
+        """Say whether there is no mount, in no state of its life."""
+        return not self._mounts
 
     def has_ended(self) -> bool:
         """Say whether `end` was called and the last mount is gone since."""

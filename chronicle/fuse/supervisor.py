@@ -16,6 +16,7 @@ import fcntl
 import logging
 import os
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
     from chronicle.fuse.mounts import Transport
     from chronicle.fuse.pulse import Pulse
 
-__all__ = ["REQUEST_DEADLINE_S", "Zygote"]
+__all__ = ["REQUEST_DEADLINE_S", "UNUSED_S", "Zygote"]
 
 log = logging.getLogger(__name__)
 
+UNUSED_S: Final = 60.0
+"""How long a zygote that ends with its last mount waits for the first one, seconds. Who started it orders that some
+milliseconds later, or was killed in between. One that comes too late is told so, and starts another zygote."""
 REQUEST_DEADLINE_S: Final = 60.0
 """Longer than a request of ours takes: the longest wait for the blob store, for each read half of this."""
 
@@ -52,7 +56,7 @@ class Zygote:
         transport: how the servers speak to the kernel.
         request_deadline_s: how long a server may be at one point of a request before it is taken to hang, seconds.
         owner_pid: the process to end with; ``None`` to run until told to end.
-        until_idle: end when the last mount is gone.
+        until_idle: end when the last mount is gone, or for `UNUSED_S` none came.
         prepare: called when no other zygote can run here and stale mounts are gone, before anything is forked to stay.
 
     Raises:
@@ -87,6 +91,7 @@ class Zygote:
         self._leaving: list[Peer] = []
         """Who gets an answer when it has ended."""
         self._until_idle = until_idle
+        self._unused_until: float | None = None
         self._owner_pidfd = -1
         self._loop = Loop()
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -105,16 +110,34 @@ class Zygote:
         self._listener = control.listen(socket_path)
         self._door = Door(self._listener)
         self._loop.watch(self._door.fileno(), self._accept)
+        if until_idle:
+            self._unused_until = time.monotonic() + UNUSED_S
 
     def run(self) -> None:
         """Serve until told to end, or the owner is gone; then close every mount and return."""
         while not self._keeper.has_ended():
-            self._loop.wait(self._processes.due())
+            self._loop.wait(self._due())
             self._processes.look()
+            self._end_if_unused()
         self._processes.end()
         self._socket_path.unlink(missing_ok=True)
         for peer in self._leaving:
             peer.send(answer_ok())
+
+    def _due(self) -> float | None:
+        """Return when to go on at the latest though nothing happens, monotonic seconds."""
+        return min((at for at in (self._processes.due(), self._unused_until) if at is not None), default=None)
+
+    def _end_if_unused(self) -> None:
+        """End if the first mount was waited for long enough. After it there is the last one to end with."""
+        if self._unused_until is None:
+            return
+        if not self._keeper.is_empty():
+            self._unused_until = None
+        elif time.monotonic() >= self._unused_until:
+            log.info("nobody mounted anything in %.0f s", UNUSED_S)
+            self._unused_until = None
+            self._end()
 
     def _end(self) -> None:
         """Close every mount, and leave the loop when the last is gone."""
@@ -157,6 +180,9 @@ class Zygote:
         elif op == "ping":
             peer.send(answer_ok({"pid": os.getpid()}))
         elif op == "shutdown":
+            if message.get("unused") and not self._keeper.is_empty():
+                peer.send(answer_ok())
+                return
             self._leaving.append(peer)
             self._end()
         else:

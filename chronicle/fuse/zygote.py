@@ -69,15 +69,12 @@ def start(
         owner_pid: it ends, with all its mounts, when this process does; ``None``: when told to.
         transport: how its servers speak to the kernel; one that runs already keeps its own.
         request_deadline_s: a server that does not get on with a request for so long is replaced; default a minute.
-        until_idle: it ends when its last mount is gone.
+        until_idle: it ends when its last mount is gone, or if none comes within a minute.
         blobs_url: a blob store of its mounts: what reaching it needs is loaded once, and not by each server.
 
     Raises:
         Unavailable: it did not come up; the message has the end of its log.
     """
-    running = is_running(socket_path)
-    if running is not None:
-        return running
     for directory in (socket_path.parent, mounts_dir, log_path.parent):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     package = os.fspath(Path(__file__).absolute().parents[2])
@@ -93,6 +90,20 @@ def start(
     protocol = blobs_url.partition("://")[0]
     if protocol not in ("", "file", "memory"):
         command += ["--preload", protocol]
+    until = time.monotonic() + _START_DEADLINE_S
+    while True:
+        running = is_running(socket_path)
+        if running is not None:
+            return running
+        # Once more if there was one by then, but it ended with its last mount before it was asked.
+        if not _listens(command, log_path) or time.monotonic() > until:
+            break
+    tail = log_path.read_text(errors="replace").splitlines()[-3:]
+    raise Unavailable(f"the mount service did not start; {log_path} ends with: {' / '.join(tail)}")
+
+
+def _listens(command: list[str], log_path: Path) -> bool:
+    """Start a zygote, and return when it listens, or has found another one that does; False if it died before."""
     ready, told = os.pipe2(os.O_CLOEXEC)
     try:
         with log_path.open("ab") as log_file:
@@ -112,19 +123,13 @@ def start(
         told = -1
         waiter = select.poll()
         waiter.register(ready, select.POLLIN)
-        if waiter.poll(_START_DEADLINE_S * 1000):
-            os.read(ready, 1)  # a byte when it listens or found another one that does; nothing when it died
+        return bool(waiter.poll(_START_DEADLINE_S * 1000)) and os.read(ready, 1) != b""
     except subprocess.SubprocessError:
-        pass  # the log says more
+        return False  # the log says more
     finally:
         os.close(ready)
         if told >= 0:
             os.close(told)
-    running = is_running(socket_path)
-    if running is not None:
-        return running
-    tail = log_path.read_text(errors="replace").splitlines()[-3:]
-    raise Unavailable(f"the mount service did not start; {log_path} ends with: {' / '.join(tail)}")
 
 
 def is_running(socket_path: Path) -> int | None:
@@ -143,18 +148,20 @@ def is_running(socket_path: Path) -> int | None:
 
 
 def is_alive(socket_path: Path) -> bool:
-    """Say whether there is a zygote for a socket, even if it does not answer."""
+    """Say whether there is a zygote for a socket that this user may know of, even if it does not answer."""
     try:
         lock = os.open(lock_path(socket_path), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    else:
+        fcntl.flock(lock, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+        return False
     finally:
         os.close(lock)
-    return False
 
 
 def lock_path(socket_path: Path) -> Path:
@@ -162,8 +169,11 @@ def lock_path(socket_path: Path) -> Path:
     return socket_path.with_name(socket_path.name + ".lock")
 
 
-def shut_down(socket_path: Path) -> None:
+def shut_down(socket_path: Path, *, unused: bool = False) -> None:
     """End the zygote at a socket and all its mounts, and return when they are gone. Nothing to do if none runs.
+
+    Args:
+        unused: only if it has no mounts.
 
     Raises:
         Unavailable: it did not answer in time.
@@ -173,7 +183,7 @@ def shut_down(socket_path: Path) -> None:
     except (Unavailable, OSError):
         return
     try:
-        caller.call("shutdown", _END_DEADLINE_S)
+        caller.call("shutdown", _END_DEADLINE_S, unused=unused)
     except ConnectionError:
         return
     except TimeoutError as error:
@@ -236,8 +246,10 @@ def main(arguments: list[str]) -> int:
                 prepare=prepare,
             )
         except Conflict:  # another one was started at the same time, and will listen; or somebody asked if one lives
-            if is_running(options.socket) is not None or time.monotonic() > until:
+            if is_running(options.socket) is not None:
                 break
+            if time.monotonic() > until:
+                return 1  # nobody is told that one listens
             time.sleep(_OTHER_POLL_S)
     if options.ready is not None:
         os.write(options.ready, b".")

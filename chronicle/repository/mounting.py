@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import os
+import time
 import urllib.parse
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
 from chronicle.fuse import available, mounts, users, zygote
 from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.fuse.control import Ended
 from chronicle.repository import committing
 from chronicle.repository.place import SCHEME
 from chronicle.workspace.layer_open import check_spec
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from chronicle.fuse.client import FuseWorkspace
     from chronicle.fuse.mounts import Transport
     from chronicle.repository.place import StorePlace
-    from chronicle.workspace.port import Quota
+    from chronicle.workspace.port import Opened, Quota
 
 __all__ = ["attached", "mount", "mounted_at", "unmount"]
 
+_Answer = TypeVar("_Answer")
+_ENDING_DEADLINE_S: Final = 10.0
+"""For a mount service to end when its last mount is gone, some ten milliseconds, or to be up, usually half a second; it
+kills a server that does not end after five."""
+_ENDING_POLL_S: Final = 0.005
 _NAMED: Final = 5
 """How many of those who use a mount are named, at most."""
 
@@ -83,20 +91,8 @@ def _check_unmounted(place: StorePlace, workspace: str) -> None:
 
 
 def _mount(place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport) -> None:
-    run = place.socket.parent
-    zygote.start(
-        place.socket,
-        run / "mounts",
-        run / "log",
-        transport=transport,
-        until_idle=True,
-        blobs_url=place.blobs_url,
-    )
     try:
-        with place.whole(spec.workspace_id):
-            opened = open_fuse_workspace(
-                place.socket, spec, place.blobs_url, mountpoint, with_caller=with_caller, source=_source(place)
-            )
+        opened = _ordered(place, spec, mountpoint, with_caller=with_caller, transport=transport)
         workspace = cast("FuseWorkspace", opened.workspace)
         try:
             committing.keep_recovered(place, spec, opened.recovered, workspace.begin_turn)
@@ -109,9 +105,36 @@ def _mount(place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller:
     except BaseException:
         # It ends by itself when a mount is gone, but there may never have been one.
         with suppress(Unavailable):
-            if not list_mounts(place.socket):
-                zygote.shut_down(place.socket)
+            zygote.shut_down(place.socket, unused=True)
         raise
+
+
+def _ordered(
+    place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport
+) -> Opened:
+    """Have the mount service mount a workspace; start it if there is none, and again if the order met one that ends."""
+    run = place.socket.parent
+    until = time.monotonic() + _ENDING_DEADLINE_S
+    while True:
+        zygote.start(
+            place.socket,
+            run / "mounts",
+            run / "log",
+            transport=transport,
+            until_idle=True,
+            blobs_url=place.blobs_url,
+        )
+        try:
+            with place.whole(spec.workspace_id):
+                return open_fuse_workspace(
+                    place.socket, spec, place.blobs_url, mountpoint, with_caller=with_caller, source=_source(place)
+                )
+        except Ended:
+            # If it was killed over the order, the server that it may have forked unmounts before it ends.
+            while time.monotonic() < until and (zygote.is_alive(place.socket) or mounts.is_mounted(mountpoint)):
+                time.sleep(_ENDING_POLL_S)
+            if time.monotonic() >= until:
+                raise
 
 
 def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None:
@@ -127,25 +150,27 @@ def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None
         Unavailable: whoever has it mounted does not answer, and it is not to be forced.
     """
     mountpoint = mounts.resolved(mountpoint)
-    if zygote.is_running(place.socket) is None and zygote.is_alive(place.socket):
+    try:
+        served = _served(place)
+    except Unavailable as error:
         if not force:
             _check_unused(mountpoint, served=True)
-            raise Unavailable(
-                f"the process that serves the mounts of {place.name} does not answer; was it stopped? chronicle "
-                "unmount --force unmounts without it"
-            )
+            raise Unavailable(f"{error}; chronicle unmount --force unmounts without it") from error
         mounts.unmount(mountpoint)
         return
-    if _is_abandoned(place, mountpoint):
+    if os.fspath(mountpoint) not in served:
+        if not _is_abandoned(place, mountpoint):
+            raise NotFound(f"nothing of {place.name} is mounted at {mountpoint}")
         if not force:
             _check_unused(mountpoint, served=False)
         mounts.unmount(mountpoint)
         return
-    if zygote.is_running(place.socket) is None:
-        raise NotFound(f"nothing of {place.name} is mounted")
     if not force:
         _check_unused(mountpoint, served=True)
-    unmount_workspace(place.socket, mountpoint)
+    try:
+        unmount_workspace(place.socket, mountpoint)
+    except Ended:  # with its last mount, which someone else unmounted; or it was killed, and this one is still there
+        unmount(place, mountpoint, force=force)
 
 
 def _check_unused(mountpoint: Path, *, served: bool) -> None:
@@ -174,9 +199,41 @@ def _is_abandoned(place: StorePlace, mountpoint: Path) -> bool:
     """Whether a mount of this store is left there whose processes were all killed, so that nobody serves it."""
     if not mounts.is_mounted(mountpoint) or mounts.source_of(mountpoint) != _source(place):
         return False
-    if zygote.is_running(place.socket) is None:
-        return not zygote.is_alive(place.socket)
-    return all(mount["mountpoint"] != os.fspath(mountpoint) for mount in list_mounts(place.socket))
+    try:
+        return os.fspath(mountpoint) not in _served(place)
+    except Unavailable:  # whoever serves it may go on
+        return False
+
+
+def _served(place: StorePlace) -> dict[str, dict[str, object]]:
+    """Return what the mount service has mounted, by mountpoint; see `list_mounts`.
+
+    Raises:
+        Unavailable: it does not answer.
+    """
+    return _asked(place, lambda: {str(mount["mountpoint"]): mount for mount in list_mounts(place.socket)}, {})
+
+
+def _asked(place: StorePlace, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+    """Ask the mount service. One that is ending is waited for, and then there is none; so is one that is starting.
+
+    Args:
+        ask: makes the calls; made again if it ends under them.
+        otherwise: the answer if there is none.
+
+    Raises:
+        Unavailable: there is one and it does not answer.
+    """
+    until = time.monotonic() + _ENDING_DEADLINE_S
+    while True:
+        with suppress(Ended):
+            if zygote.is_running(place.socket) is not None:
+                return ask()
+        if not zygote.is_alive(place.socket):
+            return otherwise
+        if time.monotonic() > until:
+            raise Unavailable(f"the process that serves the mounts of {place.name} does not answer; was it stopped?")
+        time.sleep(_ENDING_POLL_S)
 
 
 def _check_apart(place: StorePlace, mountpoint: Path) -> None:
@@ -187,10 +244,12 @@ def _check_apart(place: StorePlace, mountpoint: Path) -> None:
 
 
 def attached(place: StorePlace, workspace: str) -> FuseWorkspace | None:
-    """Return a workspace if it is mounted now."""
-    if zygote.is_running(place.socket) is None:
-        return None
-    return attach_fuse_workspace(place.socket, workspace)
+    """Return a workspace if it is mounted now.
+
+    Raises:
+        Unavailable: the mount service, or the mount, does not answer.
+    """
+    return _asked(place, lambda: attach_fuse_workspace(place.socket, workspace), None)
 
 
 def mounted_at(place: StorePlace, mountpoint: Path) -> str:
@@ -200,7 +259,7 @@ def mounted_at(place: StorePlace, mountpoint: Path) -> str:
         NotFound: none of this store's is.
         Unavailable: the mount service does not answer.
     """
-    for mount in list_mounts(place.socket):
-        if mount["mountpoint"] == os.fspath(mountpoint):
-            return str(mount["workspace_id"])
+    mount = _served(place).get(os.fspath(mountpoint))
+    if mount is not None:
+        return str(mount["workspace_id"])
     raise NotFound(f"no workspace of {place.name} is mounted at {mountpoint}")

@@ -288,6 +288,29 @@ def test_two_takeovers_at_once_leave_one_mount(node: Node) -> None:
     assert mounts.is_mounted(node.mounts / "w")
 
 
+def test_a_mount_is_not_taken_away_by_another_workspace(node: Node) -> None:
+    used = node.workspace()
+    with (used.root / "a").open("w") as file:
+        with pytest.raises(Conflict, match=f"workspace 'w' is mounted at {used.root} already"):
+            node.open("other", at="w")
+        file.write("still here")
+    assert (node.layers / "w" / "a").read_text() == "still here"
+    assert [mount["workspace_id"] for mount in list_mounts(node.socket)] == ["w"]
+
+
+def test_another_workspace_waits_for_a_mount_that_is_ending(node: Node) -> None:
+    used = node.workspace()
+    os.kill(pid_of(node), signal.SIGSTOP)  # it is killed after some seconds
+    leaves = threading.Thread(target=used.close)
+    leaves.start()
+    while list_mounts(node.socket)[0]["state"] != "ending":
+        pass
+    other = node.workspace("other", at="w")
+    leaves.join(DEADLINE_S)
+    (other.root / "a").write_text("there")
+    assert (node.layers / "other" / "a").read_text() == "there"
+
+
 def test_what_cannot_be_a_mountpoint_is_refused(node: Node) -> None:
     taken = node.mounts / "taken"
     taken.mkdir()

@@ -1,0 +1,232 @@
+"""Commands of one store that come while it is being mounted or unmounted: one's step between two steps of the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.errors import ChronicleError, InvalidInput, NotFound
+from chronicle.fuse import client, mounts, zygote
+from chronicle.fuse.client import list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.repository import Repository, mounting, upkeep
+from chronicle.workspace.port import LayerSpec
+from tests.fuse.conftest import DEADLINE_S, wait_for_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CHECKOUT = Path(__file__).parents[2]
+UNUSED = """
+import sys
+from pathlib import Path
+from chronicle.fuse import supervisor
+from chronicle.fuse.mounts import DEFAULT_TRANSPORT
+from chronicle.fuse.transport import import_transport
+from tests.fuse.mirror import open_mirror
+import_transport(DEFAULT_TRANSPORT)
+supervisor.UNUSED_S = float(sys.argv[2])
+run = Path(sys.argv[1])
+supervisor.Zygote(run / "zygote.sock", run / "mounts", open_mirror, until_idle=True, request_deadline_s=2.0).run()
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    repository = Repository(tmp_path / "store")
+    repository.create()
+    yield repository
+    pid = zygote.is_running(repository.socket)
+    zygote.shut_down(repository.socket)
+    if pid is not None:
+        wait_for_end(pid)
+    mounts.unmount_all_under(tmp_path)
+
+
+def end(repository: Repository, mountpoint: Path) -> None:
+    """Unmount the last mount as another command does, and wait until its service has ended."""
+    pid = zygote.is_running(repository.socket)
+    assert pid is not None
+    unmount_workspace(repository.socket, mountpoint)
+    wait_for_end(pid)
+
+
+def before_first_call(function: Callable[..., object], meanwhile: Callable[[], None]) -> Callable[..., object]:
+    """A function that lets something happen right before its first call."""
+    waiting = [meanwhile]
+
+    def called(*arguments: object, **options: object) -> object:
+        if waiting:
+            waiting.pop()()
+        return function(*arguments, **options)
+
+    return called
+
+
+def test_a_mount_that_had_to_wait_takes_no_mountpoint_from_another_workspace(
+    repository: Repository, tmp_path: Path
+) -> None:
+    at = tmp_path / "mnt"
+    told: list[str] = []
+
+    def mount_second() -> None:
+        try:
+            mounting.mount(Repository(repository.directory), "second", at, with_caller=False)
+        except ChronicleError as error:
+            told.append(f"{type(error).__name__}: {error}")
+
+    # A mount that is kept, so that the service goes on.
+    mounting.mount(repository, "kept", tmp_path / "kept", with_caller=False)
+    waits = threading.Thread(target=mount_second)
+    with repository.queue("second"):
+        waits.start()
+        waits.join(0.5)  # by then it has looked at the mountpoint, and waits
+        mounting.mount(repository, "first", at, with_caller=False)
+        with (at / "file").open("w") as file:
+            file.write("still here")
+    waits.join(DEADLINE_S)
+    assert told == [
+        f"Conflict: workspace 'first' is mounted at {at} already; unmount it first or name another directory"
+    ]
+    assert (at / "file").read_text() == "still here"
+
+
+def test_a_command_that_meets_a_service_at_its_end_uses_the_workspace_itself(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for turn, (module, call) in enumerate(
+        [(mounting, "attach_fuse_workspace"), (client, "list_mounts"), (client, "Caller")], 1
+    ):
+        root = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
+        (root / "file").write_text(f"of turn {turn}")
+        real = getattr(module, call)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, call, before_first_call(real, partial(end, repository, root)))
+            committed = repository.commit("main", "while it is unmounted")
+        assert committed is not None
+        assert committed.turn == turn
+
+
+def test_a_command_waits_for_a_mount_that_ends_between_two_questions(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service goes on with another mount, so that only the workspace's own socket is gone."""
+    mounting.mount(repository, "kept", tmp_path / "kept", with_caller=False)
+    root = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
+    (root / "file").write_text("one")
+    ends = [root]
+
+    def list_and_unmount(socket: Path) -> list[dict[str, object]]:
+        found = list_mounts(socket)
+        while ends:
+            unmount_workspace(socket, ends.pop())
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "list_mounts", list_and_unmount)
+        assert repository.commit("main", "while it is unmounted") is not None
+
+
+def test_a_mount_whose_order_meets_the_end_of_the_service_starts_it_again(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = mounting.mount(repository, "first", tmp_path / "first", with_caller=False)
+    with monkeypatch.context() as patch:
+        order = before_first_call(open_fuse_workspace, lambda: end(repository, first))
+        patch.setattr(mounting, "open_fuse_workspace", order)
+        second = mounting.mount(repository, "second", tmp_path / "second", with_caller=False)
+    (second / "file").write_text("there")
+    assert [mount["workspace_id"] for mount in list_mounts(repository.socket)] == ["second"]
+
+
+def test_a_mount_waits_for_a_service_that_still_closes_its_mounts(repository: Repository, tmp_path: Path) -> None:
+    mounting.mount(repository, "first", tmp_path / "first", with_caller=False)
+    service = zygote.is_running(repository.socket)
+    (mount,) = list_mounts(repository.socket)
+    assert isinstance(mount["pid"], int)
+    os.kill(mount["pid"], signal.SIGSTOP)  # it is killed after some seconds
+    ends = threading.Thread(target=zygote.shut_down, args=(repository.socket,))
+    ends.start()
+    while list_mounts(repository.socket)[0]["state"] != "ending":
+        time.sleep(0.001)
+    second = mounting.mount(repository, "second", tmp_path / "second", with_caller=False)
+    ends.join(DEADLINE_S)
+    (second / "file").write_text("there")
+    assert zygote.is_running(repository.socket) != service
+
+
+def test_who_unmounts_second_is_told_that_nothing_is_mounted(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
+    for step in ("unmount_workspace", "list_mounts"):
+        with monkeypatch.context() as patch:
+            real = getattr(mounting, step)
+            patch.setattr(mounting, step, before_first_call(real, lambda: end(repository, root)))
+            with pytest.raises(NotFound, match=f"nothing of .* is mounted at {root}"):
+                mounting.unmount(repository, root)
+        mounting.mount(repository, "main", root, with_caller=False)
+
+
+@contextmanager
+def unused_service(run: Path, unused_s: float) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a zygote that ends if nothing is mounted for so long."""
+    (run / "mounts").mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", UNUSED, str(run), str(unused_s)], cwd=CHECKOUT) as service:
+        try:
+            yield service
+        finally:
+            service.terminate()
+            service.wait(DEADLINE_S)
+
+
+def test_a_service_to_which_no_mount_ever_came_ends(repository: Repository) -> None:
+    """Whoever started it was killed before its order."""
+    with repository.used("main"):
+        pass
+    with unused_service(repository.socket.parent, 0.2) as service:
+        assert service.wait(DEADLINE_S) == 0
+    assert not zygote.is_alive(repository.socket)
+    upkeep.collect_garbage(repository, alone=True)
+
+
+def test_a_service_does_not_end_over_its_first_mount(tmp_path: Path) -> None:
+    socket = tmp_path / "run" / "zygote.sock"
+    with unused_service(socket.parent, 1.0) as service:
+        while zygote.is_running(socket) is None:
+            assert service.poll() is None
+        spec = LayerSpec("stuck", tmp_path / "layers", None, 1, 1)  # its first server hangs, for two seconds
+        opened = open_fuse_workspace(socket, spec, "memory://", tmp_path / "mnt")
+        assert opened.workspace.root.is_mount()
+        assert service.poll() is None
+        opened.workspace.close()
+        assert service.wait(DEADLINE_S) == 0, "it ends with its last mount"
+
+
+def test_a_mount_that_fails_ends_no_service_that_others_use(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command's order comes right before it would have the service ended."""
+
+    def mount_other() -> None:
+        patch.undo()
+        mounting.mount(repository, "other", tmp_path / "other", with_caller=False)
+
+    crowded = tmp_path / "crowded"
+    crowded.mkdir()
+    (crowded / "file").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(zygote, "shut_down", before_first_call(zygote.shut_down, mount_other))
+        patch.setattr(mounts, "check_mountpoint", lambda _: None)
+        with pytest.raises(InvalidInput, match="not empty"):
+            mounting.mount(repository, "main", crowded, with_caller=False)
+    assert [mount["workspace_id"] for mount in list_mounts(repository.socket)] == ["other"]
