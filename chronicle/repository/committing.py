@@ -73,7 +73,10 @@ def fork_session(
     owner = owner_of(journal, journal.branch(source.main_branch_id), found.turn)
     if shared is not None:
         (of,) = (session.name for session in journal.sessions() if session.session_id == owner.session_id)
-        shared.create_fork(journal, made, of, owner.branch_id, found.turn)
+        try:
+            shared.create_fork(journal, made, of, owner.branch_id, found.turn)
+        except Conflict:
+            raise Conflict(is_taken) from None
         return made
     return journal.fork_session(
         owner.branch_id, found.turn, target, made.session_id, made.main_branch_id, made.created_ms

@@ -152,9 +152,13 @@ class StorePlace:
             Corrupt: it does; nothing was written.
         """
         if self._journal_path.exists():
-            with closing(SqliteJournalStore(self._journal_path, read_only=True)) as journal:
+            # One that is being made, in a store that another command makes at this moment, knows nothing yet.
+            with suppress(NotFound), closing(SqliteJournalStore(self._journal_path, read_only=True)) as journal:
                 shared.check_complete(journal)
         if next(layer_refs(self.layers), None) is not None:
+            with suppress(NotFound):
+                shared.check_format()  # another command has made it meanwhile, and committed to it
+                return
             raise shared.lost("the commits that the files on this node stand on")
 
     def check_format(self) -> None:

@@ -14,6 +14,7 @@ from chronicle.blobs.fsspec_objects import RemoteObjects, open_remote
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StorageRefused, UnsupportedFormat
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository
+from chronicle.repository.place import StorePlace
 from chronicle.shared import SharedRecord
 from tests.s3_server import BUCKET, running_s3
 
@@ -265,7 +266,7 @@ def test_of_two_who_fork_to_one_name_one_does(
 ) -> None:
     commit(first, "one")
     meanwhile(monkeypatch, SharedRecord, "create_fork", lambda: second.fork("main", "last", "side"))
-    with pytest.raises(Conflict, match="already"):
+    with pytest.raises(Conflict, match="there is a workspace 'side' already; give another name"):
         first.fork("main", "last", "side")
     commit(second, "on the side", "side")
     assert messages(first, "side") == ["one", "on the side"]
@@ -302,6 +303,27 @@ def test_two_make_a_store_at_once(
     first.create()
     assert made
     assert messages(first) == ["one"]
+
+
+def test_a_store_that_another_command_makes_and_commits_to_at_the_same_moment_is_not_lost(
+    first: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = meanwhile(monkeypatch, StorePlace, "_check_unknown", lambda: commit(again(first), "one"))
+    assert commit(first, "two") == 2
+    assert made
+    assert messages(first) == ["one", "two"]
+
+
+def test_a_journal_that_another_command_is_making_knows_of_no_lost_store(
+    first: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin() -> None:
+        again(first).create()
+        (first.directory / "journal.db").touch()
+
+    made = meanwhile(monkeypatch, StorePlace, "_check_unknown", begin)
+    assert commit(first, "one") == 1
+    assert made
 
 
 @pytest.mark.parametrize("step", ["names", "create"])
