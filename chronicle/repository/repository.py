@@ -6,6 +6,7 @@ holds, and the journal's compare-and-swap. What is written stays in the layer, a
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.checkout import Progress, checkout, count
-from chronicle.errors import Conflict, InvalidInput, NotFound
+from chronicle.errors import Conflict, InvalidInput, NotFound, StorageRefused, Unavailable
 from chronicle.repository import committing, mounting
 from chronicle.repository.commits import (
     NOW,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from chronicle.workspace.treediff import Change
 
 __all__ = ["Repository"]
+
+log = logging.getLogger(__name__)
 
 
 class Repository(StorePlace):
@@ -104,8 +107,17 @@ class Repository(StorePlace):
             if ref == last or (last is None and ref.tree_id == EMPTY):
                 return None
             done = committing.put_commit(self, journal, session, ref, message)
-            opened.adopt(ref)
-            opened.begin_turn(done.turn + 1)
+            try:
+                opened.adopt(ref)
+                opened.begin_turn(done.turn + 1)
+            except (OSError, StorageRefused, Unavailable) as error:
+                log.warning(
+                    "commit %d of %s is made, but the workspace could not be told; the next command that commits or "
+                    "compares it does that: %s",
+                    done.turn,
+                    workspace,
+                    error,
+                )
             return done
 
     def fork(self, workspace: str, moment: str, target: str) -> Committed | None:

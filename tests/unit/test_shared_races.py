@@ -16,6 +16,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository
 from chronicle.repository.place import StorePlace
 from chronicle.shared import SharedRecord
+from chronicle.workspace.layer import Layer
 from tests.s3_server import BUCKET, running_s3
 
 if TYPE_CHECKING:
@@ -188,6 +189,42 @@ def test_a_commit_that_no_url_has_and_the_journal_cannot_take_is_not_done(
             local.commit("main", "two")
     assert messages(local) == ["one"]
     assert commit(local, "three") == 2
+
+
+@pytest.mark.parametrize("error", [StorageRefused("the disk is full"), OSError(28, "No space left on device")])
+@pytest.mark.parametrize("told", ["adopt", "begin_turn"])
+@pytest.mark.parametrize("at_url", [True, False])
+def test_a_commit_that_the_workspace_cannot_be_told_of_is_done(
+    first: Repository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    at_url: bool,
+    told: str,
+    error: Exception,
+) -> None:
+    node = first if at_url else Repository(tmp_path / "store")
+    commit(node, "one")
+    write(node, "two")
+    real = getattr(Layer, told)
+
+    def refuse(layer: Layer, argument: Any) -> None:
+        if len(messages(node)) == 2:  # it is made
+            raise error
+        real(layer, argument)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Layer, told, refuse)
+        committed = node.commit("main", "two")
+    assert committed is not None
+    assert committed.turn == 2
+    assert "commit 2 of main is made" in caplog.text
+    assert node.commit("main", "nothing new") is None
+    assert commit(node, "three") == 3
+    assert messages(node) == ["one", "two", "three"]
+    assert node.workspaces() == ["main"], "nothing was to be kept"
+    with node.used("main") as opened:
+        assert [item.turn for item in opened.history("file")] == [1, 2, 3]
 
 
 # -- pulling -----------------------------------------------------------------------------------------------------------
