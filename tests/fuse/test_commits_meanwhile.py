@@ -219,7 +219,7 @@ def test_waiting_for_a_workspace_makes_none(tmp_path: Path) -> None:
 def test_nobody_waits_for_good(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "_TURN_DEADLINE_S", 0.1)
     with repository.queue("main"):
-        with pytest.raises(Conflict, match="another command has been committing, comparing, reading or mounting 'main'"):
+        with pytest.raises(Conflict, match="been committing, comparing, reading or mounting 'main' for 0 s; wait"):
             repository.commit("main", "never")
         with repository.opened("main") as opened:
             assert isinstance(opened, FuseWorkspace), "who only looks need not wait"
