@@ -30,6 +30,7 @@ from chronicle.fuse.processes import Process
 from chronicle.fuse.server import Exit
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from chronicle.fuse.control import Message, Peer
@@ -57,8 +58,8 @@ class Keeper:
         self._processes = processes
         self._emptied = emptied
         self._mounts: dict[str, Mounted] = {}
-        self._guarded: set[str] = set()
-        """Mountpoints that were guarded and not unmounted since."""
+        self._claims: dict[str, socket.socket] = {}
+        """By mountpoint, what keeps others from it until it is unmounted: see `chronicle.fuse.mounts.claim`."""
         # The name's random part: a host whose zygote died must never reach another one's mount by it.
         self._sockets = f"{socket_path}.{secrets.token_hex(4)}"
         self._serial = 0
@@ -77,7 +78,7 @@ class Keeper:
 
         Raises:
             StaleEpoch: a newer epoch has mounted the workspace.
-            Conflict: another workspace is mounted there.
+            Conflict: another workspace is mounted there, of this store or another one.
             InvalidInput: the mountpoint cannot be one, or something else is mounted there.
             Ended: everything is being closed.
             Unavailable: the peer's process is gone.
@@ -105,23 +106,21 @@ class Keeper:
             older[0].then.append(lambda: self._mount_after(request, peer, with_caller=with_caller))
             self._cut_off(older[0])
             return
-        if os.fspath(request.mountpoint) not in self._guarded:
-            if mounts.is_mounted(request.mountpoint):
-                raise InvalidInput(
-                    f"something is mounted at {request.mountpoint} already; unmount it or name another path"
-                )
-            mounts.make_mountpoint(request.mountpoint)
         self._serial += 1
         socket_path = Path(f"{self._sockets}.{self._serial}.ctl")
         mount = Mounted(request, control.listen(socket_path), socket_path, waiting=[peer])
-        if with_caller:
-            try:
+        try:
+            if with_caller:
                 mount.owner_pidfd = os.pidfd_open(peer.pid())
-            except OSError as error:
-                mount.hang_up()
-                if isinstance(error, ProcessLookupError):
-                    raise Unavailable("the process that wants this mount is gone") from None
-                raise
+            self._claim(request.mountpoint)
+        except BaseException as error:
+            mount.hang_up()
+            if mount.owner_pidfd >= 0:
+                os.close(mount.owner_pidfd)
+            if isinstance(error, ProcessLookupError):
+                raise Unavailable("the process that wants this mount is gone") from None
+            raise
+        if with_caller:
             self._loop.watch(mount.owner_pidfd, lambda: self._let_go(mount))
         self._mounts[os.fspath(request.mountpoint)] = mount
         try:
@@ -179,10 +178,24 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 - as for any caller: an answer in any case
             peer.send(answer_error(error))
 
+    def _claim(self, mountpoint: Path) -> None:
+        """Have a mountpoint, free and fit to be one. Nothing to do if a mount that it follows had it."""
+        path = os.fspath(mountpoint)
+        if path in self._claims:
+            return
+        held = mounts.claim(mountpoint)
+        try:
+            if mounts.is_mounted(mountpoint):
+                raise InvalidInput(f"something is mounted at {mountpoint} already; unmount it or name another path")
+            mounts.make_mountpoint(mountpoint)
+        except BaseException:
+            held.close()
+            raise
+        self._claims[path] = held
+
     def _guard(self, mount: Mounted) -> None:
         """See to it that the directory below is not written to, whatever becomes of the server."""
         mounts.guard(mount.request.mountpoint, mount.request.source)
-        self._guarded.add(os.fspath(mount.request.mountpoint))
 
     def _serve(self, mount: Mounted) -> None:
         """Have a server started for a mount."""
@@ -294,8 +307,8 @@ class Keeper:
         if path not in self._mounts:  # else what follows is guarded by the same guard
             try:
                 mounts.unmount(mount.request.mountpoint)
-                self._guarded.discard(path)
-            except ChronicleError:
+                self._claims.pop(path).close()
+            except ChronicleError:  # it stays claimed, and may be mounted anew
                 log.exception("unmounting failed: %s", mount.request.mountpoint)
         self._answer_waiting(mount)
         for peer in mount.leaving:

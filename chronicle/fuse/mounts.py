@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import importlib.util
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -31,6 +33,7 @@ __all__ = [
     "abort",
     "available",
     "check_mountpoint",
+    "claim",
     "detach",
     "fuse_mounts_under",
     "guard",
@@ -68,6 +71,8 @@ _MNT_FORCE: Final = 1
 _MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
 _FUSERMOUNT_DEADLINE_S: Final = 10
+_CLAIM: Final = "\0chronicle-mountpoint-"
+"""The beginning of an abstract socket's name: unix(7). There is no file, and who dies lets go of it."""
 _SYMLINKS: Final = 40
 """How many the system follows in a path: path_resolution(7)."""
 
@@ -165,6 +170,34 @@ def guard(mountpoint: Path, source: str) -> None:
             os.close(device)  # from here on whoever asks anything gets ENOTCONN
         if code != 0:
             raise Unavailable(f"could not mount at {mountpoint}: {os.strerror(code)}")
+
+
+def claim(mountpoint: Path) -> socket.socket:
+    """Have a mountpoint, so that nobody else mounts there or takes away what is mounted, whatever the store.
+
+    Whoever mounts has it from before the first look to after the last unmounting. A file lock would not do: what is
+    below a mount cannot be reached to be locked.
+
+    Returns:
+        what holds it until it is closed, or the process ends.
+
+    Raises:
+        Conflict: another process has it.
+    """
+    namespace = Path("/proc/self/ns/mnt").stat().st_ino  # elsewhere the path is another directory
+    name = hashlib.sha256(f"{namespace}:".encode() + os.fsencode(mountpoint.absolute())).hexdigest()
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        held.bind(_CLAIM + name)
+    except OSError as error:
+        held.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise Conflict(
+            f"another store's workspace is mounted, or being mounted, at {mountpoint}; unmount it first or name "
+            "another directory"
+        ) from None
+    return held
 
 
 def make_mountpoint(mountpoint: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import urllib.parse
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -68,9 +68,7 @@ def mount(
     check_spec(LayerSpec(workspace, place.layers, None, committing.EPOCH, 1))
     mountpoint = mounts.resolved(mountpoint)
     _check_apart(place, mountpoint)
-    if _is_abandoned(place, mountpoint):
-        _check_unused(mountpoint, served=False)
-        mounts.unmount(mountpoint)
+    _unmount_abandoned(place, mountpoint)
     mounts.check_mountpoint(mountpoint)
     _check_unmounted(place, workspace)
     place.create()
@@ -146,7 +144,7 @@ def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None
 
     Raises:
         NotFound: nothing of this store is mounted there.
-        Conflict: programs use it, or something is mounted below it.
+        Conflict: programs use it, something is mounted below it, or another command on it takes too long.
         Unavailable: whoever has it mounted does not answer, and it is not to be forced.
     """
     mountpoint = mounts.resolved(mountpoint)
@@ -159,16 +157,15 @@ def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None
         mounts.unmount(mountpoint)
         return
     if os.fspath(mountpoint) not in served:
-        if not _is_abandoned(place, mountpoint):
+        if not _unmount_abandoned(place, mountpoint, force=force):
             raise NotFound(f"nothing of {place.name} is mounted at {mountpoint}")
-        if not force:
-            _check_unused(mountpoint, served=False)
-        mounts.unmount(mountpoint)
         return
-    if not force:
-        _check_unused(mountpoint, served=True)
+    workspace = str(served[os.fspath(mountpoint)]["workspace_id"])
     try:
-        unmount_workspace(place.socket, mountpoint)
+        with nullcontext() if force else place.queue(workspace):  # commands that commit or compare it end in peace
+            if not force:
+                _check_unused(mountpoint, served=True)
+            unmount_workspace(place.socket, mountpoint)
     except Ended:  # with its last mount, which someone else unmounted; or it was killed, and this one is still there
         unmount(place, mountpoint, force=force)
 
@@ -195,14 +192,36 @@ def _source(place: StorePlace) -> str:
     return SCHEME + urllib.parse.quote(os.fspath(place.directory))
 
 
-def _is_abandoned(place: StorePlace, mountpoint: Path) -> bool:
-    """Whether a mount of this store is left there whose processes were all killed, so that nobody serves it."""
-    if not mounts.is_mounted(mountpoint) or mounts.source_of(mountpoint) != _source(place):
+def _unmount_abandoned(place: StorePlace, mountpoint: Path, *, force: bool = False) -> bool:
+    """Unmount what is left of a mount of this store whose processes were all killed, so that nobody serves it.
+
+    Args:
+        force: also if something is mounted below it.
+
+    Returns:
+        whether there was one.
+    """
+    if not _is_of(place, mountpoint):
         return False
     try:
-        return os.fspath(mountpoint) not in _served(place)
-    except Unavailable:  # whoever serves it may go on
+        claim = mounts.claim(mountpoint)  # so that nobody mounts there between the look and the unmounting
+    except Conflict:
         return False
+    with claim:
+        try:
+            if os.fspath(mountpoint) in _served(place) or not _is_of(place, mountpoint):
+                return False
+        except Unavailable:  # whoever serves it may go on
+            return False
+        if not force:
+            _check_unused(mountpoint, served=False)
+        mounts.unmount(mountpoint)
+    return True
+
+
+def _is_of(place: StorePlace, mountpoint: Path) -> bool:
+    """Say whether a workspace of this store is mounted at exactly a path, served or not."""
+    return mounts.is_mounted(mountpoint) and mounts.source_of(mountpoint) == _source(place)
 
 
 def _served(place: StorePlace) -> dict[str, dict[str, object]]:

@@ -8,17 +8,17 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from chronicle.errors import ChronicleError, InvalidInput, NotFound
+from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound
 from chronicle.fuse import client, mounts, zygote
 from chronicle.fuse.client import list_mounts, open_fuse_workspace, unmount_workspace
-from chronicle.repository import Repository, mounting, upkeep
+from chronicle.repository import Repository, committing, mounting, upkeep
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, wait_for_end
 
@@ -177,6 +177,22 @@ def test_who_unmounts_second_is_told_that_nothing_is_mounted(
         mounting.mount(repository, "main", root, with_caller=False)
 
 
+def test_unmounting_waits_for_a_commit(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
+    (root / "file").write_text("one")
+    unmounts = threading.Thread(target=mounting.unmount, args=(Repository(repository.directory), root))
+
+    def unmount() -> None:
+        unmounts.start()
+        unmounts.join(0.5)  # time enough to come between, if it does not wait
+
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "put_commit", before_first_call(committing.put_commit, unmount))
+        assert repository.commit("main", "not hindered") is not None
+    unmounts.join(DEADLINE_S)
+    assert not mounts.is_mounted(root)
+
+
 @contextmanager
 def unused_service(run: Path, unused_s: float) -> Iterator[subprocess.Popen[bytes]]:
     """Run a zygote that ends if nothing is mounted for so long."""
@@ -230,3 +246,70 @@ def test_a_mount_that_fails_ends_no_service_that_others_use(
         with pytest.raises(InvalidInput, match="not empty"):
             mounting.mount(repository, "main", crowded, with_caller=False)
     assert [mount["workspace_id"] for mount in list_mounts(repository.socket)] == ["other"]
+
+
+def test_a_mountpoint_is_of_one_store_alone(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second store's mount has looked at the mountpoint before the first one's is there."""
+    at = tmp_path / "mnt"
+    other = Repository(tmp_path / "other")
+    try:
+        with monkeypatch.context() as patch:
+
+            def mount_first() -> None:
+                patch.undo()
+                mounting.mount(repository, "first", at, with_caller=False)
+
+            patch.setattr(mounting, "open_fuse_workspace", before_first_call(open_fuse_workspace, mount_first))
+            with pytest.raises(Conflict, match=f"another store's workspace is mounted, or being mounted, at {at}"):
+                mounting.mount(other, "second", at, with_caller=False)
+    finally:
+        zygote.shut_down(other.socket)
+    (at / "file").write_text("still here")
+    assert [mount["workspace_id"] for mount in list_mounts(repository.socket)] == ["first"]
+    mounting.unmount(repository, at)
+    assert list(at.iterdir()) == []
+    mounting.mount(other, "second", at, with_caller=False)
+    service = zygote.is_running(other.socket)
+    assert service is not None
+    end(other, at)
+
+
+@pytest.mark.parametrize("step", ["is_mounted", "claim", "unmount"])
+def test_what_clears_away_a_dead_mount_takes_no_new_one_with_it(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Another command clears it away as well, and mounts, if it can, before a step of this one."""
+    root = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
+    kill_all(repository)
+    assert mounts.is_mounted(root)
+    with ExitStack() as stack:
+        used: list[TextIO] = []
+
+        def mount_first() -> None:
+            patch.undo()
+            with suppress(Conflict):
+                mounting.mount(repository, "main", root, with_caller=False)
+                used.append(stack.enter_context((root / "file").open("w")))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(mounts, step, before_first_call(getattr(mounts, step), mount_first))
+            with suppress(Conflict):
+                mounting.mount(repository, "main", root, with_caller=False)
+        for file in used:
+            file.write("still here")
+            file.flush()
+        assert bool(used) == (step != "unmount")
+    (root / "other").touch()
+    assert len(list_mounts(repository.socket)) == 1
+
+
+def kill_all(repository: Repository) -> None:
+    """Kill the mount service and its servers at once, so that nobody is left to unmount."""
+    pid = zygote.is_running(repository.socket)
+    assert pid is not None
+    group = os.getpgid(pid)
+    assert group != os.getpgrp()
+    os.killpg(group, signal.SIGKILL)
+    wait_for_end(pid)
