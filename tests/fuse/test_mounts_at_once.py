@@ -18,7 +18,7 @@ import pytest
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound
 from chronicle.fuse import client, mounts, zygote
 from chronicle.fuse.client import list_mounts, open_fuse_workspace, unmount_workspace
-from chronicle.repository import Repository, committing, mounting, upkeep
+from chronicle.repository import Repository, mounting, upkeep
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, wait_for_end
 
@@ -187,7 +187,7 @@ def test_unmounting_waits_for_a_commit(repository: Repository, tmp_path: Path, m
         unmounts.join(0.5)  # time enough to come between, if it does not wait
 
     with monkeypatch.context() as patch:
-        patch.setattr(committing, "put_commit", before_first_call(committing.put_commit, unmount))
+        patch.setattr(client.FuseWorkspace, "seal", before_first_call(client.FuseWorkspace.seal, unmount))
         assert repository.commit("main", "not hindered") is not None
     unmounts.join(DEADLINE_S)
     assert not mounts.is_mounted(root)
