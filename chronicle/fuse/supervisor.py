@@ -39,7 +39,7 @@ __all__ = ["REQUEST_DEADLINE_S", "UNUSED_S", "Zygote"]
 
 log = logging.getLogger(__name__)
 
-UNUSED_S: Final = 60.0
+UNUSED_S: Final = 10.0
 """How long a zygote that ends with its last mount waits for the first one, seconds. Who started it orders that some
 milliseconds later, or was killed in between. One that comes too late is told so, and starts another zygote."""
 REQUEST_DEADLINE_S: Final = 60.0

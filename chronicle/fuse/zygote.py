@@ -69,7 +69,7 @@ def start(
         owner_pid: it ends, with all its mounts, when this process does; ``None``: when told to.
         transport: how its servers speak to the kernel; one that runs already keeps its own.
         request_deadline_s: a server that does not get on with a request for so long is replaced; default a minute.
-        until_idle: it ends when its last mount is gone, or if none comes within a minute.
+        until_idle: it ends when its last mount is gone, or if none comes within some seconds.
         blobs_url: a blob store of its mounts: what reaching it needs is loaded once, and not by each server.
 
     Raises:
