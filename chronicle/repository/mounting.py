@@ -114,7 +114,7 @@ def _ordered(
     run = place.socket.parent
     until = time.monotonic() + _ENDING_DEADLINE_S
     while True:
-        zygote.start(
+        service = zygote.start(
             place.socket,
             run / "mounts",
             run / "log",
@@ -129,10 +129,15 @@ def _ordered(
                 )
         except Ended:
             # If it was killed over the order, the server that it may have forked unmounts before it ends.
-            while time.monotonic() < until and (zygote.is_alive(place.socket) or mounts.is_mounted(mountpoint)):
+            while time.monotonic() < until and (_is_ending(place, service) or mounts.is_mounted(mountpoint)):
                 time.sleep(_ENDING_POLL_S)
             if time.monotonic() >= until:
                 raise
+
+
+def _is_ending(place: StorePlace, service: int) -> bool:
+    """Say whether a mount service, given its process id, is there still, and not another one in its place by now."""
+    return zygote.is_alive(place.socket) and zygote.is_running(place.socket) in (None, service)
 
 
 def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None:

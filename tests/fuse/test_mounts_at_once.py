@@ -11,15 +11,16 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound
 from chronicle.fuse import client, mounts, zygote
 from chronicle.fuse.client import list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.fuse.control import Ended
 from chronicle.repository import Repository, mounting, upkeep
-from chronicle.workspace.port import LayerSpec
+from chronicle.workspace.port import LayerSpec, Opened
 from tests.fuse.conftest import DEADLINE_S, wait_for_end
 
 if TYPE_CHECKING:
@@ -146,6 +147,25 @@ def test_a_mount_whose_order_meets_the_end_of_the_service_starts_it_again(
         second = mounting.mount(repository, "second", tmp_path / "second", with_caller=False)
     (second / "file").write_text("there")
     assert [mount["workspace_id"] for mount in list_mounts(repository.socket)] == ["second"]
+
+
+def test_a_mount_whose_order_met_the_end_of_a_service_is_ordered_of_the_one_that_another_command_started(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = mounting.mount(repository, "first", tmp_path / "first", with_caller=False)
+    ending = [first]
+
+    def order(*arguments: Any, **named: Any) -> Opened:
+        while ending:
+            end(repository, ending.pop())
+            mounting.mount(repository, "third", tmp_path / "third", with_caller=False)
+            raise Ended("the mount service is ending")
+        return open_fuse_workspace(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mounting, "open_fuse_workspace", order)
+        mounting.mount(repository, "second", tmp_path / "second", with_caller=False)
+    assert {mount["workspace_id"] for mount in list_mounts(repository.socket)} == {"second", "third"}
 
 
 def test_a_mount_waits_for_a_service_that_still_closes_its_mounts(repository: Repository, tmp_path: Path) -> None:
