@@ -146,11 +146,14 @@ def keep_recovered(
 def _keep(place: StorePlace, workspace: str, recovered: TreeRef) -> None:
     """Put what was written on top of a commit that is not the last any more into a workspace of its own.
 
-    That one goes on from the commit, as one that was forked there.
+    That one goes on from the commit, as one that was forked there. What was committed itself, by a process that could
+    not tell the workspace of it, is nothing to keep.
     """
     mark = f".kept-{recovered.oplog_id[:_KEPT_DIGITS]}"
     kept = workspace[: MAX_WORKSPACE_ID - len(mark)] + mark
     with place.journal(kept) as journal:
+        if any(commit.ref == recovered for commit in commits(journal, workspace)):
+            return
         if all(session.name != kept for session in journal.sessions()):
             stood_on = _stood_on(place, journal, workspace, recovered)
             fork_session(place, journal, session_of(journal, workspace), stood_on, kept)

@@ -95,30 +95,33 @@ class Repository(StorePlace):
             BranchVersionConflict: someone else committed at this moment.
             Conflict: another process has the workspace open, and is not this store's mount.
         """
-        with self.busy(), self.journal(workspace) as journal, self._sealing(journal, workspace) as opened:
-            session = session_of(journal, workspace)
-            last = last_commit(journal, journal.head(session.main_branch_id))
-            if self.shared is not None and last is not None and opened.base != last:
-                raise Conflict(
-                    f"another node has committed {workspace!r} meanwhile; unmount and mount it again: what is here "
-                    "and not committed is then kept in a workspace of its own"
-                )
-            ref = opened.seal()
-            if ref == last or (last is None and ref.tree_id == EMPTY):
-                return None
-            done = committing.put_commit(self, journal, session, ref, message)
-            try:
+        done: Committed | None = None
+        try:
+            with self.busy(), self.journal(workspace) as journal, self._sealing(journal, workspace) as opened:
+                session = session_of(journal, workspace)
+                last = last_commit(journal, journal.head(session.main_branch_id))
+                if self.shared is not None and last is not None and opened.base != last:
+                    raise Conflict(
+                        f"another node has committed {workspace!r} meanwhile; unmount and mount it again: what is here "
+                        "and not committed is then kept in a workspace of its own"
+                    )
+                ref = opened.seal()
+                if ref == last or (last is None and ref.tree_id == EMPTY):
+                    return None
+                done = committing.put_commit(self, journal, session, ref, message)
                 opened.adopt(ref)
                 opened.begin_turn(done.turn + 1)
-            except (OSError, StorageRefused, Unavailable) as error:
-                log.warning(
-                    "commit %d of %s is made, but the workspace could not be told; the next command that commits or "
-                    "compares it does that: %s",
-                    done.turn,
-                    workspace,
-                    error,
-                )
-            return done
+        except (OSError, StorageRefused, Unavailable) as error:
+            if done is None:
+                raise
+            log.warning(  # it is made, whatever fails until the workspace is closed
+                "commit %d of %s is made, but the workspace could not be told, or not be closed; the next command that "
+                "commits or compares it does that: %s",
+                done.turn,
+                workspace,
+                error,
+            )
+        return done
 
     def fork(self, workspace: str, moment: str, target: str) -> Committed | None:
         """Make a workspace that goes on from a commit of another one; O(1) in files and commits.

@@ -91,6 +91,20 @@ def test_what_was_written_before_the_first_commit_is_kept(repository: Repository
     assert logs(repository, "main") == [[HELD]]
 
 
+@pytest.mark.parametrize("workspace", ["main", "fork"])
+def test_what_was_committed_itself_is_nothing_to_keep(
+    repository: Repository, caplog: pytest.LogCaptureFixture, workspace: str
+) -> None:
+    commit(repository, "main", "base")
+    commit(repository, "main", "second")
+    repository.fork("main", "last", "fork")
+    commit(repository, workspace, "third")
+    for done in repository.commits(workspace):
+        assert keep(repository, workspace, done.ref) == 4, "nobody is told again"
+    assert repository.workspaces() == ["fork", "main"]
+    assert caplog.text == ""
+
+
 @pytest.mark.usefixtures("caplog")
 def test_what_a_workspace_of_the_longest_name_held_can_be_used(repository: Repository, tmp_path: Path) -> None:
     name = "w" * 128

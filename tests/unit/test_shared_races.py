@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -192,7 +193,7 @@ def test_a_commit_that_no_url_has_and_the_journal_cannot_take_is_not_done(
 
 
 @pytest.mark.parametrize("error", [StorageRefused("the disk is full"), OSError(28, "No space left on device")])
-@pytest.mark.parametrize("told", ["adopt", "begin_turn"])
+@pytest.mark.parametrize("steps", [["adopt"], ["begin_turn"], ["_sync_all"], ["adopt", "_sync_all"]])
 @pytest.mark.parametrize("at_url", [True, False])
 def test_a_commit_that_the_workspace_cannot_be_told_of_is_done(
     first: Repository,
@@ -200,21 +201,26 @@ def test_a_commit_that_the_workspace_cannot_be_told_of_is_done(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     at_url: bool,
-    told: str,
+    steps: list[str],
     error: Exception,
 ) -> None:
     node = first if at_url else Repository(tmp_path / "store")
     commit(node, "one")
     write(node, "two")
-    real = getattr(Layer, told)
 
-    def refuse(layer: Layer, argument: Any) -> None:
-        if len(messages(node)) == 2:  # it is made
-            raise error
-        real(layer, argument)
+    def fail_at(patch: pytest.MonkeyPatch, step: str) -> None:
+        real = getattr(Layer, step)
+
+        def refuse(*arguments: Any) -> None:
+            if len(messages(node)) == 2:  # it is made
+                raise error
+            real(*arguments)
+
+        patch.setattr(Layer, step, refuse)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Layer, told, refuse)
+        for step in steps:
+            fail_at(patch, step)
         committed = node.commit("main", "two")
     assert committed is not None
     assert committed.turn == 2
@@ -225,6 +231,52 @@ def test_a_commit_that_the_workspace_cannot_be_told_of_is_done(
     assert node.workspaces() == ["main"], "nothing was to be kept"
     with node.used("main") as opened:
         assert [item.turn for item in opened.history("file")] == [1, 2, 3]
+
+
+def test_a_disk_that_fails_before_a_commit_is_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Repository(tmp_path / "store")
+    commit(node, "one")
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Layer, "_sync_all", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            node.commit("main", "nothing new")
+    write(node, "two")
+    with monkeypatch.context() as patch:
+        patch.setattr(Layer, "seal", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            node.commit("main", "two")
+    assert messages(node) == ["one"]
+    assert commit(node, "three") == 2
+
+
+def test_a_commit_that_the_workspace_was_not_told_of_is_not_kept_when_others_go_on(
+    first: Repository, second: Repository, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(first, "one")
+    write(first, "two")
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Layer, "adopt", refuse)
+        committed = first.commit("main", "two")
+    assert committed is not None
+    assert "commit 2 of main is made" in caplog.text
+    caplog.clear()
+    assert read(second) == "two"
+    assert commit(second, "three") == 3
+    assert read(first) == "three"
+    assert first.workspaces() == ["main"]
+    assert caplog.text == ""
+    assert commit(first, "four") == 4
+    assert messages(first) == messages(second) == ["one", "two", "three", "four"]
+    with first.used("main") as opened:
+        assert [item.turn for item in opened.history("file")] == [1, 2, 3, 4]
 
 
 # -- pulling -----------------------------------------------------------------------------------------------------------
