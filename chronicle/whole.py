@@ -72,7 +72,11 @@ def _partial(path: Path) -> Iterator[Path]:
 
 
 def _write(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    with path.open("x", encoding="utf-8") as file:  # from here on the file is this call's, to remove with an error
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -72,6 +73,45 @@ def test_a_file_is_made_where_there_are_no_hard_links(tmp_path: Path, monkeypatc
     make_once(tmp_path / "file", "text")
     assert (tmp_path / "file").read_text() == "text"
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_half_a_file_is_not_left_where_there_are_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    real = os.fsync
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    def fail(descriptor: int) -> None:
+        if path.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "link", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="No space left on device"):
+            make_once(path, "text")
+    assert list(tmp_path.iterdir()) == []
+    make_once(path, "text")
+    assert path.read_text() == "text"
+
+
+def test_a_file_that_another_makes_first_stays_where_there_are_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("first")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", lambda _: False)  # it comes to be just after that
+        make_once(path, "second")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("use", [use_store, use_home])
