@@ -139,7 +139,8 @@ class Workspace(Protocol):
         """Say which turn the changes from now on belong to; and that what was recovered (`Opened`) was heard of.
 
         What changed since the last seal belongs to it, too. A turn that is not after that of `base` is taken for the
-        one after it.
+        one after it. What was sealed in one turn and is sealed again, unchanged, in a later one is a tree of the later
+        one, while its versions keep the turn in which they were first sealed (`Iteration.turn`).
         """
         ...
 
