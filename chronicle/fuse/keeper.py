@@ -304,7 +304,8 @@ class Keeper:
         mount.hang_up()
         for follow in mount.then:
             follow()
-        if path not in self._mounts:  # else what follows is guarded by the same guard
+        # Else what follows has the same guard and the same claim, or has failed and let go of both.
+        if path not in self._mounts and path in self._claims:
             try:
                 mounts.unmount(mount.request.mountpoint)
                 self._claims.pop(path).close()

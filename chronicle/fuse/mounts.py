@@ -176,7 +176,8 @@ def claim(mountpoint: Path) -> socket.socket:
     """Have a mountpoint, so that nobody else mounts there or takes away what is mounted, whatever the store.
 
     Whoever mounts has it from before the first look to after the last unmounting. A file lock would not do: what is
-    below a mount cannot be reached to be locked.
+    below a mount cannot be reached to be locked. It keeps apart what is in one network namespace, and any user of the
+    machine can have any.
 
     Returns:
         what holds it until it is closed, or the process ends.
@@ -185,7 +186,7 @@ def claim(mountpoint: Path) -> socket.socket:
         Conflict: another process has it.
     """
     namespace = Path("/proc/self/ns/mnt").stat().st_ino  # elsewhere the path is another directory
-    name = hashlib.sha256(f"{namespace}:".encode() + os.fsencode(mountpoint.absolute())).hexdigest()
+    name = hashlib.sha256(f"{namespace}:".encode() + os.fsencode(_real(mountpoint))).hexdigest()
     held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         held.bind(_CLAIM + name)
@@ -194,8 +195,8 @@ def claim(mountpoint: Path) -> socket.socket:
         if error.errno != errno.EADDRINUSE:
             raise
         raise Conflict(
-            f"another store's workspace is mounted, or being mounted, at {mountpoint}; unmount it first or name "
-            "another directory"
+            f"another process has mounted something at {mountpoint}, or is mounting or unmounting it; unmount that "
+            "first, or name another directory"
         ) from None
     return held
 

@@ -23,15 +23,18 @@ from __future__ import annotations
 import io
 import logging
 import os
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from socket import MSG_DONTWAIT, MSG_PEEK
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
-from chronicle.errors import ChronicleError, InvalidInput, StorageRefused
+from chronicle.errors import ChronicleError, Conflict, InvalidInput, StorageRefused
 from chronicle.fuse import below, control
 from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
-from chronicle.fuse.mounts import detach, unmount
+from chronicle.fuse.mounts import claim, detach, unmount
 from chronicle.fuse.transport import make_session
 
 if TYPE_CHECKING:
@@ -53,6 +56,10 @@ log = logging.getLogger(__name__)
 _OPEN_VERSIONS: Final = 8
 """How many old versions are kept open for clients that read them piece by piece."""
 _PIECE_LIMIT: Final = 4 * 1024 * 1024
+_LAST_CLAIM_S: Final = 2.0
+"""How long to wait for the claim on the mountpoint that a dead zygote had. It may still have it when its connections
+are closed already, for the moment that the kernel takes to end a process."""
+_LAST_CLAIM_POLL_S: Final = 0.005
 
 
 class Exit(IntEnum):
@@ -183,6 +190,8 @@ def serve(
             source=request.source,
             allow_other=os.geteuid() == 0,
         )
+        if _is_closed(channel):  # the mountpoint was claimed by who is gone
+            return Exit.REFUSED
         if os.geteuid() == 0:
             session.mount()
         else:
@@ -196,6 +205,26 @@ def serve(
         return Exit.REFUSED
     server = _Server(request.mountpoint, served, session, listener, zygote)
     return server.run()
+
+
+def _is_closed(channel: socket.socket) -> bool:
+    """Whether the other end of a connection is closed; what it has sent can still be received."""
+    try:
+        return not channel.recv(1, MSG_PEEK | MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
+def _unmount_alone(mountpoint: Path) -> None:
+    """Unmount without a zygote, unless someone else has the mountpoint by now."""
+    until = time.monotonic() + _LAST_CLAIM_S
+    while True:
+        with suppress(Conflict), claim(mountpoint):
+            unmount(mountpoint)
+            return
+        if time.monotonic() > until:
+            return
+        time.sleep(_LAST_CLAIM_POLL_S)
 
 
 class _Server:
@@ -246,7 +275,7 @@ class _Server:
         except Exception:
             log.exception("closing the layer failed: %s", self._mountpoint)
         if self._orphaned:
-            unmount(self._mountpoint)
+            _unmount_alone(self._mountpoint)
         return self._exit
 
     def _state(self) -> dict[str, object]:

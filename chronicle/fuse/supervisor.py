@@ -179,10 +179,9 @@ class Zygote:
             peer.send(answer_ok(self._keeper.describe()))
         elif op == "ping":
             peer.send(answer_ok({"pid": os.getpid()}))
-        elif op == "shutdown":
-            if message.get("unused") and not self._keeper.is_empty():
-                peer.send(answer_ok())
-                return
+        elif op == "shutdown_unused" and not self._keeper.is_empty():
+            peer.send(answer_ok())
+        elif op in {"shutdown", "shutdown_unused"}:
             self._leaving.append(peer)
             self._end()
         else:

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from chronicle.errors import ChronicleError, Conflict, Unavailable
+from chronicle.errors import ChronicleError, Conflict, InvalidInput, Unavailable
 from chronicle.fuse.control import Caller
 from chronicle.fuse.mounts import DEFAULT_TRANSPORT, TRANSPORTS, Transport
 
@@ -96,7 +96,7 @@ def start(
         if running is not None:
             return running
         # Once more if there was one by then, but it ended with its last mount before it was asked.
-        if not _listens(command, log_path) or time.monotonic() > until:
+        if time.monotonic() > until or not _listens(command, log_path):
             break
     tail = log_path.read_text(errors="replace").splitlines()[-3:]
     raise Unavailable(f"the mount service did not start; {log_path} ends with: {' / '.join(tail)}")
@@ -150,7 +150,7 @@ def is_running(socket_path: Path) -> int | None:
 def is_alive(socket_path: Path) -> bool:
     """Say whether there is a zygote for a socket that this user may know of, even if it does not answer."""
     try:
-        lock = os.open(lock_path(socket_path), os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(lock_path(socket_path), os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
         return False
     try:
@@ -183,8 +183,8 @@ def shut_down(socket_path: Path, *, unused: bool = False) -> None:
     except (Unavailable, OSError):
         return
     try:
-        caller.call("shutdown", _END_DEADLINE_S, unused=unused)
-    except ConnectionError:
+        caller.call("shutdown_unused" if unused else "shutdown", _END_DEADLINE_S)
+    except (ConnectionError, InvalidInput):  # an older one knows only `shutdown`, and its other mounts are to stay
         return
     except TimeoutError as error:
         raise Unavailable(f"the mount service at {socket_path} does not end; its log says more") from error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import urllib.parse
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -112,7 +113,7 @@ def _ordered(
 ) -> Opened:
     """Have the mount service mount a workspace; start it if there is none, and again if the order met one that ends."""
     run = place.socket.parent
-    until = time.monotonic() + _ENDING_DEADLINE_S
+    until = math.inf
     while True:
         service = zygote.start(
             place.socket,
@@ -128,8 +129,9 @@ def _ordered(
                     place.socket, spec, place.blobs_url, mountpoint, with_caller=with_caller, source=_source(place)
                 )
         except Ended:
+            until = min(until, time.monotonic() + _ENDING_DEADLINE_S)
             # If it was killed over the order, the server that it may have forked unmounts before it ends.
-            while time.monotonic() < until and (_is_ending(place, service) or mounts.is_mounted(mountpoint)):
+            while time.monotonic() < until and (_is_ending(place, service) or _is_of(place, mountpoint)):
                 time.sleep(_ENDING_POLL_S)
             if time.monotonic() >= until:
                 raise
@@ -165,14 +167,20 @@ def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None
         if not _unmount_abandoned(place, mountpoint, force=force):
             raise NotFound(f"nothing of {place.name} is mounted at {mountpoint}")
         return
-    workspace = str(served[os.fspath(mountpoint)]["workspace_id"])
+    workspace = served[os.fspath(mountpoint)]["workspace_id"]
     try:
-        with nullcontext() if force else place.queue(workspace):  # commands that commit or compare it end in peace
-            if not force:
-                _check_unused(mountpoint, served=True)
+        if force:
             unmount_workspace(place.socket, mountpoint)
+            return
+        with place.queue(str(workspace)):  # commands that commit or compare it end in peace
+            mount_now = _served(place).get(os.fspath(mountpoint), {})
+            if mount_now.get("workspace_id") == workspace:
+                _check_unused(mountpoint, served=True)
+                unmount_workspace(place.socket, mountpoint)
+                return
     except Ended:  # with its last mount, which someone else unmounted; or it was killed, and this one is still there
-        unmount(place, mountpoint, force=force)
+        pass
+    unmount(place, mountpoint, force=force)  # what is there now
 
 
 def _check_unused(mountpoint: Path, *, served: bool) -> None:
@@ -201,27 +209,37 @@ def _unmount_abandoned(place: StorePlace, mountpoint: Path, *, force: bool = Fal
     """Unmount what is left of a mount of this store whose processes were all killed, so that nobody serves it.
 
     Args:
-        force: also if something is mounted below it.
+        force: also if something is mounted below it, or somebody has it who is not known here: the store may have been
+            moved since.
 
     Returns:
         whether there was one.
+
+    Raises:
+        Conflict: something is mounted below it, or somebody has it.
     """
-    if not _is_of(place, mountpoint):
+    if not _is_unserved(place, mountpoint):
         return False
-    try:
-        claim = mounts.claim(mountpoint)  # so that nobody mounts there between the look and the unmounting
-    except Conflict:
-        return False
-    with claim:
+    with ExitStack() as stack:
         try:
-            if os.fspath(mountpoint) in _served(place) or not _is_of(place, mountpoint):
-                return False
-        except Unavailable:  # whoever serves it may go on
+            stack.enter_context(mounts.claim(mountpoint))  # nobody mounts there between the look and the unmounting
+        except Conflict as error:
+            if not force:
+                raise Conflict(f"{error}; chronicle unmount --force unmounts it all the same") from error
+        if not _is_unserved(place, mountpoint):
             return False
         if not force:
             _check_unused(mountpoint, served=False)
         mounts.unmount(mountpoint)
     return True
+
+
+def _is_unserved(place: StorePlace, mountpoint: Path) -> bool:
+    """Say whether a workspace of this store is mounted at a path that its mount service, if there is one, has not."""
+    try:
+        return _is_of(place, mountpoint) and os.fspath(mountpoint) not in _served(place)
+    except Unavailable:  # whoever serves it may go on
+        return False
 
 
 def _is_of(place: StorePlace, mountpoint: Path) -> bool:

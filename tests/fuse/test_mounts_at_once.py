@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -282,7 +282,7 @@ def test_a_mountpoint_is_of_one_store_alone(
                 mounting.mount(repository, "first", at, with_caller=False)
 
             patch.setattr(mounting, "open_fuse_workspace", before_first_call(open_fuse_workspace, mount_first))
-            with pytest.raises(Conflict, match=f"another store's workspace is mounted, or being mounted, at {at}"):
+            with pytest.raises(Conflict, match=f"another process has mounted something at {at}"):
                 mounting.mount(other, "second", at, with_caller=False)
     finally:
         zygote.shut_down(other.socket)
@@ -333,3 +333,60 @@ def kill_all(repository: Repository) -> None:
     assert group != os.getpgrp()
     os.killpg(group, signal.SIGKILL)
     wait_for_end(pid)
+
+
+def test_a_server_whose_service_was_killed_takes_no_mount_of_another_with_it(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """It takes long to close its layer, and unmounts only then."""
+    at = mounting.mount(repository, "first", tmp_path / "mnt", with_caller=False)
+    (mount,) = list_mounts(repository.socket)
+    server, service = mount["pid"], zygote.is_running(repository.socket)
+    assert isinstance(server, int)
+    assert service is not None
+    os.kill(server, signal.SIGSTOP)
+    os.kill(service, signal.SIGKILL)
+    wait_for_end(service)
+    mounting.mount(repository, "second", at, with_caller=False)
+    (at / "file").write_text("still here")
+    os.kill(server, signal.SIGCONT)
+    wait_for_end(server)
+    assert (at / "file").read_text() == "still here"
+    assert [mount["state"] for mount in list_mounts(repository.socket)] == ["up"]
+
+
+def test_a_mount_whose_store_was_moved_is_unmounted_by_force(repository: Repository, tmp_path: Path) -> None:
+    at = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
+    moved = tmp_path / "moved"
+    repository.directory.rename(moved)
+    with pytest.raises(Conflict, match="--force"):
+        mounting.unmount(repository, at)
+    assert mounts.is_mounted(at)
+    mounting.unmount(repository, at, force=True)
+    assert not mounts.is_mounted(at)
+    moved.rename(repository.directory)
+
+
+def test_who_waited_to_unmount_unmounts_what_is_mounted_then(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the commands that use the workspace which it takes away."""
+    at = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
+    waited_for: list[str] = []
+    queue = Repository.queue
+
+    def queue_later(place: Repository, workspace: str) -> AbstractContextManager[None]:
+        if not waited_for:
+            waited_for.append(workspace)
+            mounting.unmount(repository, at)
+            mounting.mount(repository, "second", at, with_caller=False)
+            waited_for[1:] = []
+        else:
+            waited_for.append(workspace)
+        return queue(place, workspace)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repository, "queue", queue_later)
+        mounting.unmount(repository, at)
+    assert waited_for == ["main", "second"]
+    assert not mounts.is_mounted(at)

@@ -1,0 +1,82 @@
+"""What a zygote keeps of its mounts, when they cannot be made."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from chronicle.errors import Unavailable
+from chronicle.fuse import mounts
+from chronicle.fuse.control import Peer
+from chronicle.fuse.keeper import Keeper
+from chronicle.fuse.loop import Loop
+from chronicle.fuse.server import Exit, MountRequest
+from chronicle.workspace.port import LayerSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chronicle.fuse.processes import Process, Processes
+
+
+class Servers:
+    """Servers that are nowhere; from the second on they are gone at once, as when no descriptors are left."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self.started: list[Process] = []
+        self._fails = fails
+
+    def start(self, process: Process) -> None:
+        self.started.append(process)
+        if self._fails and len(self.started) > 1:
+            process.heard({"failed": {"type": "Unavailable", "message": "no mount server can be started"}})
+            process.code = Exit.REFUSED
+            process.gone()
+
+    def cut(self, process: Process) -> None:
+        process.code = Exit.CLOSED
+        process.gone()
+
+
+@pytest.fixture
+def unmounted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Mount nothing, and say what would have been unmounted."""
+    found: list[Path] = []
+    monkeypatch.setattr(mounts, "guard", lambda *_: None)
+    monkeypatch.setattr(mounts, "detach", lambda _: None)
+    monkeypatch.setattr(mounts, "unmount", found.append)
+    return found
+
+
+@pytest.mark.usefixtures("caplog")
+@pytest.mark.parametrize("fails", ["guard", "server"])
+def test_a_mount_that_follows_another_and_fails_at_once_is_let_go_of_once(
+    tmp_path: Path, unmounted: list[Path], monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    servers = Servers(fails=fails == "server")
+    emptied: list[bool] = []
+    keeper = Keeper(Loop(), cast("Processes", servers), tmp_path / "zygote.sock", lambda: emptied.append(True))
+    ours, theirs = socket.socketpair()
+    peer = Peer(ours)
+
+    def order(epoch: int) -> None:
+        spec = LayerSpec("w", tmp_path / "layers", None, epoch, 1)
+        keeper.mount(MountRequest(spec, "file:///blobs", tmp_path / "mnt"), peer, with_caller=False)
+
+    order(1)
+    servers.started[0].heard({"up": {"base": ["a", "b"], "recovered": None}})
+    if fails == "guard":
+
+        def refuse(*_: object) -> None:
+            raise Unavailable("the kernel refused")
+
+        monkeypatch.setattr(mounts, "guard", refuse)
+    order(2)
+    assert unmounted == [tmp_path / "mnt"]
+    assert keeper.is_empty()
+    assert emptied
+    mounts.claim(tmp_path / "mnt").close()
+    peer.close()
+    theirs.close()
