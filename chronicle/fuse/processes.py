@@ -165,6 +165,8 @@ class Processes:
         """Let a server close its layer and end; kill it if it does not."""
         # One that starts sees it as soon as it is mounted. It is not killed: a fusermount3 that it runs would go on,
         # and mount after the unmounting.
+        if process.channel is not None:
+            process.channel.send({"close": True})
         self._hang_up(process)
         self._end_in_time(process)
 

@@ -9,7 +9,7 @@ connection attempt waits while a server is replaced), and the channel to the zyg
                        {"ended": code} as its last word
     zygote ─► server   {"cut"}: end now, and let nobody read what the kernel has cached;
                        {"hear"}: nothing but to be heard, by which a server that waits shows that it lives;
-                       end of file: the mount is closed in order, or the zygote is dead
+                       {"close"} and end of file: the mount is closed in order; end of file alone: the zygote is dead
 
 A server never unmounts while the zygote lives: that is the zygote's, so that there is one place that knows what is
 mounted. When the zygote is dead, the server closes its layer, unmounts and exits.
@@ -58,7 +58,7 @@ _OPEN_VERSIONS: Final = 8
 _PIECE_LIMIT: Final = 4 * 1024 * 1024
 _LAST_CLAIM_S: Final = 2.0
 """How long to wait for the claim on the mountpoint that a dead zygote had. It may still have it when its connections
-are closed already, for the moment that the kernel takes to end a process."""
+are closed already, for the moment that the kernel takes to end a process. In an orderly close there is no waiting."""
 _LAST_CLAIM_POLL_S: Final = 0.005
 
 
@@ -215,14 +215,14 @@ def _is_closed(channel: socket.socket) -> bool:
         return False
 
 
-def _unmount_alone(mountpoint: Path) -> None:
-    """Unmount without a zygote, unless someone else has the mountpoint by now."""
-    until = time.monotonic() + _LAST_CLAIM_S
+def _unmount_alone(mountpoint: Path, patience_s: float) -> None:
+    """Unmount without a zygote, unless someone else has the mountpoint, and has it for so long."""
+    until = time.monotonic() + patience_s
     while True:
         with suppress(Conflict), claim(mountpoint):
             unmount(mountpoint)
             return
-        if time.monotonic() > until:
+        if time.monotonic() >= until:
             return
         time.sleep(_LAST_CLAIM_POLL_S)
 
@@ -243,6 +243,8 @@ class _Server:
         self._exit = Exit.CLOSED
         self._cut: list[int] | None = None
         """The inodes whose pages nobody may read any more."""
+        self._closing = False
+        """Whether the zygote is there, and unmounts."""
         self._orphaned = False
         self._versions: dict[tuple[str, int], BinaryIO] = {}
         self._commands: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -275,7 +277,7 @@ class _Server:
         except Exception:
             log.exception("closing the layer failed: %s", self._mountpoint)
         if self._orphaned:
-            _unmount_alone(self._mountpoint)
+            _unmount_alone(self._mountpoint, 0 if self._closing else _LAST_CLAIM_S)
         return self._exit
 
     def _state(self) -> dict[str, object]:
@@ -318,8 +320,10 @@ class _Server:
         if any("cut" in message for message in messages):
             self._cut = self._served.filesystem.known_inodes()
             self._session.stop()
-        elif not is_open:
-            # Unmounting twice does no harm: in an orderly close the zygote is there and does it too.
+            return
+        self._closing = self._closing or any("close" in message for message in messages)
+        if not is_open:
+            # In an orderly close the zygote does it, but it could die before it has.
             self._orphaned = True
             self._session.stop()
 
