@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chronicle.journal.store import JournalStore
 
 BINARIES = find_binaries()
-pytestmark = pytest.mark.skipif(BINARIES is None, reason="PostgreSQL is not installed: make setup")
+pytestmark = pytest.mark.skipif(BINARIES is None, reason="PostgreSQL is not installed: make setup-tests")
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from chronicle.cli import main
-from chronicle.fuse import mounts, zygote
-from tests.fuse.conftest import wait_for_end
+from chronicle.fuse import zygote
+from tests.fuse.conftest import end_service, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,9 +55,4 @@ def running_command(directory: Path, capture: pytest.CaptureFixture[str]) -> Ite
     """Yield a command, and end what it started. For a fixture."""
     command = Command(directory, capture)
     yield command
-    socket = command.store / "run" / "zygote.sock"
-    pid = zygote.is_running(socket)
-    zygote.shut_down(socket)
-    if pid is not None:
-        wait_for_end(pid)
-    mounts.unmount_all_under(directory)
+    end_service(command.store / "run" / "zygote.sock", directory)

@@ -17,7 +17,7 @@ from chronicle.errors import Unavailable
 from chronicle.fuse import mounts
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.fuse.mounts import Transport
-from chronicle.fuse.zygote import is_running
+from chronicle.fuse.zygote import is_running, shut_down
 from chronicle.workspace.port import LayerSpec, Opened
 
 if TYPE_CHECKING:
@@ -71,6 +71,15 @@ def wait_for_end(pid: int) -> None:
         assert select.select([pidfd], [], [], DEADLINE_S)[0], f"process {pid} goes on"
     finally:
         os.close(pidfd)
+
+
+def end_service(socket: Path, directory: Path) -> None:
+    """End a mount service, if there is one, and take away what is mounted below a directory."""
+    pid = is_running(socket)
+    shut_down(socket)
+    if pid is not None:
+        wait_for_end(pid)
+    mounts.unmount_all_under(directory)
 
 
 def in_a_namespace_of_its_own() -> list[str]:

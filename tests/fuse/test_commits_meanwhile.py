@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.errors import Conflict
-from chronicle.fuse import mounts, zygote
+from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, list_mounts
 from chronicle.repository import Repository, committing, mounting, place
 from chronicle.repository import repository as repository_module
-from tests.fuse.conftest import wait_for_end
+from tests.fuse.conftest import end_service, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,11 +48,7 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
     repository = Repository(tmp_path / "store")
     mounting.mount(repository, "main", tmp_path / "mnt", with_caller=True)
     yield repository
-    pid = zygote.is_running(repository.socket)
-    zygote.shut_down(repository.socket)
-    if pid is not None:
-        wait_for_end(pid)
-    mounts.unmount_all_under(tmp_path)
+    end_service(repository.socket, tmp_path)
 
 
 def turns(root: Path, count: int) -> list[str]:

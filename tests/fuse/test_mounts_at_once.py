@@ -21,7 +21,7 @@ from chronicle.fuse.client import list_mounts, open_fuse_workspace, unmount_work
 from chronicle.fuse.control import Ended
 from chronicle.repository import Repository, mounting, upkeep
 from chronicle.workspace.port import LayerSpec, Opened
-from tests.fuse.conftest import DEADLINE_S, wait_for_end
+from tests.fuse.conftest import DEADLINE_S, end_service, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,12 +30,13 @@ CHECKOUT = Path(__file__).parents[2]
 UNUSED = """
 import sys
 from pathlib import Path
-from chronicle.fuse import supervisor
+from chronicle.fuse import server, supervisor
 from chronicle.fuse.mounts import DEFAULT_TRANSPORT
 from chronicle.fuse.transport import import_transport
 from tests.fuse.mirror import open_mirror
 import_transport(DEFAULT_TRANSPORT)
 supervisor.UNUSED_S = float(sys.argv[2])
+server._LAST_CLAIM_S = 600.0  # a server that waits is killed after some seconds, with a warning
 run = Path(sys.argv[1])
 supervisor.Zygote(run / "zygote.sock", run / "mounts", open_mirror, until_idle=True, request_deadline_s=2.0).run()
 """
@@ -46,11 +47,7 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
     repository = Repository(tmp_path / "store")
     repository.create()
     yield repository
-    pid = zygote.is_running(repository.socket)
-    zygote.shut_down(repository.socket)
-    if pid is not None:
-        wait_for_end(pid)
-    mounts.unmount_all_under(tmp_path)
+    end_service(repository.socket, tmp_path)
 
 
 def end(repository: Repository, mountpoint: Path) -> None:
@@ -217,7 +214,8 @@ def test_unmounting_waits_for_a_commit(repository: Repository, tmp_path: Path, m
 def unused_service(run: Path, unused_s: float) -> Iterator[subprocess.Popen[bytes]]:
     """Run a zygote that ends if nothing is mounted for so long."""
     (run / "mounts").mkdir(parents=True)
-    with subprocess.Popen([sys.executable, "-c", UNUSED, str(run), str(unused_s)], cwd=CHECKOUT) as service:
+    command = [sys.executable, "-c", UNUSED, str(run), str(unused_s)]
+    with subprocess.Popen(command, cwd=CHECKOUT, stderr=subprocess.PIPE) as service:
         try:
             yield service
         finally:
@@ -246,6 +244,19 @@ def test_a_service_does_not_end_over_its_first_mount(tmp_path: Path) -> None:
         assert service.poll() is None
         opened.workspace.close()
         assert service.wait(DEADLINE_S) == 0, "it ends with its last mount"
+
+
+def test_a_server_that_is_closed_in_order_waits_for_nobody(tmp_path: Path) -> None:
+    """Its zygote has the mountpoint, and unmounts it."""
+    socket = tmp_path / "run" / "zygote.sock"
+    with unused_service(socket.parent, 60.0) as service:
+        while zygote.is_running(socket) is None:
+            assert service.poll() is None
+        opened = open_fuse_workspace(socket, LayerSpec("w", tmp_path / "layers", None, 1, 1), "", tmp_path / "mnt")
+        opened.workspace.close()
+        assert service.wait(DEADLINE_S) == 0
+        assert service.stderr is not None
+        assert b"did not end" not in service.stderr.read()
 
 
 def test_a_mount_that_fails_ends_no_service_that_others_use(

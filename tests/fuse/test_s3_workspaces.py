@@ -18,10 +18,10 @@ import pytest
 from chronicle.blobs.fsspec_objects import open_remote
 from chronicle.cli import ExitCode, main
 from chronicle.errors import Unavailable
-from chronicle.fuse import mounts, zygote
+from chronicle.fuse import mounts
 from chronicle.repository import Repository, committing
 from tests.faulty_proxy import FaultyProxy, running_proxy
-from tests.fuse.conftest import wait_for_end
+from tests.fuse.conftest import end_service
 from tests.s3_server import BUCKET, S3Server, point_at, running_s3
 
 if TYPE_CHECKING:
@@ -83,12 +83,7 @@ class Node:
 
     def end(self) -> None:
         self._patch.setenv("CHRONICLE_STATE_DIR", str(self.directory / "state"))
-        socket = Repository.at(self.url).directory / "run" / "zygote.sock"
-        pid = zygote.is_running(socket)
-        zygote.shut_down(socket)
-        if pid is not None:
-            wait_for_end(pid)
-        mounts.unmount_all_under(self.directory)
+        end_service(Repository.at(self.url).directory / "run" / "zygote.sock", self.directory)
 
 
 @pytest.fixture
