@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,17 +152,40 @@ def mounts_under(directory: Path) -> list[str]:
     return [line.split()[1] for line in lines if line.split()[1].startswith(str(directory))]
 
 
-def processes_with(text: str) -> list[int]:
-    """Ids of processes whose environment contains a text."""
+def processes_of(podium: Podium, command: str = "") -> list[int]:
+    """Ids of the processes of a home that live, those whose command line has a text."""
+    mark = f"PODIUM_TEST_HOME={podium.home}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if text.encode() in (entry / "environ").read_bytes():
+                if mark in (entry / "environ").read_bytes() and command.encode() in (entry / "cmdline").read_bytes():
                     found.append(int(entry.name))
-            except OSError:
+            except OSError:  # it ended meanwhile
                 continue
     return found
+
+
+def kill_at_once(pids: list[int]) -> None:
+    """Kill processes, none of which acts on the end of another: all are stopped first.
+
+    One that is gone by then went with its parent, or with what it watched.
+    """
+    assert pids
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def kill_everything(podium: Podium) -> None:
+    """Kill all processes of a home, also those that are started meanwhile."""
+    kill_at_once(processes_of(podium))
+    deadline = time.monotonic() + TIMEOUT_S
+    while left := processes_of(podium):
+        assert time.monotonic() < deadline, f"not to be killed: {left}"
+        kill_at_once(left)
+        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 from coordinator.cli.exits import ExitCode
 
-from .conftest import TIMEOUT_S, command, mounts_under, processes_with, wait_for_end
+from .conftest import TIMEOUT_S, command, kill_everything, mounts_under, wait_for_end
 from .test_end_to_end import PATIENT, WORKER, wait_until
 
 if TYPE_CHECKING:
@@ -129,8 +127,7 @@ def test_going_back_does_not_hide_that_a_try_was_lost(podium: Podium) -> None:
     assert chat.say("one")[-1]["type"] == "turn_end"
     chat.send("hang")
     chat.until("message_update")
-    for pid in processes_with(f"PODIUM_TEST_HOME={podium.home}"):
-        os.kill(pid, signal.SIGKILL)
+    kill_everything(podium)
     chat.close()
     wait_until(lambda: podium("rewind", "patient/a", "0", check=False).returncode == 0)
     chat = podium.chat(PATIENT, "a")

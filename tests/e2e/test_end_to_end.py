@@ -14,7 +14,7 @@ import jsonpatch
 
 from coordinator.home import Home
 
-from .conftest import HELLO, mounts_under, processes_with, text_of
+from .conftest import HELLO, kill_everything, mounts_under, text_of
 
 if TYPE_CHECKING:
     from .conftest import Podium
@@ -57,12 +57,10 @@ def test_to_zero_and_back(podium: Podium) -> None:
     first = chat.say("one")
     assert first[-1]["type"] == "turn_end"
     pid = int(text_of(first).split()[0])
-    mark = f"AGENT_WORKSPACE={podium.home}"
     assert mounts_under(podium.home)
     wait_until(lambda: awake(podium, "worker/z") is False)
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
     wait_until(lambda: not mounts_under(podium.home))
-    assert pid not in processes_with(mark)
     second = chat.say("two")
     assert [frame["type"] for frame in second[:2]] == ["accepted", "agent_start"]
     assert text_of(second).split()[1] == "2"
@@ -146,8 +144,7 @@ def test_kill_of_everything_at_once(podium: Podium, tmp_path: Path) -> None:
     chat.say("before")
     chat.send(f"wait for {gate}")
     chat.until("message_update")
-    for pid in processes_with(f"PODIUM_TEST_HOME={podium.home}"):
-        os.kill(pid, signal.SIGKILL)
+    kill_everything(podium)
     chat.close()
     state = podium.json("state", "patient/e")
     assert state["state"]["count"] == 1

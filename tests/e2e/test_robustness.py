@@ -18,7 +18,7 @@ from chronicle.journal.records import MessageStatus
 from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient, ServiceError, connect
 
-from .conftest import TIMEOUT_S, command, processes_with
+from .conftest import TIMEOUT_S, command, kill_at_once, processes_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -62,22 +62,10 @@ def status_of(podium: Podium, message_id: str) -> MessageStatus:
         store.close()
 
 
-def running(podium: Podium, text: str) -> list[int]:
-    """The home's processes whose command line has a text."""
-    pids = processes_with(f"PODIUM_TEST_HOME={podium.home}")
-    return [pid for pid in pids if text.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
-def kill(pids: list[int]) -> None:
-    assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
 async def test_actors_and_warm_hosts_may_die(podium: Podium, client: ServiceClient) -> None:
     pid = pid_of(await send(client, "a", "hi"))
     for number, actors in enumerate((["Coordinator"], ["NodeManager"], ["Coordinator", "NodeManager"])):
-        kill([found for actor in actors for found in running(podium, f"ray::{actor}Actor")])
+        kill_at_once([found for actor in actors for found in processes_of(podium, f"ray::{actor}Actor")])
         assert pid_of(await send(client, "a", "hi")) == pid
         pid_of(await send(client, f"new-{number}", "hi"))
     hosts = await client.ps()
@@ -86,9 +74,9 @@ async def test_actors_and_warm_hosts_may_die(podium: Podium, client: ServiceClie
         *(f"troubled/new-{number}" for number in range(3)),
     ]
     busy = {pid, *[pid_of(await send(client, f"new-{number}", "hi")) for number in range(3)]}
-    while not (warm := [found for found in running(podium, "ray::HostActor") if found not in busy]):
+    while not (warm := [found for found in processes_of(podium, "ray::HostActor") if found not in busy]):
         await asyncio.sleep(0.1)
-    kill(warm)
+    kill_at_once(warm)
     pid_of(await send(client, "last", "hi"))
     assert podium.lines("log", "troubled/last")[-1]["type"] == "turn.committed"
     assert not [event for event in podium.lines("log", "troubled/last") if event["type"] == "turn.failed"]
@@ -97,7 +85,7 @@ async def test_actors_and_warm_hosts_may_die(podium: Podium, client: ServiceClie
 async def test_the_mount_service_may_die(podium: Podium, client: ServiceClient) -> None:
     for key in ("a", "b"):
         pid_of(await send(client, key, "hi"))
-    kill(running(podium, "chronicle.fuse.zygote"))
+    kill_at_once(processes_of(podium, "chronicle.fuse.zygote"))
     for key in ("c", "a", "b", "c", "a"):
         pid_of(await send(client, key, "hi"))
     for key, count in (("a", 3), ("b", 2), ("c", 2)):
@@ -178,7 +166,7 @@ async def test_malformed_requests_hurt_nobody(podium: Podium, client: ServiceCli
 
 async def test_a_service_that_is_told_to_end_lets_its_clients_go(podium: Podium, client: ServiceClient) -> None:
     await send(client, "a", "hi")
-    (service,) = running(podium, "coordinator.service.daemon")
+    (service,) = processes_of(podium, "coordinator.service.daemon")
 
     async def end_it_in_the_middle() -> None:
         async for frame in client.send(TROUBLED, "a", {"text": "sleep past the grace"}):
@@ -200,7 +188,7 @@ async def test_a_service_that_hangs_is_not_waited_for(
     await send(client, "a", "hi")
     monkeypatch.setattr("coordinator.service.client._BEAT_S", 0.5)
     monkeypatch.setattr("coordinator.service.client._SILENT_S", 1.0)
-    (service,) = running(podium, "coordinator.service.daemon")
+    (service,) = processes_of(podium, "coordinator.service.daemon")
     os.kill(service, signal.SIGSTOP)
     try:
         with pytest.raises(ServiceError, match="it hangs; accepted messages are kept"):
