@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["is_partial", "make_once", "replacing", "sync_folder"]
+__all__ = ["is_partial", "make_once", "replacing", "sync_directory"]
 
 _PARTIAL: Final = re.compile(r"\.[0-9a-f]{16}\.partial")
 
@@ -45,7 +45,7 @@ def make_once(path: Path, text: str) -> None:
             if path.exists():
                 return
             _write(path, text)  # a file system without hard links: whoever looks just now may find it empty
-        sync_folder(path.parent)
+        sync_directory(path.parent)
 
 
 def is_partial(path: Path) -> bool:
@@ -53,9 +53,9 @@ def is_partial(path: Path) -> bool:
     return _PARTIAL.fullmatch(path.name) is not None and not path.is_dir()
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive the loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory survive the loss of power."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -24,7 +24,7 @@ from chronicle.blobs import packs
 from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Places, pack_object
 from chronicle.blobs.segments import NAME_BYTES, Segment, build_segment
 from chronicle.errors import Corrupt, NotFound, StorageRefused
-from chronicle.whole import sync_folder
+from chronicle.whole import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -161,7 +161,7 @@ class LocalCatalog:
             (self._folder / segment.name).unlink(missing_ok=True)
         self._load()
         # Else a loss of power could undo this and not the removal of the packs.
-        sync_folder(self._folder)
+        sync_directory(self._folder)
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
         """Yield what is known, each id once."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from chronicle.errors import NotFound, StorageRefused
 from chronicle.private import make_private
-from chronicle.whole import sync_folder
+from chronicle.whole import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -152,7 +152,7 @@ class LocalObjects:
                 raise
             finally:
                 os.close(descriptor)
-            sync_folder(target.parent)
+            sync_directory(target.parent)
         except OSError as error:
             self._synced.clear()  # a folder may have been removed by hand: look again the next time
             advice = "; make space by removing or moving what else is on that disk" if error.errno in _FULL else ""
@@ -242,7 +242,7 @@ class LocalObjects:
         else:
             self._make_durable(folder.parent)
             folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+        sync_directory(folder.parent)
         self._synced.add(folder)
 
 

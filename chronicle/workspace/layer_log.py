@@ -18,12 +18,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt
+from chronicle.whole import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["LayerLog", "position", "read_frames", "sync_directory", "write_frames"]
+__all__ = ["LayerLog", "position", "read_frames", "write_frames"]
 
 _HEAD: Final = struct.Struct("<II")
 _BATCH_FRAMES: Final = 1000
@@ -258,12 +259,3 @@ def read_frames(data: bytes) -> tuple[list[bytes], int]:
 def position(payloads: Sequence[bytes]) -> int:
     """Return where in a log the frame after these first ones begins."""
     return sum(map(len, payloads)) + len(payloads) * _HEAD.size
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive the loss of power."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chronicle import whole
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.testing.workspace_contract import files_in
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer import Handle, Layer
 
 CHANGING = {"write", "pwrite", "open", "unlink", "ftruncate", "truncate", "mkdir", "rename"}
-MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions)
+MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions, whole)
 
 
 class Death(BaseException):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chronicle import whole
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.testing.workspace_contract import files_in
@@ -39,7 +40,7 @@ from tests.layers import abandon, contents
 if TYPE_CHECKING:
     from chronicle.workspace.layer import Handle, Layer
 
-MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions)
+MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions, whole)
 NAMES = ["a", "b", "c"]
 SIZES = [1, 100, 511, 513, 4096, 9000]
 ACTS = (

@@ -34,6 +34,7 @@ from chronicle.journal.sqlite import schema
 from chronicle.journal.sqlite.lock import WriterLock
 from chronicle.journal.sqlite.waiting import WaitingRoom
 from chronicle.private import private_mode
+from chronicle.whole import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -109,7 +110,7 @@ class SqliteDatabase:
                     _make(path)
                 self._writer = self._connect()
                 _set_up(self._writer, path)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         except BaseException:
             self.close()
             raise
@@ -383,11 +384,3 @@ def _set_up(db: sqlite3.Connection, path: Path) -> None:
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA secure_delete = ON")  # always: a consumed message's body, too, is to be gone with its session
     schema.prepare(db, path)
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
