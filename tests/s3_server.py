@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -29,6 +30,8 @@ __all__ = ["BUCKET", "S3Server", "free_port", "point_at", "running_s3"]
 
 BUCKET = "bucket"
 _START_S = 60.0
+_FIRST_PORT, _PORTS = 20_000, 12_000
+"""Above those that Ray's workers take, below those that Linux gives to connections."""
 
 
 class S3Server:
@@ -136,6 +139,11 @@ def point_at(patch: pytest.MonkeyPatch, endpoint: str, cache: Path) -> None:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+    """Return a port that nobody listens at, and that the kernel will not give to a connection before it is used."""
+    while True:
+        port = _FIRST_PORT + secrets.randbelow(_PORTS)
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            continue
