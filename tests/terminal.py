@@ -30,7 +30,7 @@ class TerminalProcess:
         limit_s: longest wait for output that is expected.
     """
 
-    def __init__(self, command: Sequence[str], cwd: Path, limit_s: float = 30.0) -> None:
+    def __init__(self, command: Sequence[str], cwd: Path, limit_s: float = 60.0) -> None:
         self._limit_s = limit_s
         self._master, slave = pty.openpty()
         self._slave: int | None = slave

@@ -45,7 +45,7 @@ class SlowStore(MemoryJournalStore):
 
     def _wait(self, size: int) -> None:
         self.busy.set()
-        assert self.go.acquire(timeout=10)
+        assert self.go.acquire(timeout=60)
         self.sizes.append(size)
 
     def let_all_through(self) -> None:

@@ -19,7 +19,7 @@ from chronicle.workspace import content
 from chronicle.workspace.content import WHOLE_BYTES, Content
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.lazy import Chunks, LazyFile
+from chronicle.workspace.lazy import _WORKERS, Chunks, LazyFile
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class CountingStore(MemoryBlobStore):
         self.open.set()
         self.away = False
         self.requests = 0
+        self.begun = 0
         self.damaged: BlobId | None = None
         self.away_at = 0
         """The request that fails, counted from 1."""
@@ -55,6 +56,7 @@ class CountingStore(MemoryBlobStore):
     def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
         with self._count:
             self.fetched.extend(blob_ids)
+            self.begun += 1
         assert self.open.wait(20)
         self.requests += 1
         if self.away or self.requests == self.away_at:
@@ -150,11 +152,14 @@ def test_reading_elsewhere_gives_up_what_is_queued() -> None:
     while chunks._coming:
         threading.Event().wait(0.005)
     store.fetched.clear()
+    store.begun = 0
     store.open.clear()  # from here on nothing that is fetched ahead arrives
     try:
         for _ in range(40):
             file._look_ahead(at, at + 131_072)
             at += 131_072
+            while chunks._queue and store.begun < _WORKERS:  # until none of the threads takes any of it
+                threading.Event().wait(0.005)
             if chunks._queue:
                 break
         assert chunks._queue, "more is wanted than the threads fetch at a time"
