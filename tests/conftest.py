@@ -6,11 +6,13 @@
   a test that may start some (folders ``fuse``, ``crash``, ``cluster``, ``e2e``); everything left at the end of the run
   fails the run. What is found is ended. Processes are known by a variable in their environment.
 * A WARNING or worse logged by our packages fails the test, unless the test looks at the log itself (``caplog``).
-* Time limits and the dump of all stacks come from ``timeout`` and ``faulthandler_timeout`` in pyproject.toml.
+* Time limits and the dump of all stacks come from ``timeout`` and ``faulthandler_timeout`` in pyproject.toml, unless a
+  test has a limit of its own.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -111,6 +113,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = terminalreporter.stats.get("skipped", [])
     if skipped:
         terminalreporter.section(f"{len(skipped)} TESTS DID NOT RUN", sep="!", yellow=True, bold=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave a test that may take longer than most its time: a dump of all stacks meanwhile can crash the interpreter.
+
+    When its own limit is over, pytest-timeout prints them.
+    """
+    if item.get_closest_marker("timeout"):
+        faulthandler.cancel_dump_traceback_later()
 
 
 # -- nothing left behind -----------------------------------------------------------------------------------------------
