@@ -21,7 +21,7 @@ class Waking:
 
     code: Code
     losses: int = 0
-    """Hosts that died while they took it."""
+    """Hosts that died while they took it, or before, when they were started for it."""
     route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -72,3 +72,16 @@ class Wakings:
         for address, waking in list(self._wanted.items()):
             if waking.code == code:
                 self.fail(address, waking, error)
+
+    def lose(self, code: Code, error: Exception, most: int) -> bool:
+        """Note that a host died before it had loaded a code; tell those of whom more than so many did.
+
+        Returns:
+            whether others still wait: a start that nobody waits for need not be tried again.
+        """
+        for address, waking in list(self._wanted.items()):
+            if waking.code == code:
+                waking.losses += 1
+                if waking.losses > most:
+                    self.fail(address, waking, error)
+        return any(waking.code == code for waking in self._wanted.values())

@@ -76,7 +76,7 @@ def disconnect() -> None:
 def cause_of(error: Exception) -> Exception:
     """Return what an actor's method raised, without Ray's wrapping; for an actor that died, an error that says so."""
     if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
-        return error.cause
+        error = error.cause  # which may itself be the death of an actor that the method waited for
     if isinstance(error, ray.exceptions.RayActorError):
         return HostDied("the agent's process died while it was being woken; its log in the home's logs says more")
     return error

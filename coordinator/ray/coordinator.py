@@ -303,9 +303,13 @@ class CoordinatorActor:
     async def _start_host(self, host_id: str, code: Code) -> None:
         try:
             await self._hosts.start(host_id, code)
-        except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
-            self._wakings.refuse(code, cause_of(error))
-            self._codes.pop(code.agent_type, None)
+        except Exception as failure:  # noqa: BLE001  whatever it is, those who wait are told
+            error = cause_of(failure)
+            if isinstance(error, HostDied) and self._wakings.lose(code, error, _MOST_LOSSES):
+                self._changed.set()
+            else:
+                self._wakings.refuse(code, error)
+                self._codes.pop(code.agent_type, None)
             return
         self._progress_s = self._clock.monotonic_s()
         self._changed.set()

@@ -82,6 +82,16 @@ async def test_actors_and_warm_hosts_may_die(podium: Podium, client: ServiceClie
     assert not [event for event in podium.lines("log", "troubled/last") if event["type"] == "turn.failed"]
 
 
+async def test_a_host_that_dies_while_it_imports_the_agent_is_replaced(client: ServiceClient, tmp_path: Path) -> None:
+    file, died = tmp_path / "dies.py", tmp_path / "died"
+    dies = f"import os, pathlib\n\ndied = pathlib.Path({str(died)!r})\n"
+    dies += "if not died.exists():\n    died.touch()\n    os._exit(9)\n"
+    code = "from __future__ import annotations\n"
+    file.write_text(Path(FILE).read_text().replace(code, code + dies, 1))
+    pid_of(await send(client, "a", "hi", AgentRef(str(file), "Troubled", "troubled")))
+    assert died.exists()
+
+
 async def test_the_mount_service_may_die(podium: Podium, client: ServiceClient) -> None:
     for key in ("a", "b"):
         pid_of(await send(client, key, "hi"))
@@ -102,6 +112,15 @@ async def test_a_message_meets_an_agent_that_goes_to_zero(podium: Podium, client
 
 
 async def test_cancelling_stops_code_that_blocks_and_nothing_else(podium: Podium, client: ServiceClient) -> None:
+    accepted = asyncio.Event()
+
+    async def goes_on_to_its_end() -> list[str]:
+        types = []
+        async for frame in client.send(TROUBLED, "b", {"text": "sleep past the grace"}):
+            types.append(frame["type"])
+            accepted.set()
+        return types
+
     async def cancelled(key: str, text: str) -> dict[str, Any]:
         last: dict[str, Any] = {}
         async for last in client.send(TROUBLED, key, {"text": text}):
@@ -115,11 +134,11 @@ async def test_cancelling_stops_code_that_blocks_and_nothing_else(podium: Podium
     await send(client, "a", "hi")
     async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
         blocked = tasks.create_task(cancelled("a", "block"))
-        goes_on = tasks.create_task(send(client, "b", "sleep past the grace"))
-        await asyncio.sleep(0.5)
+        goes_on = tasks.create_task(goes_on_to_its_end())
+        await accepted.wait()
         waits = tasks.create_task(cancelled("b", "hi"))
     assert blocked.result()["error"]["type"] == waits.result()["error"]["type"] == "Cancelled"
-    assert goes_on.result()[-1]["type"] == "turn_end"
+    assert goes_on.result()[-1] == "turn_end"
     assert podium.json("state", "troubled/a")["state"] == {"count": 1}
     assert podium.json("state", "troubled/b")["state"] == {"count": 1}
 
@@ -186,13 +205,14 @@ async def test_a_service_that_hangs_is_not_waited_for(
     podium: Podium, client: ServiceClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await send(client, "a", "hi")
-    monkeypatch.setattr("coordinator.service.client._BEAT_S", 0.5)
-    monkeypatch.setattr("coordinator.service.client._SILENT_S", 1.0)
     (service,) = processes_of(podium, "coordinator.service.daemon")
     os.kill(service, signal.SIGSTOP)
     try:
-        with pytest.raises(ServiceError, match="it hangs; accepted messages are kept"):
-            await send(client, "a", "hi")
+        with monkeypatch.context() as hasty:
+            hasty.setattr("coordinator.service.client._BEAT_S", 0.5)
+            hasty.setattr("coordinator.service.client._SILENT_S", 1.0)
+            with pytest.raises(ServiceError, match="it hangs; accepted messages are kept"):
+                await send(client, "a", "hi")
     finally:
         os.kill(service, signal.SIGCONT)
     while (await send(client, "a", "hi"))[-1]["type"] != "turn_end":
