@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from podium.agent import AgentContext, BaseAgent
@@ -12,7 +13,7 @@ from podium.agent.models.delta_state import DeltaState
 
 
 class Steered(BaseAgent):
-    """Counts messages; ``go on`` ends when it was steered, ``block`` never lets go."""
+    """Counts messages; ``go on`` ends when it was steered, ``block after`` a file is there never lets go."""
 
     class State(DeltaState):
         _entity_type = "steered"
@@ -30,8 +31,11 @@ class Steered(BaseAgent):
         (ctx.workspace / "said.txt").write_text(f"{text}\n")
         reply = await ctx.send_message("")
         await reply.stream_token(f"{os.getpid()} ")
-        if text == "block":
-            await asyncio.sleep(0.5)  # what was said gets out
+        if text.startswith("block after "):
+            gate = Path(text.removeprefix("block after "))
+            while not gate.exists():
+                await asyncio.sleep(0.02)
+            gate.unlink()  # whoever made it knows by this that it blocks
             time.sleep(600)  # noqa: ASYNC251  as told
         if text.startswith("go on"):
             await self._steered.wait()

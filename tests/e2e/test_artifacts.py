@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .conftest import command
+from .conftest import TIMEOUT_S, command
 from .handing import PICTURE_BYTES
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ NAMES = ["note.md", "picture.png", "draft.png"]
 def content(podium: Podium, artifact_id: str) -> bytes:
     """What ``podium artifact`` prints."""
     arguments = [*command(), "artifact", artifact_id, "--home", str(podium.home)]
-    return subprocess.run(arguments, env=podium.environment, capture_output=True, check=True, timeout=60).stdout
+    done = subprocess.run(arguments, env=podium.environment, capture_output=True, check=True, timeout=TIMEOUT_S)
+    return done.stdout
 
 
 def test_a_turn_that_is_killed_and_handled_again_hands_out_once(podium: Podium, tmp_path: Path) -> None:

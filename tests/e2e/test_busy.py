@@ -167,10 +167,16 @@ async def test_what_waits_is_told_its_place(podium: Podium, client: ServiceClien
     assert said(podium, "p") == ["go on", "steered by me", "two", "go on 4", "steered by you", "five"]
 
 
-async def test_code_that_blocks_is_ended_for_a_message_that_interrupts(podium: Podium, client: ServiceClient) -> None:
+async def test_code_that_blocks_is_ended_for_a_message_that_interrupts(
+    podium: Podium, client: ServiceClient, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
     async with talk(client, "b") as b:
-        blocked, blocked_done = b.send("block")
+        blocked, blocked_done = b.send(f"block after {gate}")
         await blocked.until("message_start")
+        gate.touch()
+        while gate.exists():
+            await asyncio.sleep(0.02)
         assert (await b.say("now this", BusyPolicy.INTERRUPT))[-1]["type"] == "turn_end"
         assert (await blocked_done)[-1]["error"]["type"] == "Cancelled"
     assert said(podium, "b") == ["now this"]
@@ -210,5 +216,6 @@ async def test_a_host_that_dies_at_that_moment_loses_no_message(
         else:
             assert last["error"]["type"] == "Cancelled"
             assert said(podium, "k") == ["this"]
-    assert podium.json("ps")["agents"][0] | {"pending": 0, "parked": 0} == podium.json("ps")["agents"][0]
+    (agent,) = podium.json("ps")["agents"]
+    assert (agent["pending"], agent["parked"]) == (0, 0)
     assert podium("verify").returncode == 0
