@@ -210,7 +210,7 @@ def nothing_left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest
     mounts_before = fuse_mounts(base)
     processes_before = marked_processes() if counts_processes else {}
     yield
-    processes = wait_until_gone(processes_before, grace_s=5) if counts_processes else {}
+    processes = wait_until_gone(processes_before, grace_s=30) if counts_processes else {}
     mounts = fuse_mounts(base) - mounts_before
     if processes or mounts:
         clean_up(processes, mounts)
@@ -220,7 +220,7 @@ def nothing_left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run when anything of it is still there."""
-    processes = wait_until_gone({}, grace_s=10)
+    processes = wait_until_gone({}, grace_s=60)
     if processes:
         clean_up(processes, set())
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
