@@ -290,6 +290,7 @@ class Processes:
             # It may have been forked: then the channel's end makes it go.
             if isinstance(process, _Spare):
                 process.close()
+                self._prepare_when_quiet()
                 continue
             self._hang_up(process)
             process.lost = True

@@ -81,8 +81,9 @@ class Template:
         return Forked(pid, fds[0] if fds else -1)
 
     def close(self) -> None:
-        """End the template. Its servers go on."""
+        """End the template, also one that was stopped. Its servers go on."""
         self._socket.close()
+        os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
 

@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from chronicle.errors import Unavailable
 from chronicle.fuse import mounts
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
 from chronicle.fuse.mounts import Transport
 from chronicle.fuse.zygote import is_running, shut_down
 from chronicle.workspace.port import LayerSpec, Opened
@@ -71,6 +72,37 @@ def wait_for_end(pid: int) -> None:
         assert select.select([pidfd], [], [], DEADLINE_S)[0], f"process {pid} goes on"
     finally:
         os.close(pidfd)
+
+
+def served(socket: Path) -> list[dict[str, object]]:
+    """What a mount service has mounted, as `list_mounts` says, when it knows of each which process serves it.
+
+    A server may be up before its template has told the service which process it is. Till then that is 0, by which a
+    signal reaches the test's own processes, and a limit the test itself.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = list_mounts(socket)
+        if all(mount["pid"] or mount["state"] == "failed" for mount in found):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.005)
+
+
+def template_of(service: int, *, after: int = 0) -> int:
+    """The process that forks a mount service's servers.
+
+    Args:
+        service: the service's process id.
+        after: the template before, which was killed: it may be about to end, and then there is none for a moment.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = [int(child) for child in Path(f"/proc/{service}/task/{service}/children").read_text().split()]
+        if len(found) == 1 and found[0] != after:
+            return found[0]
+        assert time.monotonic() < deadline, found
+        time.sleep(0.005)
 
 
 def end_service(socket: Path, directory: Path) -> None:

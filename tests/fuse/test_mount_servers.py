@@ -30,7 +30,15 @@ from chronicle.fuse.mounts import Transport
 from chronicle.fuse.supervisor import Zygote
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, TreeRef
-from tests.fuse.conftest import DEADLINE_S, Node, in_a_namespace_of_its_own, running_mirror, wait_for_end
+from tests.fuse.conftest import (
+    DEADLINE_S,
+    Node,
+    in_a_namespace_of_its_own,
+    running_mirror,
+    served,
+    template_of,
+    wait_for_end,
+)
 from tests.fuse.mirror import VERSION, open_mirror
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def pid_of(node: Node, name: str = "w") -> int:
-    (pid,) = [mount["pid"] for mount in list_mounts(node.socket) if mount["workspace_id"] == name]
+    (pid,) = [mount["pid"] for mount in served(node.socket) if mount["workspace_id"] == name]
     assert isinstance(pid, int)
     return pid
 
@@ -303,7 +311,7 @@ def test_another_workspace_waits_for_a_mount_that_is_ending(node: Node) -> None:
     os.kill(pid_of(node), signal.SIGSTOP)  # it is killed after some seconds
     leaves = threading.Thread(target=used.close)
     leaves.start()
-    while list_mounts(node.socket)[0]["state"] != "ending":
+    while any(mount["state"] != "ending" for mount in list_mounts(node.socket)):
         pass
     other = node.workspace("other", at="w")
     leaves.join(DEADLINE_S)
@@ -391,7 +399,7 @@ def test_a_mount_ends_with_the_process_that_asked_for_it(node: Node) -> None:
 def test_servers_unmount_and_end_when_the_zygote_is_killed(node: Node) -> None:
     for number in range(5):
         node.open(f"w{number}")
-    pids = [mount["pid"] for mount in list_mounts(node.socket)]
+    pids = [mount["pid"] for mount in served(node.socket)]
     assert len(mounts.fuse_mounts_under(node.mounts)) == 5
     node.process.kill()
     for pid in pids:
@@ -405,7 +413,7 @@ def test_a_kill_of_everything_at_once_is_cleaned_up_by_the_next_start(tmp_path: 
         for number in range(5):
             workspace = first.workspace(f"w{number}")
             (workspace.root / "a").write_text("kept")
-        pids = [mount["pid"] for mount in list_mounts(first.socket)]
+        pids = [mount["pid"] for mount in served(first.socket)]
         os.killpg(first.process.pid, signal.SIGKILL)
         for pid in pids:
             assert isinstance(pid, int)
@@ -462,12 +470,17 @@ def test_a_killed_template_is_replaced(node: Node) -> None:
     kept = node.workspace("kept")
     (kept.root / "a").write_text("not hindered")
     pid = node.process.pid
-    (template,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    os.kill(int(template), signal.SIGKILL)
+    template = template_of(pid)
+    os.kill(template, signal.SIGKILL)
     assert (node.workspace("new").root).is_mount()
     assert (kept.root / "a").read_text() == "not hindered"
-    (new_template,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    assert new_template != template
+    assert template_of(pid, after=template) != template
+
+
+def test_a_zygote_ends_though_its_template_was_stopped(node: Node) -> None:
+    os.kill(template_of(node.process.pid), signal.SIGSTOP)
+    node.process.terminate()
+    assert node.process.wait(DEADLINE_S) == 0
 
 
 def test_a_second_zygote_on_the_socket_is_refused(node: Node) -> None:
