@@ -21,10 +21,11 @@ import pytest
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.errors import StaleEpoch, Unavailable
 from chronicle.fuse import mounts
-from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.verify import TreeChecker
+from tests.fuse.conftest import served
 from tests.stateful.world import File, Numbers, Open, World
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Line:
         self.workspace.begin_turn(self.turn)  # answered when there is another server
 
     def kill_server(self) -> None:
-        (mount,) = [item for item in list_mounts(self.node / "zygote.sock") if item["mountpoint"] == self.root]
+        (mount,) = [item for item in served(self.node / "zygote.sock") if item["mountpoint"] == self.root]
         pid = mount["pid"]
         assert isinstance(pid, int)
         os.kill(pid, signal.SIGKILL)

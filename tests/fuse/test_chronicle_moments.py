@@ -15,10 +15,9 @@ from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.ident import blob_id
 from chronicle.cli import ExitCode
 from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import list_mounts
 from chronicle.testing.workspace_contract import files_below
 from tests.fuse.command import Command, running_command
-from tests.fuse.conftest import wait_for_end
+from tests.fuse.conftest import served, wait_for_end
 from tests.unit.read_only import without_write_access
 
 if TYPE_CHECKING:
@@ -281,7 +280,7 @@ def test_what_a_kill_of_everything_leaves_is_no_obstacle(chronicle: Command, tmp
     root = chronicle.mount()
     (root / "a").write_text("kept")
     socket = chronicle.store / "run" / "zygote.sock"
-    pids = [zygote.is_running(socket), *(int(str(mount["pid"])) for mount in list_mounts(socket))]
+    pids = [zygote.is_running(socket), *(int(str(mount["pid"])) for mount in served(socket))]
     for pid in pids:
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)  # so that none can tidy up after another

@@ -13,9 +13,8 @@ import pytest
 
 from chronicle.cli import ExitCode
 from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import list_mounts
 from tests.fuse.command import Command, running_command
-from tests.fuse.conftest import wait_for_end
+from tests.fuse.conftest import served, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +116,7 @@ def test_a_mount_that_hangs_is_looked_at_and_unmounted(chronicle: Command) -> No
     root = chronicle.mount()
     (root / "dir").mkdir()
     with _program(_USES["is in dir"], root) as process:
-        (pid,) = (int(str(mount["pid"])) for mount in list_mounts(chronicle.store / "run" / "zygote.sock"))
+        (pid,) = (int(str(mount["pid"])) for mount in served(chronicle.store / "run" / "zygote.sock"))
         os.kill(pid, signal.SIGSTOP)
         command = [sys.executable, "-c", "import sys; from chronicle.cli import main; sys.exit(main())", "unmount"]
         refused = subprocess.run([*command, root], capture_output=True, text=True, timeout=_DEADLINE_S, check=False)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
+from tests.fuse.conftest import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ class Node:
     def spent(self) -> Spent:
         """Return what was spent since the mount began."""
         self.workspace.begin_turn(1)  # when it is answered, what was asked of the server before is done
-        (mount,) = list_mounts(self.socket)
+        (mount,) = served(self.socket)
         lines = Path(f"/proc/{mount['pid']}/io").read_text().splitlines()
         io = {name: int(value) for name, value in (line.split(": ") for line in lines)}
         return Spent(io["rchar"], io["wchar"], io["write_bytes"], blocks_below(self.layers), blocks_below(self.blobs))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.fuse import zygote
-from chronicle.fuse.client import list_mounts, open_fuse_workspace
+from chronicle.fuse.client import open_fuse_workspace
 from chronicle.fuse.template import Template
 from chronicle.workspace.port import LayerSpec
-from tests.fuse.conftest import DEADLINE_S, wait_for_end
+from tests.fuse.conftest import DEADLINE_S, served, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def workspace(machine: Path) -> Iterator[Workspace]:
 
 def allow_few(machine: Path) -> None:
     """Take descriptors from the zygote and its server."""
-    (mount,) = list_mounts(machine / "zygote.sock")
+    (mount,) = served(machine / "zygote.sock")
     zygote_pid = zygote.is_running(machine / "zygote.sock")
     assert zygote_pid is not None
     for pid in (zygote_pid, int(str(mount["pid"]))):
@@ -131,7 +131,7 @@ def test_a_zygote_takes_as_many_descriptors_as_it_may(tmp_path: Path, transport:
 
 def test_who_cannot_be_let_in_waits_and_the_mounts_go_on(machine: Path, workspace: Workspace) -> None:
     """Of callers beyond the limit, and of the servers' hosts too."""
-    (mount,) = list_mounts(machine / "zygote.sock")
+    (mount,) = served(machine / "zygote.sock")
     zygote_pid = zygote.is_running(machine / "zygote.sock")
     assert zygote_pid is not None
     doors = {zygote_pid: machine / "zygote.sock", int(str(mount["pid"])): str(mount["control"])}
@@ -168,7 +168,7 @@ def test_who_cannot_be_let_in_waits_and_the_mounts_go_on(machine: Path, workspac
             process.kill()
             process.communicate()
     (workspace.root / "a").write_text("goes on")
-    assert [mount["pid"] for mount in list_mounts(machine / "zygote.sock")] == [mount["pid"]]
+    assert [mount["pid"] for mount in served(machine / "zygote.sock")] == [mount["pid"]]
 
 
 def duplicates(fd: int) -> list[int]:

@@ -22,12 +22,13 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.fuse.inodes import MAGIC
 from chronicle.fuse.mounts import Transport
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec
+from tests.fuse.conftest import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -379,7 +380,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(machine: Path, w
     (root / "f1").rename(root / "moved")
     held = (root / "open").open("wb", buffering=0)
     held.write(b"never closed")
-    (mount,) = list_mounts(machine / "zygote.sock")
+    (mount,) = served(machine / "zygote.sock")
     pid = mount["pid"]
     assert isinstance(pid, int)
     os.kill(pid, signal.SIGKILL)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
-from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound
+from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
 from chronicle.fuse import client, mounts, zygote
 from chronicle.fuse.client import list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.fuse.control import Ended
 from chronicle.repository import Repository, mounting, upkeep
 from chronicle.workspace.port import LayerSpec, Opened
-from tests.fuse.conftest import DEADLINE_S, end_service, wait_for_end
+from tests.fuse.conftest import DEADLINE_S, end_service, served, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,10 +71,11 @@ def before_first_call(function: Callable[..., object], meanwhile: Callable[[], N
 
 
 def test_a_mount_that_had_to_wait_takes_no_mountpoint_from_another_workspace(
-    repository: Repository, tmp_path: Path
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = tmp_path / "mnt"
     told: list[str] = []
+    looked = threading.Event()
 
     def mount_second() -> None:
         try:
@@ -86,8 +87,10 @@ def test_a_mount_that_had_to_wait_takes_no_mountpoint_from_another_workspace(
     mounting.mount(repository, "kept", tmp_path / "kept", with_caller=False)
     waits = threading.Thread(target=mount_second)
     with repository.queue("second"):
-        waits.start()
-        waits.join(0.5)  # by then it has looked at the mountpoint, and waits
+        with monkeypatch.context() as patch:
+            patch.setattr(Repository, "queue", before_first_call(Repository.queue, looked.set))
+            waits.start()
+            assert looked.wait(DEADLINE_S)  # at the mountpoint, and waits from now on
         mounting.mount(repository, "first", at, with_caller=False)
         with (at / "file").open("w") as file:
             file.write("still here")
@@ -168,13 +171,14 @@ def test_a_mount_whose_order_met_the_end_of_a_service_is_ordered_of_the_one_that
 def test_a_mount_waits_for_a_service_that_still_closes_its_mounts(repository: Repository, tmp_path: Path) -> None:
     mounting.mount(repository, "first", tmp_path / "first", with_caller=False)
     service = zygote.is_running(repository.socket)
-    (mount,) = list_mounts(repository.socket)
+    (mount,) = served(repository.socket)
     assert isinstance(mount["pid"], int)
     os.kill(mount["pid"], signal.SIGSTOP)  # it is killed after some seconds
     ends = threading.Thread(target=zygote.shut_down, args=(repository.socket,))
     ends.start()
-    while list_mounts(repository.socket)[0]["state"] != "ending":
-        time.sleep(0.001)
+    with suppress(Unavailable):  # it has ended already
+        while any(mount["state"] != "ending" for mount in list_mounts(repository.socket)):
+            time.sleep(0.001)
     second = mounting.mount(repository, "second", tmp_path / "second", with_caller=False)
     ends.join(DEADLINE_S)
     (second / "file").write_text("there")
@@ -213,7 +217,7 @@ def test_unmounting_waits_for_a_commit(repository: Repository, tmp_path: Path, m
 @contextmanager
 def unused_service(run: Path, unused_s: float) -> Iterator[subprocess.Popen[bytes]]:
     """Run a zygote that ends if nothing is mounted for so long."""
-    (run / "mounts").mkdir(parents=True)
+    (run / "mounts").mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", UNUSED, str(run), str(unused_s)]
     with subprocess.Popen(command, cwd=CHECKOUT, stderr=subprocess.PIPE) as service:
         try:
@@ -235,15 +239,21 @@ def test_a_service_to_which_no_mount_ever_came_ends(repository: Repository) -> N
 
 def test_a_service_does_not_end_over_its_first_mount(tmp_path: Path) -> None:
     socket = tmp_path / "run" / "zygote.sock"
-    with unused_service(socket.parent, 1.0) as service:
-        while zygote.is_running(socket) is None:
+    spec = LayerSpec("stuck", tmp_path / "layers", None, 1, 1)  # its first server hangs, for two seconds
+    opened: Opened | None = None
+    while opened is None:
+        with unused_service(socket.parent, 1.0) as service:
+            while zygote.is_running(socket) is None and service.poll() is None:
+                pass
+            try:
+                opened = open_fuse_workspace(socket, spec, "memory://", tmp_path / "mnt")
+            except Ended:  # this process was too slow: the order did not come within the second
+                assert not (tmp_path / "layers").exists(), "it had begun"
+                continue
+            assert opened.workspace.root.is_mount()
             assert service.poll() is None
-        spec = LayerSpec("stuck", tmp_path / "layers", None, 1, 1)  # its first server hangs, for two seconds
-        opened = open_fuse_workspace(socket, spec, "memory://", tmp_path / "mnt")
-        assert opened.workspace.root.is_mount()
-        assert service.poll() is None
-        opened.workspace.close()
-        assert service.wait(DEADLINE_S) == 0, "it ends with its last mount"
+            opened.workspace.close()
+            assert service.wait(DEADLINE_S) == 0, "it ends with its last mount"
 
 
 def test_a_server_that_is_closed_in_order_waits_for_nobody(tmp_path: Path) -> None:
@@ -351,7 +361,7 @@ def test_a_server_whose_service_was_killed_takes_no_mount_of_another_with_it(
 ) -> None:
     """It takes long to close its layer, and unmounts only then."""
     at = mounting.mount(repository, "first", tmp_path / "mnt", with_caller=False)
-    (mount,) = list_mounts(repository.socket)
+    (mount,) = served(repository.socket)
     server, service = mount["pid"], zygote.is_running(repository.socket)
     assert isinstance(server, int)
     assert service is not None

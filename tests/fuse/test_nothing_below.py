@@ -21,7 +21,7 @@ from chronicle.fuse.opening import open_served
 from chronicle.fuse.pulse import unwatched
 from chronicle.fuse.server import MountRequest
 from chronicle.workspace.port import LayerSpec
-from tests.fuse.conftest import DEADLINE_S, running_mirror, wait_for_end
+from tests.fuse.conftest import DEADLINE_S, running_mirror, served, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +109,7 @@ def writers(node: Node, root: Path, logs: Path, user: int) -> Iterator[Writers]:
 
 def kill_server(node: Node, workspace: FuseWorkspace) -> None:
     """Kill the server of a mount."""
-    (pid,) = [mount["pid"] for mount in list_mounts(node.socket) if mount["mountpoint"] == str(workspace.root)]
+    (pid,) = [mount["pid"] for mount in served(node.socket) if mount["mountpoint"] == str(workspace.root)]
     assert isinstance(pid, int)
     os.kill(pid, signal.SIGKILL)
     wait_for_end(pid)
@@ -180,7 +180,7 @@ def test_a_directory_that_a_kill_of_everything_left_shut_can_be_mounted_on_again
         directory.chmod(0o755)
         with running_mirror(directory, transport, user=NOBODY) as first:
             mountpoint = first.workspace().root
-            (pid,) = [int(str(mount["pid"])) for mount in list_mounts(first.socket)]
+            (pid,) = [int(str(mount["pid"])) for mount in served(first.socket)]
             os.killpg(first.process.pid, signal.SIGKILL)
             wait_for_end(pid)
             first.process.wait(DEADLINE_S)
@@ -192,7 +192,7 @@ def test_a_directory_that_a_kill_of_everything_left_shut_can_be_mounted_on_again
 
 
 def test_what_was_written_while_it_was_being_mounted_is_carried_in(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = LayerSpec("w", tmp_path / "layers", None, 1, 1)
     served = open_served(MountRequest(spec, f"file://{tmp_path}/blobs", tmp_path), unwatched(), deadline_s=1)
@@ -204,6 +204,7 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     mountpoint.mkdir(0o750)
     below.shut(mountpoint)
     assert mountpoint.stat().st_mode & 0o777 == 0o050
+    monkeypatch.setattr(below, "_WRITER_DEADLINE_S", DEADLINE_S)  # who writes may be slow
     with below.opened(mountpoint) as directory:
         (mountpoint / "taken").write_text("second")
         (mountpoint / "deep" / "er").mkdir(parents=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.fuse import zygote
-from chronicle.fuse.client import list_mounts
 from tests.fuse.command import Command, running_command
+from tests.fuse.conftest import served, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +25,8 @@ def test_the_processes_of_a_mount_say_what_they_are_and_whose(chronicle: Command
     socket = chronicle.store / "run" / "zygote.sock"
     pid = zygote.is_running(socket)
     assert pid is not None
-    (template,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    (mount,) = list_mounts(socket)
-    for process in (pid, int(template), int(str(mount["pid"]))):
+    (mount,) = served(socket)
+    for process in (pid, template_of(pid), int(str(mount["pid"]))):
         assert Path(f"/proc/{process}/comm").read_text() == "chronicle mount\n"
         arguments = Path(f"/proc/{process}/cmdline").read_text().split("\0")
         code = arguments[arguments.index("-c") + 1]

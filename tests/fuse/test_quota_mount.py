@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.workspace.port import LayerSpec, Quota
-from tests.fuse.conftest import wait_for_end
+from tests.fuse.conftest import served, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ def test_names_are_counted_and_a_new_server_knows_the_count(workspace: FuseWorks
     assert code_of(os.mkfifo, root / "one-more") == errno.EDQUOT
     figures = os.statvfs(root)
     assert (figures.f_files, figures.f_ffree) == (50, 0)
-    (mount,) = list_mounts(root.parent.parent / "zygote.sock")
+    (mount,) = served(root.parent.parent / "zygote.sock")
     os.kill(int(str(mount["pid"])), signal.SIGKILL)
     wait_for_end(int(str(mount["pid"])))
     workspace.seal()  # by the server that takes its place

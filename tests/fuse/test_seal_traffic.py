@@ -24,11 +24,11 @@ from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import ChronicleError
 from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.workspace import content, tree
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.faulty_proxy import FaultyProxy, running_proxy
-from tests.fuse.conftest import DEADLINE_S
+from tests.fuse.conftest import DEADLINE_S, served
 from tests.s3_server import BUCKET, S3Server, point_at, running_s3
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Machine:
         return program
 
     def pid_of(self, name: str) -> int:
-        (pid,) = [mount["pid"] for mount in list_mounts(self.socket) if mount["workspace_id"] == name]
+        (pid,) = [mount["pid"] for mount in served(self.socket) if mount["workspace_id"] == name]
         return int(str(pid))
 
 
@@ -250,8 +250,8 @@ def test_a_store_that_fails_lets_those_go_on_who_wait(machine: Machine) -> None:
     look_around(workspace.root)
     assert not sealing.done()
     machine.store.proxy.fail("error")
-    machine.store.let_go()
     upstream, machine.store.proxy.upstream = machine.store.proxy.upstream, 1
+    machine.store.let_go()
     with pytest.raises(ChronicleError):
         sealing.result(DEADLINE_S)
     machine.store.proxy.upstream = upstream
@@ -264,12 +264,10 @@ def test_a_store_that_fails_lets_those_go_on_who_wait(machine: Machine) -> None:
 
 def test_who_waits_and_is_killed_ends(machine: Machine, transport: Transport) -> None:
     workspace = prepared(machine, "w")
-    handled = "import signal; signal.signal(signal.SIGALRM, print); signal.setitimer(signal.ITIMER_REAL, .01, .01)"
+    handled = "import signal as s; s.signal(s.SIGALRM, lambda *_: None); s.setitimer(s.ITIMER_REAL, .01, .01)"
     sealing = machine.seal(workspace)
     killed = [machine.change(workspace, CHANGES[name]) for name in ("append", "create")]
-    goes_on = machine.change(
-        workspace, f"{handled}; now(); os.mkdir('madedirs/dir'); signal.setitimer(signal.ITIMER_REAL, 0)"
-    )
+    goes_on = machine.change(workspace, f"{handled}; now(); os.mkdir('madedirs/dir'); s.setitimer(s.ITIMER_REAL, 0)")
     look_around(workspace.root)
     killed[0].kill()
     killed[1].terminate()
@@ -306,6 +304,7 @@ while True:
 """Counts the files that it has seen in a list, asked for, and read."""
 
 
+@pytest.mark.timeout(600)  # ten seconds, where nothing else runs
 def test_a_large_commit_keeps_nobody_waiting(tmp_path: Path, transport: Transport) -> None:
     socket = tmp_path / "zygote.sock"
     zygote.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)

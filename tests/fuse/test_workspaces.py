@@ -14,12 +14,12 @@ import pytest
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.errors import Corrupt, NotFound, Unavailable
 from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
 from chronicle.fuse.mounts import Transport
 from chronicle.workspace.api import open_api_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
 from chronicle.workspace.tree import walk
-from tests.fuse.conftest import wait_for_end
+from tests.fuse.conftest import served, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ class Home:
         return opened
 
     def pid(self, name: str = "w") -> int:
-        (pid,) = [mount["pid"] for mount in list_mounts(self.socket) if mount["workspace_id"] == name]
+        (pid,) = [mount["pid"] for mount in served(self.socket) if mount["workspace_id"] == name]
         assert isinstance(pid, int)
         return pid
 
@@ -264,6 +264,7 @@ def _session(process: Path) -> int | None:
         return None
 
 
+@pytest.mark.timeout(600)  # half a minute, where nothing else runs
 def test_a_directory_of_100_000_entries_is_listed_whole_while_it_changes(home: Home) -> None:
     """Whatever is there all the time is listed once; what comes and goes meanwhile once or not at all."""
     count = 100_000
