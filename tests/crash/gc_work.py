@@ -65,9 +65,11 @@ class Worker:
 
     def commit(self, name: str) -> None:
         begun = time.monotonic()
-        with suppress(Conflict):
-            self.repository.commit(name, "changed")
-        self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
+        try:
+            with suppress(Conflict):
+                self.repository.commit(name, "changed")
+        finally:
+            self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
 
     def write(self) -> None:
         """Commit turn after turn; some turns are sealed and given up, which leaves garbage."""
@@ -120,8 +122,10 @@ class Worker:
 
 def main(role: str, store: str, name: str, seconds: str) -> None:
     worker = Worker(Repository(Path(store)), name, time.monotonic() + float(seconds))
-    {"write": worker.write, "fork": worker.fork, "read": worker.read}[role]()
-    print(f"{worker.done} {worker.slowest_s:.3f}")
+    try:
+        {"write": worker.write, "fork": worker.fork, "read": worker.read}[role]()
+    finally:
+        print(f"{worker.done} {worker.slowest_s:.3f}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from chronicle.blobs.gc import collect
+from chronicle.errors import ChronicleError
 from chronicle.repository import Repository
 from chronicle.repository.upkeep import _reached, verify
 
@@ -23,7 +24,10 @@ ROLES = ["write", "write", "fork", "read"]
 
 
 def race(repository: Repository, grace_s: float, seconds: float) -> tuple[int, int, float]:
-    """Let processes work while this one collects; return the packs dropped, the work done, and the slowest commit."""
+    """Let processes work while this one collects; return the packs dropped, the work done, and the slowest commit.
+
+    If commits took too long for the grace, whatever failed for it is none of the tested code's faults.
+    """
     with repository.used("first") as workspace:
         workspace.write("file0", b"first\n")
     processes = [
@@ -37,17 +41,28 @@ def race(repository: Repository, grace_s: float, seconds: float) -> tuple[int, i
         for n, role in enumerate(ROLES)
     ]
     dropped = 0
+    failures: list[object] = []
     try:
         while any(process.poll() is None for process in processes):
-            dropped += collect(repository.blobs_url, lambda: _reached(repository), grace_s=grace_s).dropped
+            try:
+                dropped += collect(repository.blobs_url, lambda: _reached(repository), grace_s=grace_s).dropped
+            except ChronicleError as error:
+                failures.append(error)
             time.sleep(0.05)
     finally:
         for process in processes:
             process.kill()
     told = [process.communicate(timeout=60) for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(ROLES), told
+    failures.extend(said for process, (_, said) in zip(processes, told, strict=True) if process.returncode != 0)
     numbers = [line.split() for line, _ in told]
-    return dropped, sum(int(done) for done, _ in numbers), max(float(slowest) for _, slowest in numbers)
+    slowest_s = max(float(slowest) for _, slowest in numbers)
+    assert not failures or not is_in_time(slowest_s, grace_s), failures
+    return dropped, sum(int(done) for done, _ in numbers), slowest_s
+
+
+def is_in_time(slowest_s: float, grace_s: float) -> bool:
+    """Whether commits were fast enough for the grace, with room for what is not measured of them."""
+    return slowest_s < grace_s / 2
 
 
 def go_on_until_in_time(tmp_path: Path, seconds: float) -> None:
@@ -55,7 +70,7 @@ def go_on_until_in_time(tmp_path: Path, seconds: float) -> None:
     for attempt in range(4):
         repository = Repository(tmp_path / f"store{attempt}")
         dropped, done, slowest_s = race(repository, grace_s, max(seconds, 4 * grace_s))
-        if slowest_s < grace_s / 2:
+        if is_in_time(slowest_s, grace_s):
             break
         grace_s *= 2
     else:
@@ -67,6 +82,7 @@ def go_on_until_in_time(tmp_path: Path, seconds: float) -> None:
     assert done > len(ROLES)
 
 
+@pytest.mark.timeout(600)  # should the grace be too short
 def test_collecting_while_others_work(tmp_path: Path) -> None:
     go_on_until_in_time(tmp_path, 12)
 

@@ -20,7 +20,10 @@ import pytest
 
 from tests.crash.journal_work import check
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="builds a small library with gcc")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="builds a small library with gcc"),
+    pytest.mark.timeout(900),  # half a minute on two busy cores
+]
 
 ROOT = Path(__file__).parents[2]
 SECTOR = 512
@@ -50,7 +53,7 @@ def start(library: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
 
 def end_of(process: subprocess.Popen[bytes]) -> list[int]:
     """Wait for the end, and return the numbers that it said."""
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors.decode()
     return [int(number) for number in out.split()]
 

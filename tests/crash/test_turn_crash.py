@@ -53,6 +53,7 @@ def test_ended_before_each_write(library: Path, tmp_path: Path) -> None:
     assert turns[-1] > 10
 
 
+@pytest.mark.timeout(900)
 def test_killed_from_outside(library: Path, tmp_path: Path) -> None:
     turns = turns_after_deaths(library, "kills", tmp_path, "1", "60")
     assert turns == sorted(turns)

@@ -288,7 +288,7 @@ def test_eight_processes_write_and_none_is_refused(path: Path) -> None:
         worker.stdin.write("go\n")
         worker.stdin.flush()
     for worker in workers:
-        out, _ = worker.communicate(timeout=60)
+        out, _ = worker.communicate(timeout=150)
         assert (out, worker.returncode) == ("done\n", 0)
     store = SqliteJournalStore(path)
     for session in store.sessions():
