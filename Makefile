@@ -26,7 +26,7 @@ demo: setup
 test: setup-tests
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-# Its models run for minutes, so a dump of their stacks after 170 s says nothing, and has ended a run.
+# Its models run for minutes, so a dump of their stacks after 590 s says nothing, and has ended a run.
 nightly: setup-tests
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 $(ARGS)
 

@@ -82,7 +82,6 @@ def go_on_until_in_time(tmp_path: Path, seconds: float) -> None:
     assert done > len(ROLES)
 
 
-@pytest.mark.timeout(600)  # should the grace be too short
 def test_collecting_while_others_work(tmp_path: Path) -> None:
     go_on_until_in_time(tmp_path, 12)
 
