@@ -22,7 +22,7 @@ import random
 import signal
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -177,17 +177,25 @@ class Worker:
 
     def commit(self, workspace: str, turn: int) -> None:
         """Commit, and see that it is that turn, however often its process or the mount died."""
-        begun = time.monotonic()
 
         def commit() -> None:
             if self.commits_of(workspace) < turn:
                 self.repository.commit(workspace, "changed")
 
-        if self.random.randrange(3) == 0:
-            kill_in_the_middle(commit, self.random.uniform(0, 0.04))
-        patiently(commit)
-        tell(self.directory, self.role, commit_s=time.monotonic() - begun)
+        with self.timed():
+            if self.random.randrange(3) == 0:
+                kill_in_the_middle(commit, self.random.uniform(0, 0.04))
+            patiently(commit)
         assert self.commits_of(workspace) == turn
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Tell how long a commit took, also one that failed: the longer the grace, the less of it can be collected."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            tell(self.directory, self.role, commit_s=time.monotonic() - begun)
 
     def commits_of(self, workspace: str) -> int:
         return len(patiently(lambda: self.repository.commits(workspace)))
@@ -307,11 +315,10 @@ class Worker:
 
     def commit_elsewhere(self, workspace: FuseWorkspace, name: str) -> None:
         """Commit as an agent's turn ends: what its own layer sealed goes to the journal that all share."""
-        begun = time.monotonic()
-        ref = patiently(workspace.seal)
-        with self.repository.journal(name) as journal:
-            committing.put_commit(self.repository, journal, session_of(journal, name), ref, "changed elsewhere")
-        tell(self.directory, self.role, commit_s=time.monotonic() - begun)
+        with self.timed():
+            ref = patiently(workspace.seal)
+            with self.repository.journal(name) as journal:
+                committing.put_commit(self.repository, journal, session_of(journal, name), ref, "changed elsewhere")
         patiently(lambda: workspace.adopt(ref))
 
     # -- the others' enemy ----------------------------------------------------------------------------------------

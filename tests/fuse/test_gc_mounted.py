@@ -70,9 +70,15 @@ class Told:
         )
 
 
+def is_in_time(told: Told, grace_s: float) -> bool:
+    """Whether commits were fast enough for the grace, with room for what is not measured of them."""
+    return told.slowest_s < grace_s / 2
+
+
 class Race:
     def __init__(self, directory: Path, seconds: float, grace_s: float) -> None:
         self.directory = directory
+        self.grace_s = grace_s
         self.until = time.monotonic() + seconds
         self.random = random.Random(seconds)
         self.sockets = [store_of(directory).socket, socket_elsewhere(directory)]
@@ -110,8 +116,10 @@ class Race:
                 process.kill()
             said = {role: process.communicate(timeout=DEADLINE_S)[1] for role, process in self.processes.items()}
         failed = [f"{role}:\n{said[role]}" for role, process in self.processes.items() if process.returncode != 0]
-        assert not failed, "\n".join(failed)
-        return self.told()
+        told = self.told()
+        # What failed as commits took too long for the grace is done again; see above.
+        assert not failed or not is_in_time(told, self.grace_s), "\n".join(failed)
+        return told
 
     def told(self) -> Told:
         told = Told(killed_servers=self.killed_servers)
@@ -179,7 +187,7 @@ def go_on_until_in_time(tmp_path: Path, seconds: float, transport: Transport) ->
     for attempt in range(4):
         directory = tmp_path / f"attempt{attempt}"
         told = race(directory, max(seconds, 3 * grace_s), grace_s, transport)
-        if told.slowest_s < grace_s / 2:
+        if is_in_time(told, grace_s):
             break
         grace_s *= 2
     else:
