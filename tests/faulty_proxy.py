@@ -85,8 +85,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         proxy = self.proxy
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = proxy.next_fault(self.command)
-        if proxy.on_put is not None and self.command == "PUT":
-            proxy.on_put()
+        on_put = proxy.on_put
+        if on_put is not None and self.command == "PUT":
+            on_put()
         if fault == "stall":
             proxy.over.wait(proxy.stall_s)
         if fault in ("reset", "stall"):
