@@ -304,7 +304,6 @@ while True:
 """Counts the files that it has seen in a list, asked for, and read."""
 
 
-@pytest.mark.timeout(600)  # ten seconds, where nothing else runs
 def test_a_large_commit_keeps_nobody_waiting(tmp_path: Path, transport: Transport) -> None:
     socket = tmp_path / "zygote.sock"
     zygote.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)

@@ -264,7 +264,6 @@ def _session(process: Path) -> int | None:
         return None
 
 
-@pytest.mark.timeout(600)  # half a minute, where nothing else runs
 def test_a_directory_of_100_000_entries_is_listed_whole_while_it_changes(home: Home) -> None:
     """Whatever is there all the time is listed once; what comes and goes meanwhile once or not at all."""
     count = 100_000
