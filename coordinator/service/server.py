@@ -8,6 +8,7 @@ import json
 import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from chronicle.canonical import encode
 from chronicle.clock import SystemClock
@@ -153,11 +154,12 @@ class ServiceServer:
 
     async def _send(self, client: _Client, request: dict[str, Any]) -> None:
         code, address, body, when_busy = _sent(request)
-        if self._known.get(code.agent_type) != code:
-            await self._fleet.register(code)
-            self._known[code.agent_type] = code
         key = request.get("idempotency_key")
-        message = await asyncio.to_thread(self._admission.admit, address, body, key, when_busy)
+        async with client.in_order(address):
+            if self._known.get(code.agent_type) != code:
+                await self._fleet.register(code)
+                self._known[code.agent_type] = code
+            message = await asyncio.to_thread(self._admission.admit, address, body, key, when_busy)
         accepted = {
             "type": "accepted",
             "message_id": message.message_id,
@@ -244,7 +246,12 @@ class _Client:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self._tasks: set[asyncio.Task[None]] = set()
+        self._admitting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
         self.gone = False
+
+    def in_order(self, address: Address) -> asyncio.Lock:
+        """Return what the client's messages to an agent are admitted under, so that they are in the order they came."""
+        return self._admitting.setdefault(address, asyncio.Lock())
 
     def ends_with(self, task: asyncio.Task[None]) -> None:
         """Let a request end when the client goes, because it only waits for the client's sake."""
