@@ -121,7 +121,10 @@ def unmount_workspace(zygote_socket: Path, mountpoint: Path) -> None:
 
 
 def list_mounts(zygote_socket: Path) -> list[dict[str, object]]:
-    """Return what a zygote has mounted: ``mountpoint, control, workspace_id, epoch, state, pid, restarts`` each."""
+    """Return what a zygote has mounted: ``mountpoint, control, workspace_id, epoch, state, pid, restarts`` each.
+
+    ``pid`` is 0 as long as it is not known which process serves the mount, which may be up for a moment by then.
+    """
     mounts: list[dict[str, object]] = _ask_zygote(zygote_socket, "list", _CALL_DEADLINE_S)
     return mounts
 
