@@ -127,7 +127,7 @@ class Fleet:
         Raises:
             TimeoutError: the coordinator does not answer.
         """
-        async with asyncio.timeout(self._settings.wake_timeout_s):
+        async with self._in_time():
             await self._coordinator.register.remote(code)
 
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[Frame]:
@@ -170,7 +170,7 @@ class Fleet:
 
     async def running(self) -> list[dict[str, Any]]:
         """Return the hosts there are, as plain values."""
-        async with asyncio.timeout(self._settings.wake_timeout_s):
+        async with self._in_time():
             hosts: list[dict[str, Any]] = await self._coordinator.running.remote()
         return hosts
 
@@ -268,6 +268,22 @@ class Fleet:
             return await answer_of(answer, silence_s / BEATS, lambda: check_answers(self._coordinator, silence_s))
         except ray.exceptions.RayTaskError as error:
             raise cause_of(error) from error
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        """Give the coordinator as long as a waking may take for what changes nothing if it does not answer.
+
+        Raises:
+            TimeoutError: it did not.
+        """
+        limit_s = self._settings.wake_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                yield
+        except TimeoutError:
+            raise TimeoutError(
+                f"the coordinator has not answered for {limit_s:g} s; nothing was done: try again"
+            ) from None
 
     def _presentation(self) -> Literal["fuse", "dir"]:
         """Return how workspaces are presented here, and keep the reason when it is not as one would like."""

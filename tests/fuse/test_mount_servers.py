@@ -36,7 +36,6 @@ from tests.fuse.conftest import (
     in_a_namespace_of_its_own,
     running_mirror,
     served,
-    template_of,
     wait_for_end,
 )
 from tests.fuse.mirror import VERSION, open_mirror
@@ -464,23 +463,6 @@ def test_fifty_at_once(node: Node) -> None:
     node.process.wait(DEADLINE_S)
     assert mounts.fuse_mounts_under(node.mounts) == []
     assert [path.name for path in node.socket.parent.iterdir()] == ["zygote.sock.lock"]
-
-
-def test_a_killed_template_is_replaced(node: Node) -> None:
-    kept = node.workspace("kept")
-    (kept.root / "a").write_text("not hindered")
-    pid = node.process.pid
-    template = template_of(pid)
-    os.kill(template, signal.SIGKILL)
-    assert (node.workspace("new").root).is_mount()
-    assert (kept.root / "a").read_text() == "not hindered"
-    assert template_of(pid, after=template) != template
-
-
-def test_a_zygote_ends_though_its_template_was_stopped(node: Node) -> None:
-    os.kill(template_of(node.process.pid), signal.SIGSTOP)
-    node.process.terminate()
-    assert node.process.wait(DEADLINE_S) == 0
 
 
 def test_a_second_zygote_on_the_socket_is_refused(node: Node) -> None:

@@ -1,3 +1,5 @@
+"""The template, from which mount servers are forked, and the spare that it forks before one is wanted."""
+
 from __future__ import annotations
 
 import os
@@ -39,6 +41,23 @@ def watched(pid: int) -> set[int]:
 def server_of(node: Node, name: str) -> int:
     root = str(node.workspace(name).root)
     return next(int(str(mount["pid"])) for mount in served(node.socket) if mount["mountpoint"] == root)
+
+
+def test_a_killed_template_is_replaced(node: Node) -> None:
+    kept = node.workspace("kept")
+    (kept.root / "a").write_text("not hindered")
+    pid = node.process.pid
+    template = template_of(pid)
+    os.kill(template, signal.SIGKILL)
+    assert (node.workspace("new").root).is_mount()
+    assert (kept.root / "a").read_text() == "not hindered"
+    assert template_of(pid, after=template) != template
+
+
+def test_a_zygote_ends_though_its_template_was_stopped(node: Node) -> None:
+    os.kill(template_of(node.process.pid), signal.SIGSTOP)
+    node.process.terminate()
+    assert node.process.wait(DEADLINE_S) == 0
 
 
 def test_a_server_is_forked_before_it_is_wanted(node: Node) -> None:

@@ -1,0 +1,106 @@
+"""The service's socket: in which order what a client sends is admitted, and what it is told if it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from coordinator.admission import Admission
+from coordinator.config import Settings
+from coordinator.home import Home
+from coordinator.ray.fleet import Fleet
+from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
+from coordinator.service.server import ServiceServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from coordinator.admission import Admitted
+    from coordinator.model import Code
+    from podium.address import Address
+
+AGENT = AgentRef("/agents/hello.py", "Hello", "hello")
+DEADLINE_S = 60
+
+
+class Answering:
+    """A fleet whose agents answer at once."""
+
+    async def register(self, code: Code) -> None:
+        await asyncio.sleep(0)
+
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[dict[str, Any]]:
+        yield {"type": "turn_end", "message_id": message.message_id}
+
+
+class Silent:
+    """A coordinator that never answers."""
+
+    register = remote = property(lambda self: self)
+
+    def __call__(self, *_: object) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A home whose service the test itself is."""
+    home = Home(tmp_path / "home").create()
+    home.make_run_dir()
+    yield home
+    home.remove_run_dir()
+
+
+@asynccontextmanager
+async def client_of(home: Home, fleet: Fleet) -> AsyncIterator[ServiceClient]:
+    async with asyncio.timeout(DEADLINE_S), ServiceServer(home, Settings(), fleet).listening():
+        client = ServiceClient(*await asyncio.open_unix_connection(home.socket_path))
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+async def sent(client: ServiceClient, key: str, text: str) -> list[Any]:
+    return [frame["type"] async for frame in client.send(AGENT, key, {"text": text})]
+
+
+async def test_what_a_client_sends_to_an_agent_is_admitted_in_that_order(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[bytes] = []
+    other_agent, whole = threading.Event(), Admission.admit
+
+    def admit(self: Admission, address: Address, body: bytes, *rest: Any) -> Admitted:
+        begun.append(body)
+        if b"one" in body:  # the others have all the time to pass it
+            assert other_agent.wait(DEADLINE_S), "messages to another agent wait for it, too"
+        admitted = whole(self, address, body, *rest)
+        if address.key == "b":
+            other_agent.set()
+        return admitted
+
+    monkeypatch.setattr(Admission, "admit", admit)
+    async with client_of(home, cast("Fleet", Answering())) as client, asyncio.TaskGroup() as tasks:
+        for key, text in (("a", "one"), ("a", "two"), ("a", "three"), ("b", "other")):
+            tasks.create_task(sent(client, key, text))
+    with closing(home.journal()) as journal:
+        (session,) = journal.sessions("hello/a")
+        inbox = [message.body for message in journal.pending(session.session_id)]
+    assert inbox == [b'{"text":"one"}', b'{"text":"two"}', b'{"text":"three"}']
+    assert begun.index(b'{"text":"other"}') < begun.index(b'{"text":"two"}')
+
+
+async def test_a_message_that_was_not_admitted_is_not_said_to_be(home: Home) -> None:
+    fleet = Fleet(home, Settings(wake_timeout_s=0.05))
+    fleet._coordinator = Silent()
+    async with client_of(home, fleet) as client:
+        with pytest.raises(ServiceRefused, match=r"not answered for 0\.05 s; nothing was done: try again"):
+            await sent(client, "a", "one")
+    with closing(home.journal()) as journal:
+        assert journal.sessions() == []
