@@ -239,7 +239,7 @@ class ChronicleOperations:
         if isinstance(node, DirNode):
             return False
         layer = self._layer
-        if any(name == _CAPABILITIES for name, _ in node.xattrs):
+        if _CAPABILITIES in node.xattrs:
             layer.set_xattr(node, _CAPABILITIES, None)
         if caller is None or not node.mode & (stat.S_ISUID | stat.S_ISGID):
             return False
@@ -267,15 +267,15 @@ class ChronicleOperations:
     def getxattr(self, inode: int, name: bytes) -> bytes | None:
         """Return an extended attribute."""
         if inode < MAGIC:
-            for known, value in self._layer.node(inode).xattrs:
-                if known == name:
-                    return value
-            _check_namespace(name)
+            value = self._layer.node(inode).xattrs.get(name)
+            if value is None:
+                _check_namespace(name)
+            return value
         return None
 
     def listxattr(self, inode: int) -> list[bytes]:
         """Return the names of the extended attributes."""
-        return [name for name, _ in self._layer.node(inode).xattrs] if inode < MAGIC else []
+        return sorted(self._layer.node(inode).xattrs) if inode < MAGIC else []
 
     def setxattr(self, inode: int, name: bytes, value: bytes, flags: int) -> None:
         """Set an extended attribute."""
@@ -284,7 +284,7 @@ class ChronicleOperations:
         _check_namespace(name)
         node = self._layer.node(inode)
         if flags:
-            known = any(other == name for other, _ in node.xattrs)
+            known = name in node.xattrs
             if known and flags & _XATTR_CREATE:
                 raise FileExistsError(errno.EEXIST, "set already")
             if not known and flags & _XATTR_REPLACE:

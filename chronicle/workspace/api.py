@@ -277,7 +277,7 @@ class ApiWorkspace:
     def xattrs(self, path: str) -> dict[str, bytes]:
         """Return extended attributes."""
         with self._lock:
-            return {os.fsdecode(name): value for name, value in self._node(path).xattrs}
+            return {os.fsdecode(name): value for name, value in self._node(path).xattrs.items()}
 
     def set_xattr(self, path: str, name: str, value: bytes | None) -> None:
         """Set an extended attribute, or remove it."""

@@ -247,9 +247,9 @@ class EntryLayer(ContentLayer):
         Raises:
             OSError: ENODATA: there is none to remove.
         """
-        if value is None and all(known != name for known, _ in node.xattrs):
+        if value is None and name not in node.xattrs:
             raise OSError(errno.ENODATA, "no such attribute")
-        if (name, value) in node.xattrs:
+        if value is not None and node.xattrs.get(name) == value:
             return
         self._settle_written(node)
         ts_ns = self._now()

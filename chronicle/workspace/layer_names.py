@@ -51,7 +51,7 @@ class Names:
         self.root = DirNode(ROOT_INO, stat.S_IFDIR | root.mode, *self.owner_of(root), commit.root.mtime_ns)
         self.root.ctime_ns = commit.root.ctime_ns
         self.root.nlink = max(2, commit.root.links)
-        self.root.xattrs = root.xattrs
+        self.root.xattrs = dict(root.xattrs)
         self.root.tree = commit.tree_id
         self.root.attrs = commit.root.below
         self.root.versioned = True

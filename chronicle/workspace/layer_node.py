@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.tree import EMPTY, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
     from chronicle.workspace.tree import Entry
@@ -32,6 +35,7 @@ _KINDS = {
 
 _PAGE_BYTES: Final = 4096
 _KIND_BITS = {kind: bits for bits, kind in _KINDS.items()}
+_NO_XATTRS: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 
 class Node:
@@ -70,7 +74,8 @@ class Node:
         """Its names besides ``parent`` and ``name``, as far as they are loaded."""
         self.versioned = False
         """Whether its path has a version that is this node; else removing it leaves no trace."""
-        self.xattrs: tuple[tuple[bytes, bytes], ...] = ()
+        self.xattrs: Mapping[bytes, bytes] = _NO_XATTRS
+        """Its extended attributes; changed by `set_xattr`."""
 
     @property
     def size(self) -> int:
@@ -81,6 +86,16 @@ class Node:
     def blocks(self) -> int:
         """What it takes on the disk, in blocks of 512 bytes."""
         return 0
+
+    def set_xattr(self, name: bytes, value: bytes | None) -> None:
+        """Set an extended attribute, or remove one that there is, at a cost that does not grow with their number."""
+        attributes = self.xattrs
+        if not isinstance(attributes, dict):
+            attributes = self.xattrs = {}
+        if value is None:
+            del attributes[name]
+        else:
+            attributes[name] = value
 
 
 class FileNode(Node):
@@ -193,7 +208,8 @@ def new_node(entry: Entry, ino: int, uid: int, gid: int, now_ns: int) -> Node:
         device.device = entry.device
     else:
         node = Node(ino, mode, uid, gid, now_ns)
-    node.xattrs = entry.xattrs
+    if entry.xattrs:
+        node.xattrs = dict(entry.xattrs)
     return node
 
 

@@ -225,7 +225,7 @@ class _Seal:
             target=node.target if isinstance(node, LinkNode) else b"",
             uid=None if node.uid == uid else node.uid,
             gid=None if node.gid == gid else node.gid,
-            xattrs=node.xattrs,
+            xattrs=tuple(sorted(node.xattrs.items())),
             link=link,
             device=node.device if isinstance(node, DeviceNode) else None,
         )

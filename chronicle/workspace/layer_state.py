@@ -350,12 +350,7 @@ class LayerState:
         self.names.mark_node(node)
 
     def do_xattr(self, node: Node, name: bytes, value: bytes | None, ts_ns: int) -> None:
-        attributes = dict(node.xattrs)
-        if value is None:
-            del attributes[name]
-        else:
-            attributes[name] = value
-        node.xattrs = tuple(sorted(attributes.items()))
+        node.set_xattr(name, value)
         node.ctime_ns = ts_ns
         self.names.mark_node(node)
         if node.versioned:

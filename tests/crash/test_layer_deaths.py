@@ -260,7 +260,7 @@ def look(layer: Layer) -> State:
     for path, node in walk(layer):
         files[path] = None
         if isinstance(node, FileNode):
-            files[path] = (read(layer, node), node.mode, node.xattrs, node.nlink, node.ino)
+            files[path] = (read(layer, node), node.mode, dict(node.xattrs), node.nlink, node.ino)
     histories: dict[str, list[bytes | None]] = {}
     for path in ("a", "d", "d/b", "e", "e/b", "l", "between", "new", "large"):
         found = layer._view().records(path.encode())

@@ -114,7 +114,7 @@ def shown(layer: Layer) -> dict[bytes, object]:
         for name, entry, _ in list(operations.readdir(handle, 0))[2:]:
             child = path + b"/" + name
             node = layer.node(entry.ino)
-            told: object = (entry.mode, entry.nlink, entry.size, entry.mtime_ns, node.xattrs)
+            told: object = (entry.mode, entry.nlink, entry.size, entry.mtime_ns, dict(node.xattrs))
             if isinstance(node, FileNode):
                 told = (told, content(operations, entry.ino))
             elif isinstance(node, LinkNode):
