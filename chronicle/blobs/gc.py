@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.blobs import ident
 from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, Catalog, pack_object, read_pack_index
+from chronicle.blobs.collected import is_noted, note, state_of
 from chronicle.blobs.condemned import Mark, read_mark, write_mark
 from chronicle.blobs.copying import Copier
 from chronicle.blobs.local_gc import ROOM_BYTES, clear_tmp, free_bytes, is_full, only_one
@@ -86,6 +87,7 @@ def collect(
     url: str,
     reached: Callable[[], Collection[BlobId]],
     *,
+    roots: Callable[[], str] | None = None,
     grace_s: float = GRACE_S,
     alone: bool = False,
     dry_run: bool = False,
@@ -100,6 +102,8 @@ def collect(
     Args:
         url: the store's.
         reached: returns the ids of all reachable blobs, from all roots there are when it is called; called once.
+        roots: returns what names these roots: as long as it is the same, so is what they reach. With it, a call that is
+            ``alone`` notes that it left nothing to do, and one that finds the store as noted does not call ``reached``.
         grace_s: seconds; see the module. More than a minute on media that are not local.
         alone: the caller warrants that no other process uses the store until this returns: then both halves are done
             at once, and young packs are not spared.
@@ -129,6 +133,17 @@ def collect(
     with only_one(objects, dry_run=dry_run):
         collection = _Collection(objects, catalog, new_name, clock, merge_from=merge_from, dry_run=dry_run)
         mark = read_mark(objects)
+
+        def state(of: str, packs: Mapping[str, int]) -> str:
+            return state_of(packs, of, keep_from=keep_from, merge_from=merge_from)
+
+        named = roots() if alone and roots is not None else None
+        if named is not None and not mark.packs:
+            packs = collection.listed()
+            if is_noted(objects, state(named, packs)):
+                if isinstance(objects, LocalObjects) and not dry_run:
+                    clear_tmp(objects)
+                return GcReport(packs=len(packs), size_bytes=sum(packs.values()))
         kept = {ident.to_raw(identifier) for identifier in reached()}
         collection.survey()
         if alone and not dry_run and isinstance(objects, LocalObjects) and is_full(objects):
@@ -146,6 +161,8 @@ def collect(
                 mark = collection.sweep(mark, kept)
         if mark.packs:
             collection.report.ripe_ms = clock.now_ms() + max(0, mark.left_ms(0 if alone else grace_ms, clock))
+        elif named is not None and not dry_run and collection.is_done(kept, keep_from):
+            note(objects, state(named, collection.listed()))
         if isinstance(objects, LocalObjects) and not dry_run:
             clear_tmp(objects)
         return collection.report
@@ -174,10 +191,13 @@ class _Collection:
         self._dry_run = dry_run
         self.report = GcReport()
 
+    def listed(self) -> dict[str, int]:
+        """Return the packs that there are now, by name, with their bytes."""
+        return {listed.rpartition("/")[2]: size for listed, size in self._objects.sizes(PACK_FOLDER).items()}
+
     def survey(self) -> None:
         """Read the index of every pack."""
-        for listed, size in self._objects.sizes(PACK_FOLDER).items():
-            name = listed.rpartition("/")[2]
+        for name, size in self.listed().items():
             try:
                 self._survey.add(name, read_pack_index(self._objects, name, size), size)
             except NotFound:
@@ -219,16 +239,9 @@ class _Collection:
             grace_ms: packs that are younger are spared; ``None``: none is, whatever the clock was when it was made.
             keep_from: as of `collect`.
         """
-        chosen = set()
         sizes = self._survey.sizes
         old = {name for name in sizes if grace_ms is None or made_ms(name) <= self._now_ms - grace_ms}
-        for name in old:
-            entries = list(self._survey.entries(name))
-            sharing = Counter((entry.offset, entry.stored) for entry in entries)
-            parts = {entry.raw_id: entry.stored / sharing[entry.offset, entry.stored] + 1 for entry in entries}
-            alive = sum(size for raw_id, size in parts.items() if raw_id in kept)
-            if alive == 0 or alive < sum(parts.values()) * keep_from:
-                chosen.add(name)
+        chosen = self._wasteful(old, kept, keep_from)
         merged = self._merge(self._worth_merging(old - chosen), kept)
         self.report.merged = len(merged)
         chosen |= merged
@@ -237,6 +250,27 @@ class _Collection:
         if not chosen:
             return before
         return self.mark(before.generation + 1, chosen)
+
+    def is_done(self, kept: set[bytes], keep_from: float) -> bool:
+        """Whether a collection after this one, of the same store, would find nothing to do and nothing damaged."""
+        if self.report.damaged or not self._survey.sizes:
+            return False
+        if not self.report.condemned and not self.report.dropped:
+            return True
+        names = self._survey.names()
+        return not self._wasteful(names, kept, keep_from) and not self._worth_merging(names)
+
+    def _wasteful(self, names: set[str], kept: set[bytes], keep_from: float) -> set[str]:
+        """Return which of these packs hold less that is reachable than they are kept for."""
+        found = set()
+        for name in names:
+            entries = list(self._survey.entries(name))
+            sharing = Counter((entry.offset, entry.stored) for entry in entries)
+            parts = {entry.raw_id: entry.stored / sharing[entry.offset, entry.stored] + 1 for entry in entries}
+            alive = sum(size for raw_id, size in parts.items() if raw_id in kept)
+            if alive == 0 or alive < sum(parts.values()) * keep_from:
+                found.add(name)
+        return found
 
     def _worth_merging(self, names: set[str]) -> set[str]:
         """Return which of these packs to merge: the small ones if there are many, perhaps with the large ones.

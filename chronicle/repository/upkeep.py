@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Session
     from chronicle.journal.store import JournalStore
     from chronicle.repository.place import StorePlace
+    from chronicle.workspace.port import TreeRef
 
 __all__ = ["Check", "Stats", "collect_garbage", "count", "verify"]
 
@@ -174,21 +175,31 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
             for home in sorted(place.layers.glob("*")) if place.layers.is_dir() else ():
                 stack.callback(unlock_workspace, lock_workspace(home))
         return collect(
-            place.blobs_url, lambda: _reached(place), alone=alone, dry_run=dry_run, keep_from=1.0 if alone else 0.5
+            place.blobs_url,
+            lambda: _reached(place),
+            roots=lambda: "\n".join(sorted({f"{ref.tree_id} {ref.oplog_id}" for ref in _roots(place)})),
+            alone=alone,
+            dry_run=dry_run,
+            keep_from=1.0 if alone else 0.5,
         )
 
 
 def _reached(place: StorePlace) -> set[BlobId]:
     with place.blobs() as blobs:
         reach = MomentReach(blobs)
-        if place.layers.is_dir():
-            for ref in layer_refs(place.layers):  # before the journal: what a layer sealed may be committed by then
-                reach.add(ref)
-        with place.record() as journal:
-            for session in journal.sessions():
-                for commit in commits(journal, session.name):
-                    reach.add(commit.ref)
+        for ref in _roots(place):
+            reach.add(ref)
         return reach.ids()
+
+
+def _roots(place: StorePlace) -> Iterator[TreeRef]:
+    """Yield what is needed: what layers hold, and all commits."""
+    if place.layers.is_dir():  # before the journal: what a layer sealed may be committed by then
+        yield from layer_refs(place.layers)
+    with place.record() as journal:
+        for session in journal.sessions():
+            for commit in commits(journal, session.name):
+                yield commit.ref
 
 
 def _file_sizes(reader: BlobReader, tree_id: BlobId) -> Iterator[int]:

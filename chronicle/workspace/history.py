@@ -37,6 +37,7 @@ __all__ = [
     "PathHistory",
     "Record",
     "append",
+    "contents_in",
     "decode_history",
     "find",
     "last_before",
@@ -58,6 +59,8 @@ OPS: Final = ("create", "write", "rename", "delete", "mode", "link", "xattr", "s
 _OP_CODES: Final = {op: code for code, op in enumerate(OPS)}
 _KINDS: Final = (Kind.FILE, Kind.DIR, Kind.SYMLINK, Kind.FIFO, Kind.SOCKET, Kind.CHAR, Kind.BLOCK)
 _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
+_BODY: Final = 6
+"""Where a stored record has its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +269,28 @@ def decode_history(data: bytes) -> PathHistory:
         raise Corrupt(f"not a path's history: {data[:16].hex()}") from error
 
 
+def contents_in(data: bytes) -> tuple[list[Content], BlobId | None]:
+    """Return the contents that a value of the map refers to by itself, and its newest block.
+
+    For going through all histories there are: records are not decoded, which takes most of the time.
+
+    Raises:
+        UnsupportedFormat, Corrupt: as of `decode_history`.
+    """
+    try:
+        version, _, head, tail = msgpack.unpackb(data, use_list=False)
+        _check_format(version)
+        bodies = (fields[_BODY] for fields in tail)
+        return [_decode_content(body) for body in bodies if isinstance(body, tuple)], _id(head)
+    except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
+        raise Corrupt(f"not a path's history: {data[:16].hex()}") from error
+
+
+def _decode_content(body: tuple[int, bytes]) -> Content:
+    size, raw = body
+    return Content(from_raw(raw), size, chunked=size > WHOLE_BYTES)
+
+
 def _encode_record(record: Record) -> tuple[object, ...]:
     body: object = None
     if record.content is not None:
@@ -288,8 +313,7 @@ def _decode_record(fields: tuple[Any, ...]) -> Record:
     number, seq, timestamp_ms, op, turn, kind, body, source = fields
     content = target = None
     if isinstance(body, tuple):
-        size, raw = body
-        content = Content(from_raw(raw), size, chunked=size > WHOLE_BYTES)
+        content = _decode_content(body)
     elif isinstance(body, bytes):
         target = body
     try:

@@ -12,12 +12,9 @@ from chronicle.workspace.oplog import decode_attr, read_root
 from chronicle.workspace.reach import Reach
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
-    from chronicle.workspace.history import Record
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["MomentReach"]
@@ -82,21 +79,18 @@ class MomentReach:
                     todo.extend(decode_attr(value).below for value in node.values)
 
     def _add_histories(self, histories: BlobId | None) -> None:
-        for identifier, node in list(nodes.walk(self._reader, histories, self._histories)):
+        for _, node in nodes.walk(self._reader, histories, self._histories):
             if node.level:
                 continue
-            for path in node.keys:
-                versions = history.path_history(self._reader, identifier, path)
-                assert versions is not None
-                self._add_records(versions.tail)
-                if versions.head is not None and versions.head not in self._blocks:
-                    self._blocks.add(versions.head)
-                    self._add_records(history.newest_first(self._reader, versions))
-
-    def _add_records(self, records: Iterable[Record]) -> None:
-        for record in records:
-            if record.content is not None:
-                self._reach.add_content(record.content)
+            for value in node.values:
+                contents, head = history.contents_in(value)
+                for content in contents:
+                    self._reach.add_content(content)
+                if head is not None and head not in self._blocks:
+                    self._blocks.add(head)
+                    for record in history.newest_first(self._reader, history.PathHistory(0, head)):
+                        if record.content is not None:
+                            self._reach.add_content(record.content)
 
 
 class _Noting:

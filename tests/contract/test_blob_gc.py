@@ -14,9 +14,10 @@ import pytest
 
 from chronicle.blobs import blob_id, ident
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.catalog import pack_object
+from chronicle.blobs.catalog import PACK_FOLDER, pack_object
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.gc import GcReport, collect
+from chronicle.blobs.medium import open_medium
 from chronicle.clock import ManualClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, Unavailable
 from chronicle.ids import BlobId
@@ -36,6 +37,11 @@ class Place:
     def open(self) -> FsspecBlobStore:
         return FsspecBlobStore(self.url, clock=self.clock, cache_bytes=0)
 
+    def packs(self) -> dict[str, int]:
+        """Return the packs that there are, with their bytes."""
+        objects, _, _ = open_medium(self.url, lambda: uuid4().hex)
+        return dict(objects.sizes(PACK_FOLDER))
+
     def collect(self, *reached: bytes, alone: bool = False, dry_run: bool = False, keep_from: float = 0.5) -> GcReport:
         return self.collect_with(lambda: named(*reached), alone=alone, dry_run=dry_run, keep_from=keep_from)
 
@@ -45,9 +51,17 @@ class Place:
         alone: bool = False,
         dry_run: bool = False,
         keep_from: float = 0.5,
+        roots: Callable[[], str] | None = None,
     ) -> GcReport:
         return collect(
-            self.url, reached, grace_s=GRACE_S, alone=alone, dry_run=dry_run, keep_from=keep_from, clock=self.clock
+            self.url,
+            reached,
+            roots=roots,
+            grace_s=GRACE_S,
+            alone=alone,
+            dry_run=dry_run,
+            keep_from=keep_from,
+            clock=self.clock,
         )
 
 
@@ -107,6 +121,63 @@ def test_what_is_unreachable_goes_in_two_halves(place: Place) -> None:
         assert present(reader, b"kept", b"garbage") == [b"kept"]
         assert reader.missing(named(b"kept", b"garbage")) == set(named(b"garbage"))
         assert set(reader.blob_ids()) == set(named(b"kept"))
+
+
+def test_a_collection_with_nothing_to_do_does_not_ask_what_is_reachable_again(place: Place) -> None:
+    store = place.open()
+    for number in range(20):  # enough to be merged
+        store.put(named(b"%d" % number))
+    store.put(named(b"garbage"))
+    wanted = [b"%d" % number for number in range(20)]
+    asked = 0
+
+    def reached() -> dict[BlobId, bytes]:
+        nonlocal asked
+        asked += 1
+        return named(*wanted)
+
+    def collected(roots: str, *, keep_from: float = 1.0) -> GcReport:
+        return place.collect_with(reached, alone=True, keep_from=keep_from, roots=lambda: roots)
+
+    first = collected("one")
+    assert (asked, first.dropped > 0) == (1, True)
+    again = collected("one")
+    assert asked == 1
+    assert (again.packs, again.condemned, again.dropped) == (len(place.packs()), 0, 0)
+    assert again.size_bytes == sum(place.packs().values())
+    assert place.collect_with(reached, alone=True, keep_from=1.0, dry_run=True, roots=lambda: "one") == again
+    assert asked == 1
+    collected("one", keep_from=0.5)
+    assert asked == 2
+    collected("two")
+    assert asked == 3
+    store.put(named(b"more garbage"))
+    assert collected("two").dropped == 1
+    assert asked == 4
+    wanted.remove(b"7")
+    assert collected("two").dropped == 0  # whoever names the roots says that they reach what they did
+    assert asked == 4
+    assert collected("three").dropped == 1
+    assert asked == 5
+    assert present(place.open(), b"6", b"7", b"8", b"garbage", b"more garbage") == [b"6", b"8"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"format": 2}'])
+def test_a_note_of_gc_that_cannot_be_read_counts_for_nothing(tmp_path: Path, damage: bytes) -> None:
+    place = Place(f"file://{tmp_path}/store")
+    place.open().put(named(b"kept"))
+    asked: list[bytes] = []
+
+    def reached() -> dict[BlobId, bytes]:
+        asked.append(b"")
+        return named(b"kept")
+
+    for count in (1, 1):
+        place.collect_with(reached, alone=True, roots=str)
+        assert len(asked) == count
+    (tmp_path / "store" / "collected").write_bytes(damage)
+    place.collect_with(reached, alone=True, roots=str)
+    assert len(asked) == 2
 
 
 def test_young_packs_are_left_alone(place: Place) -> None:
