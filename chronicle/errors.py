@@ -25,6 +25,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chronicle.portable import Portable
+
 if TYPE_CHECKING:
     from chronicle.ids import BranchId, EventId
     from chronicle.workspace.port import TreeRef
@@ -49,7 +51,7 @@ __all__ = [
 ]
 
 
-class ChronicleError(Exception):
+class ChronicleError(Portable):
     """Root of all errors that Chronicle raises on purpose."""
 
 

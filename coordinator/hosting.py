@@ -124,6 +124,7 @@ class AgentHost:
 
         Raises:
             StateError: the stored state does not fit the class.
+            AgentLoadError: the class's ``__init__`` or a default of its State raised.
             ChronicleError: journal or workspace cannot be opened.
         """
         if self._class is None:

@@ -13,6 +13,7 @@ to it.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ import structlog
 from chronicle.errors import ChronicleError
 from chronicle.journal.records import MessageStatus, Outcome
 from podium.busy import BusyPolicy
-from podium.errors import AgentAsleep
+from podium.errors import AgentAsleep, AgentLoadError
 from podium.runner import TurnRunner, body_of
 from podium.settled import settled_frames
 from podium.stream import StreamHub
@@ -66,11 +67,14 @@ class Activation:
         address: the agent's.
         lease: held by the caller, who also renews and releases it.
         environment: store, clock and the way to open a workspace.
+
+    Raises:
+        AgentLoadError: the class's ``__init__`` raised.
     """
 
     def __init__(self, agent_class: type[BaseAgent], address: Address, lease: Lease, environment: Environment) -> None:
         self._class = agent_class
-        self._agent = agent_class()
+        self._agent = _instance(agent_class)
         self._lease = lease
         self._env = environment
         self._runner = TurnRunner(self._agent, address, environment, self._publish)
@@ -96,6 +100,7 @@ class Activation:
 
         Raises:
             StateError: the stored state does not fit the class.
+            AgentLoadError: the agent is new, and its class's State cannot be made.
             Evicted: the lease is lost already.
         """
         session = await self._env.run_store(self._env.store.session, str(self.address))
@@ -365,3 +370,11 @@ class Activation:
             {"type": "HostLost", "message": "its process ended before the turn was committed"},
             recovered,
         )
+
+
+def _instance(agent_class: type[BaseAgent]) -> BaseAgent:
+    try:
+        return agent_class()
+    except (Exception, SystemExit) as error:  # a user's exception may not exist in the process that is told of it
+        message = f"{agent_class.__name__}.__init__ raised {type(error).__name__}: {error}"
+        raise AgentLoadError(message, traceback.format_exc()) from error

@@ -29,6 +29,8 @@ or two what is wrong, where, and how to mend it. Exit codes and statuses are giv
 
 from __future__ import annotations
 
+from chronicle.portable import Portable
+
 __all__ = [
     "AgentAsleep",
     "AgentAwake",
@@ -55,7 +57,7 @@ __all__ = [
 ]
 
 
-class PodiumError(Exception):
+class PodiumError(Portable):
     """Root of all errors that Podium raises on purpose."""
 
 

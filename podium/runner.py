@@ -12,6 +12,7 @@ Which message is next, how often it is tried and who is told is the activation's
 from __future__ import annotations
 
 import asyncio
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +25,7 @@ from podium.agent.context import AgentContext
 from podium.artifact_writing import ArtifactWriter
 from podium.branching import given_up
 from podium.environment import Environment, WorkspaceRequest
-from podium.errors import UnknownAgent
+from podium.errors import AgentLoadError, UnknownAgent
 from podium.folding import mark_commit, plan_retention
 from podium.ledger import Ledger
 from podium.record import AgentRecord, read_agent, snapshot_body
@@ -112,6 +113,7 @@ class TurnRunner:
 
         Raises:
             StateError: the stored state does not fit the class.
+            AgentLoadError: the agent is new, and its class's State cannot be made.
             Evicted: the lease is lost already.
         """
         env = self._env
@@ -381,7 +383,7 @@ class TurnRunner:
             "agent": str(self._address),
             "entity_type": self._entity_type,
             "version": self._schema_version,
-            "state": to_json(self._class.State()),
+            "state": to_json(self._new_state()),
             "tree_id": None,
             "oplog_id": None,
         }
@@ -393,6 +395,15 @@ class TurnRunner:
             ),
             large,
         )
+
+    def _new_state(self) -> DeltaState:
+        try:
+            return self._class.State()
+        except StateError:
+            raise
+        except (Exception, SystemExit) as error:  # of a default or a validator of the user's
+            message = f"making a new {self._class.__name__}.State raised {type(error).__name__}: {error}"
+            raise AgentLoadError(message, traceback.format_exc()) from error
 
     async def _read(self) -> AgentRecord:
         return await self.ledger.read(lambda: read_agent(self._env.store, self._env.blobs, self._address))

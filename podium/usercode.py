@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from chronicle.portable import Portable
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
@@ -29,7 +31,7 @@ _MAX_ERROR_TEXT: Final = 2000
 _log = structlog.stdlib.get_logger("podium.usercode")
 
 
-class TryFailed(Exception):
+class TryFailed(Portable):
     """A hook did not go well; what it did is still to be rolled back.
 
     Attributes:

@@ -21,6 +21,7 @@ from chronicle.errors import Corrupt, InvalidInput
 from chronicle.ids import BranchId
 from chronicle.journal.chain import HASH_PREFIX, catalogue_genesis, catalogue_hash, event_digest, genesis_hash
 from chronicle.journal.records import BranchChange
+from chronicle.portable import Portable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +94,7 @@ class Report:
         return self.damage is None
 
 
-class _Damaged(Exception):
+class _Damaged(Portable):
     def __init__(self, branch_id: BranchId | None, seq: int | None, why: str) -> None:
         super().__init__(why)
         self.damage = Damage(branch_id, seq, why)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
-from podium.errors import HostDied
+from podium.errors import HostDied, PodiumError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +40,8 @@ _SYSTEM_CONFIG: Final = {"prestart_worker_first_driver": False}
 """No worker before one is asked for: starting Ray took 1.7 s instead of 3 to 4 s, and nothing waits idle."""
 _EMBEDDED_CPUS_PER_CORE: Final = 4
 """Logical CPUs an embedded Ray offers for each real one: agents mostly wait, and Ray warns beyond four times."""
+_NOT_SENT: Final = (ray.exceptions.UnserializableException, ray.exceptions.RayError)
+"""What Ray makes of an exception that does not load in the receiver, and of one that cannot be pickled."""
 
 
 def connect(run_dir: Path) -> None:
@@ -74,12 +77,26 @@ def disconnect() -> None:
 
 
 def cause_of(error: Exception) -> Exception:
-    """Return what an actor's method raised, without Ray's wrapping; for an actor that died, an error that says so."""
+    """Return what an actor's method raised, without Ray's wrapping.
+
+    An actor that died becomes a `HostDied`. An exception that could not be sent, such as one of a user's class, becomes
+    a `PodiumError` with its type and text.
+    """
     if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
         error = error.cause  # which may itself be the death of an actor that the method waited for
     if isinstance(error, ray.exceptions.RayActorError):
         return HostDied("the agent's process died while it was being woken; its log in the home's logs says more")
+    if type(error) in _NOT_SENT:
+        return PodiumError(_end_of_traceback(str(error)))
     return error
+
+
+def _end_of_traceback(text: str) -> str:
+    """Return the type and text of an exception from a text that ends with its traceback."""
+    lines = text.strip().splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[frames[-1] + 1 :] if frames else lines
+    return "\n".join(dropwhile(lambda line: line.startswith(" "), after))
 
 
 async def check_answers(actor: Any, silence_s: float) -> None:

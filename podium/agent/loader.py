@@ -133,10 +133,14 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
         raise NotAnAgent(f"{where}: its State cannot be made without arguments: field {field}: {problem}") from error
     except StateError as error:
         raise NotAnAgent(f"{where}: the defaults of its State cannot be stored: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise NotAnAgent(f"{where}: making its State raised {type(error).__name__}: {error}") from error
     try:
         cls()
     except TypeError as error:
         raise NotAnAgent(f"{where} cannot be made without arguments: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise NotAnAgent(f"{where}: its __init__ raised {type(error).__name__}: {error}") from error
 
 
 def _check_hook(cls: type[BaseAgent], name: str, where: str) -> None:

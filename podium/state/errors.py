@@ -16,6 +16,8 @@ Every message names the place by its RFC 6901 pointer and says how to mend it. N
 
 from __future__ import annotations
 
+from chronicle.portable import Portable
+
 __all__ = [
     "InvalidState",
     "InvalidValue",
@@ -30,7 +32,7 @@ __all__ = [
 ]
 
 
-class StateError(Exception):
+class StateError(Portable):
     """Root of all errors about state."""
 
 

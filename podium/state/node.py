@@ -15,6 +15,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from chronicle.portable import Portable
 from podium.state.errors import InvalidValue
 from podium.state.pointer import Token, join
 
@@ -46,7 +47,7 @@ MISSING: Final = object()
 """Stands for "was not there", which None cannot: null is a value."""
 
 
-class Refusal(Exception):
+class Refusal(Portable):
     """A value that cannot be kept, on its way up to where its place is known.
 
     Attributes:

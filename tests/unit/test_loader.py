@@ -41,6 +41,18 @@ class Good(BaseAgent):
         (HEAD + "class Agent(Good):\n    retention = 30\n", NotAnAgent, r"retention is 30; give a Retention, such as"),
         (HEAD + "class Agent(Good):\n    def __init__(self, x): ...\n", NotAnAgent, r"made without arguments"),
         (
+            HEAD + "class Agent(Good):\n    def __init__(self): raise KeyError('API_KEY')\n",
+            NotAnAgent,
+            r"its __init__ raised KeyError: 'API_KEY'",
+        ),
+        (
+            HEAD
+            + "from pydantic import Field\ndef made(): raise KeyError('API_KEY')\n"
+            + "class Agent(Good):\n    class State(DeltaState):\n        x: int = Field(default_factory=made)\n",
+            NotAnAgent,
+            r"making its State raised KeyError: 'API_KEY'",
+        ),
+        (
             HEAD + "class Agent(Good):\n    class State(DeltaState):\n        x: int\n",
             NotAnAgent,
             r"field x: it has no default",
