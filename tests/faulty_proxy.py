@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "FaultyProxy", "running_halt", "running_proxy"]
 
-Fault = Literal["none", "error", "tear", "stall", "alter", "reset"]
+Fault = Literal["none", "error", "tear", "stall", "alter", "reset", "close"]
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -42,6 +42,8 @@ class FaultyProxy:
     """So many requests from now on fail so; below 0, all."""
     only: str = ""
     """Only those of this method fail; any if empty."""
+    status: tuple[int, str] = (503, "Slow Down")
+    """What the fault ``error`` answers."""
     stall_s: float = 30.0
     delay_s: float = 0.0
     """How long each answer takes."""
@@ -93,8 +95,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if fault in ("reset", "stall"):
             self._reset()
             return
+        if fault == "close":
+            self.close_connection = True
+            return
         if fault == "error":
-            self.send_response(503, "Slow Down")
+            self.send_response(*proxy.status)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return

@@ -136,6 +136,7 @@ def point_at(patch: pytest.MonkeyPatch, endpoint: str, cache: Path) -> None:
     patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     patch.setenv("CHRONICLE_CACHE_DIR", str(cache))
+    patch.setenv("CHRONICLE_STORE_PATIENCE_S", "0")  # five attempts
 
 
 def free_port() -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
+import os
 import random
 import re
 import time
@@ -26,14 +28,20 @@ from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-__all__ = ["Patience", "RemoteObjects", "open_remote", "preload"]
+__all__ = ["Patience", "RemoteObjects", "open_remote", "patience_from", "preload"]
 
 T = TypeVar("T")
 
+_PATIENCE_S: Final = 50.0
+"""For so long a request is repeated that fails at once: a server restarts, or is failed over, in less. A mount server
+that is opening its layer may take a minute (`chronicle.fuse.pulse`), so the default is below that."""
 _ATTEMPTS: Final = 5
+"""At least: a request that moves many bytes may take longer than `_PATIENCE_S` once."""
 _BACKOFF_S: Final = 0.1
-"""Doubled for each further attempt, with jitter: 0.1, 0.2, 0.4, 0.8 s. A server that restarts is back by then, and
-whoever waits in a read(2) is not kept much longer than a store that is really away would keep it."""
+"""Doubled for each further attempt, with jitter, up to `_LONGEST_PAUSE_S`."""
+_LONGEST_PAUSE_S: Final = 2.0
+"""So an outage costs two or three seconds more than it lasts."""
+_SHORTEST_ATTEMPT_S: Final = 1.0
 _REQUEST_S: Final = 10.0
 """For the answer of a request that moves few bytes."""
 _BYTES_PER_S: Final = 256 * 1024
@@ -46,49 +54,108 @@ _session: Any = None
 _S3_PUT_BYTES: Final = 5 * 1024**3
 """The most that S3 takes in one PUT. s3fs would send from 100 MiB on in parts, and parts of an upload whose process was
 killed stay, invisible and paid for; one PUT leaves nothing."""
-_PASSING: Final = frozenset({errno.EBUSY, errno.EREMOTEIO, errno.EIO, errno.ETIMEDOUT, errno.EAGAIN})
 _NEVER: Final = (PermissionError, NotImplementedError)
 _REFUSALS: Final = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|ParamValidation")
 """In the names of errors that a client raises by itself."""
+_STATUSES: Final = range(100, 600)
+_REFUSED: Final = range(300, 500)
+"""HTTP statuses by which a server refuses: a bucket elsewhere (301), a request without the right to make it (403)."""
+_CAUSES: Final = 4
+"""So many errors of a chain are looked at for an HTTP status."""
+_PASSING_STATUSES: Final = frozenset({408, 409, 425, 429})
+"""HTTP statuses of these that a later attempt may not meet: timeout, conflict with another request, too early, too many
+requests."""
+_PASSING_CODES: Final = frozenset(
+    {"BadDigest", "IncompleteBody", "RequestTimeout", "SlowDown", "XAmzContentSHA256Mismatch"}
+)
+"""Codes of S3 with a status of 400 that say nothing against the request: it was late, or altered on the way."""
 
 
 class Patience:
     """How long a medium is waited for.
 
     Args:
-        attempts: how often a request is made.
-        backoff_s: the first pause between two of them, seconds; later ones are doubled, and all have jitter.
+        attempts: how often a request is made at least before it fails.
+        backoff_s: the first pause between two attempts, seconds; later ones are doubled, up to `_LONGEST_PAUSE_S`, and
+            all have jitter.
         request_s: how long one that moves few bytes may take, seconds.
+        repeat_s: for how long a request is repeated, seconds; longer only until it was made ``attempts`` times.
     """
 
     def __init__(
-        self, attempts: int = _ATTEMPTS, backoff_s: float | None = None, request_s: float = _REQUEST_S
+        self,
+        attempts: int = _ATTEMPTS,
+        backoff_s: float | None = None,
+        request_s: float = _REQUEST_S,
+        repeat_s: float = _PATIENCE_S,
     ) -> None:
         self.attempts = attempts
         self.backoff_s = _BACKOFF_S if backoff_s is None else backoff_s
         self.request_s = request_s
+        self.repeat_s = repeat_s
 
     def pause_s(self, attempt: int) -> float:
         """Return the pause after a failed attempt, counted from 1."""
-        return self.backoff_s * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
+        doublings = min(attempt - 1, 16)  # far beyond the longest pause
+        return min(self.backoff_s * 2.0**doublings, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
+
+    def is_over(self, attempt: int, elapsed_s: float) -> bool:
+        """Return whether no further attempt is made.
+
+        Args:
+            attempt: how many were made.
+            elapsed_s: since the first began, the next pause included.
+        """
+        return attempt >= self.attempts and elapsed_s >= self.repeat_s
 
     def deadline_s(self, size: int) -> float:
         """Return how long a request that moves so many bytes may take."""
         return self.request_s + size / _BYTES_PER_S
 
+    def attempt_s(self, size: int, elapsed_s: float) -> float:
+        """Return how long an attempt may take that begins so long after the first: none lasts beyond `most_s`."""
+        return min(self.deadline_s(size), max(_SHORTEST_ATTEMPT_S, self.most_s(size) - elapsed_s))
+
     def most_s(self, size: int) -> float:
         """Return how long all attempts at one take at most, with their pauses."""
-        pauses_s = self.backoff_s * (2.0 ** (self.attempts - 1) - 1) * 1.5
-        return self.attempts * self.deadline_s(size) + pauses_s
+        pauses_s = sum(min(self.backoff_s * 2.0**number, _LONGEST_PAUSE_S) for number in range(self.attempts - 1)) * 1.5
+        return max(self.attempts * self.deadline_s(size) + pauses_s, self.repeat_s)
+
+
+def patience_from(environment: Mapping[str, str]) -> Patience:
+    """Return how long stores are waited for as the environment has it.
+
+    Args:
+        environment: may have ``CHRONICLE_STORE_PATIENCE_S``, seconds; default `_PATIENCE_S`.
+
+    Raises:
+        InvalidInput: a number of seconds that is none.
+    """
+    given = environment.get("CHRONICLE_STORE_PATIENCE_S")
+    if given is None:
+        return Patience()
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise InvalidInput(f"CHRONICLE_STORE_PATIENCE_S is {given!r}; give a number of seconds, such as 50")
+    return Patience(repeat_s=seconds)
 
 
 def open_remote(url: str, options: Mapping[str, Any] | None = None, patience: Patience | None = None) -> RemoteObjects:
     """Return the objects below a URL.
 
+    Args:
+        url: such as ``s3://bucket/prefix``.
+        options: what the fsspec file system takes, such as credentials.
+        patience: how long is waited; by default as the environment has it.
+
     Raises:
-        InvalidInput: no such kind of URL, or what fsspec needs for it is not installed.
+        InvalidInput: no such kind of URL, what fsspec needs for it is not installed, or the patience in the environment
+            is no number.
     """
-    patience = patience if patience is not None else Patience()
+    patience = patience if patience is not None else patience_from(os.environ)
     protocol = url.partition("://")[0]
     given = dict(options or {})
     if protocol in _S3:
@@ -151,6 +218,7 @@ class RemoteObjects:
         shown: how the store is named in messages.
         patience: how long is waited.
         sleep: waits between attempts.
+        now_s: gives the time, monotonic seconds.
     """
 
     def __init__(
@@ -160,6 +228,7 @@ class RemoteObjects:
         shown: str,
         patience: Patience,
         sleep: Callable[[float], None] = time.sleep,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         protocols = filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,)
         self.is_far = "memory" not in protocols
@@ -170,6 +239,7 @@ class RemoteObjects:
         self._shown = shown
         self._patience = patience
         self._sleep = sleep
+        self._now_s = now_s
 
     def write(self, name: str, parts: Sequence[bytes]) -> None:
         """Store an object; the medium makes it visible when it has it whole."""
@@ -272,26 +342,32 @@ class RemoteObjects:
             Unavailable: anything else.
         """
         patience = self._patience
-        wait = Wait(self._shown, patience.attempts, patience.most_s(size), time.monotonic())
+        began_s = self._now_s()
+        wait = Wait(self._shown, patience.most_s(size), time.monotonic())
+        elapsed_s = 0.0
         with noted(wait):
             while True:
                 try:
-                    return self._call(method, patience.deadline_s(size), arguments, options)
+                    return self._call(method, patience.attempt_s(size, elapsed_s), arguments, options)
                 except (FileNotFoundError, FileExistsError):
                     raise
                 except Exception as error:  # each medium's client has errors of its own
-                    if _is_refusal(error):
-                        refused = f"{self._shown}/{name} was refused: {_reason(error)}"
-                        raise Unavailable(f"{refused}; check the credentials and their rights") from error
                     if method == "cat_file" and _is_beyond_end(error):
                         return b""
-                    if wait.attempt == wait.attempts:
-                        took_s = time.monotonic() - wait.began_s
+                    reason = _reason(error)
+                    if _is_refusal(error):
+                        refused = f"{self._shown}/{name} was refused: {reason}"
+                        raise Unavailable(f"{refused}; check the endpoint, the credentials and their rights") from error
+                    pause_s = patience.pause_s(wait.attempt)
+                    elapsed_s = self._now_s() - began_s
+                    if patience.is_over(wait.attempt, elapsed_s + pause_s):
                         raise Unavailable(
-                            f"{self._shown} does not answer ({wait.attempt} attempts in {took_s:.0f} s, the last for "
-                            f"{name}: {_reason(error)}); check the network and the endpoint, then try again"
+                            f"{self._shown} does not answer ({wait.attempt} attempts in {elapsed_s:.0f} s, the last "
+                            f"for {name}: {reason}); check the network and the endpoint, then try again"
                         ) from error
-                self._sleep(patience.pause_s(wait.attempt))
+                wait.reason = reason
+                self._sleep(pause_s)
+                elapsed_s += pause_s
                 wait.attempt += 1
 
     def _call(self, method: str, deadline_s: float, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -311,7 +387,35 @@ async def _within(
 
 def _is_refusal(error: Exception) -> bool:
     """Whether asking again is no use."""
+    status, code = _answer(error)
+    if code in _PASSING_CODES:
+        return False
+    if status in _REFUSED and status not in _PASSING_STATUSES:
+        return True
     return isinstance(error, _NEVER) or _REFUSALS.search(type(error).__name__) is not None
+
+
+def _answer(error: BaseException) -> tuple[int | None, str]:
+    """Return the HTTP status that an error stands for, and the store's own code; ``None`` and ``""`` if there is none.
+
+    Clients keep them in attributes: botocore in ``response`` (of what s3fs names as the cause), gcsfs in ``code``,
+    aiohttp in ``status``.
+    """
+    cause: BaseException | None = error
+    for _ in range(_CAUSES):
+        if cause is None:
+            break
+        response = getattr(cause, "response", None)
+        if isinstance(response, dict):
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            code = response.get("Error", {}).get("Code")
+            return (status if isinstance(status, int) else None), str(code or "")
+        # Not "code" of any error: aiohttp's own for a body that was torn have a code of 400.
+        status = getattr(cause, "code" if type(cause).__module__.startswith("gcsfs") else "status", None)
+        if isinstance(status, int) and status in _STATUSES:
+            return status, ""
+        cause = cause.__cause__
+    return None, ""
 
 
 def _is_beyond_end(error: Exception) -> bool:
@@ -321,6 +425,11 @@ def _is_beyond_end(error: Exception) -> bool:
 
 def _reason(error: BaseException) -> str:
     """Return what went wrong in a few words without secrets; some errors say nothing but their type."""
-    if isinstance(error, TimeoutError | FSTimeoutError):
+    status, code = _answer(error)
+    if status is None and isinstance(error, TimeoutError | FSTimeoutError):
         return "no answer in time"
-    return shown_url(str(error).strip()) or type(error).__name__
+    said = shown_url(str(error).strip()) or type(error).__name__
+    if status is None:
+        return said
+    named = f"HTTP {status} {code}".rstrip() if code != str(status) else f"HTTP {status}"
+    return f"{named}: {said}"

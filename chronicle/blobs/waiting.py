@@ -33,24 +33,25 @@ class Wait:
 
     Attributes:
         store: its name, as messages have it.
-        attempts: how often it is made.
         most_s: how long all of them take at most, seconds.
         began_s: when it began, monotonic seconds.
         attempt: which one it is at, from 1.
+        reason: why the last one failed; empty before.
     """
 
     store: str
-    attempts: int
     most_s: float
     began_s: float
     attempt: int = 1
+    reason: str = ""
 
     def line(self, now_s: float) -> str:
         """Return what is said of it."""
         left_s = max(0.0, self.began_s + self.most_s - now_s)
+        reason = f" ({self.reason})" if self.reason else ""
         return (
-            f"waiting for the store at {self.store}, which has not answered for {now_s - self.began_s:.0f} s: attempt "
-            f"{self.attempt} of {self.attempts}, gives up in {left_s:.0f} s at the latest"
+            f"waiting for the store at {self.store}, which has not answered for {now_s - self.began_s:.0f} s{reason}: "
+            f"attempt {self.attempt}, gives up in {left_s:.0f} s at the latest"
         )
 
 

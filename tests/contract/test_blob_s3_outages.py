@@ -47,6 +47,7 @@ def url() -> str:
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronicle.blobs.fsspec_objects._BACKOFF_S", 0.01)
+    monkeypatch.setenv("CHRONICLE_STORE_PATIENCE_S", "0")  # five attempts
 
 
 def options(s3: S3Server, proxy: FaultyProxy) -> dict[str, Any]:
@@ -57,13 +58,17 @@ def opened(s3: S3Server, proxy: FaultyProxy, url: str) -> FsspecBlobStore:
     return FsspecBlobStore(url, cache_bytes=0, options=options(s3, proxy), cache=None)
 
 
-@pytest.mark.parametrize("fault", ["error", "reset", "tear"])
-def test_what_passes_goes_unnoticed(s3: S3Server, proxy: FaultyProxy, url: str, fault: Any) -> None:
+@pytest.mark.parametrize("fault", ["error", "reset", "tear", "close"])
+def test_what_passes_goes_unnoticed(
+    s3: S3Server, proxy: FaultyProxy, url: str, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CHRONICLE_STORE_PATIENCE_S")
     store = opened(s3, proxy, url)
-    proxy.fail(fault, 3)
+    proxy.status = 500, "Internal Server Error"
+    proxy.fail(fault, 9)
     store.put(named(DATA))
     assert proxy.failures == 0
-    proxy.fail(fault, 4)
+    proxy.fail(fault, 9)
     assert store.get(blob_id(DATA)) == DATA
     assert proxy.failures == 0
     proxy.fail(fault, 2)
@@ -84,8 +89,8 @@ def test_what_does_not_pass_is_said_and_mends_itself(s3: S3Server, proxy: Faulty
 
 
 def test_a_request_that_is_not_answered_has_a_deadline(s3: S3Server, proxy: FaultyProxy, url: str) -> None:
-    objects = open_remote(url, options(s3, proxy), Patience(attempts=20, request_s=2))
-    hasty = open_remote(url, options(s3, proxy), Patience(attempts=2, request_s=2))
+    objects = open_remote(url, options(s3, proxy), Patience(attempts=20, request_s=2, repeat_s=0))
+    hasty = open_remote(url, options(s3, proxy), Patience(attempts=2, request_s=2, repeat_s=0))
     objects.write("here", [b"x"])
     proxy.fail("stall", 1)
     assert objects.read("here") == b"x"
@@ -108,6 +113,33 @@ def test_bytes_that_were_altered_on_the_way_are_read_again(s3: S3Server, proxy: 
     proxy.fail("alter", -1, "GET")
     with pytest.raises(Corrupt, match=blob_id(DATA)):
         store.get(blob_id(DATA))
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [((500, "Internal Server Error"), "HTTP 500"), ((503, "Slow Down"), "HTTP 503"), ((429, "Too Many"), "HTTP 429")],
+)
+def test_the_status_of_a_failure_is_said(
+    s3: S3Server, proxy: FaultyProxy, url: str, status: tuple[int, str], reason: str
+) -> None:
+    store = opened(s3, proxy, url)
+    store.put(named(DATA))
+    proxy.status = status
+    proxy.fail("error")
+    for action in (lambda: store.get(blob_id(DATA)), lambda: store.put(named(b"new"))):
+        with pytest.raises(Unavailable, match=rf"5 attempts .*: {reason}\b"):
+            action()
+
+
+@pytest.mark.parametrize("status", [(400, "Bad Request"), (403, "Forbidden"), (405, "Method Not Allowed")])
+def test_a_refusal_is_not_tried_again(s3: S3Server, proxy: FaultyProxy, url: str, status: tuple[int, str]) -> None:
+    store = opened(s3, proxy, url)
+    store.put(named(DATA))
+    proxy.status = status
+    proxy.fail("error", 2)
+    with pytest.raises(Unavailable, match=rf"was refused: HTTP {status[0]}\b.*check the endpoint"):
+        store.get(blob_id(DATA))
+    assert proxy.failures == 1
 
 
 def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, url: str) -> None:

@@ -11,8 +11,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from chronicle.blobs import blob_id
+from chronicle.blobs.fsspec_objects import Patience, RemoteObjects, patience_from
 from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.errors import NotFound, Unavailable
+from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.testing.blob_contract import named
 
 
@@ -52,6 +53,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     fsspec.register_implementation("flaky", FlakyFileSystem, clobber=True)
     monkeypatch.setattr("chronicle.blobs.fsspec_objects._BACKOFF_S", 0)
     monkeypatch.setenv("CHRONICLE_CACHE_BYTES", "0")
+    monkeypatch.setenv("CHRONICLE_STORE_PATIENCE_S", "0")  # five attempts
     FlakyFileSystem.failures = 0
     yield f"flaky://{uuid4().hex}"
     FlakyFileSystem.store.clear()
@@ -105,3 +107,65 @@ def test_a_put_costs_one_request(url: str) -> None:
         store.put(named(b"%d" % number, b"a"))
     store.put(named(b"a", b"5"))
     assert FlakyFileSystem.requests - before == 10
+
+
+class Clock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.pauses_s: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses_s.append(seconds)
+        self.now_s += seconds
+
+
+class AwayFor(MemoryFileSystem):  # type: ignore[misc]
+    """Memory that refuses connections until a moment of a clock."""
+
+    protocol = "awayfor"
+    cachable = False
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+
+    def __init__(self, clock: Clock, until_s: float) -> None:
+        super().__init__()
+        self.clock = clock
+        self.until_s = until_s
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> Any:
+        if self.clock.now_s < self.until_s:
+            raise ConnectionRefusedError("connection refused")
+        return super().pipe_file(path, value, mode, **options)
+
+
+def objects_away_for(clock: Clock, until_s: float) -> RemoteObjects:
+    return RemoteObjects(AwayFor(clock, until_s), "/x", "shown", Patience(), clock.sleep, lambda: clock.now_s)
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "inf", "nan", ""])
+def test_a_patience_that_is_no_number_is_refused(given: str) -> None:
+    with pytest.raises(InvalidInput, match="CHRONICLE_STORE_PATIENCE_S is .* give a number of seconds"):
+        patience_from({"CHRONICLE_STORE_PATIENCE_S": given})
+
+
+def test_patience_is_what_the_environment_says() -> None:
+    assert patience_from({}).repeat_s == Patience().repeat_s
+    assert patience_from({"CHRONICLE_STORE_PATIENCE_S": "120.5"}).repeat_s == 120.5
+    assert not patience_from({"CHRONICLE_STORE_PATIENCE_S": "120"}).is_over(100, 119.0)
+
+
+@pytest.mark.parametrize("outage_s", [12.0, 40.0])
+def test_a_write_outlasts_an_outage(outage_s: float) -> None:
+    clock = Clock()
+    objects_away_for(clock, outage_s).write("here", [b"x"])
+    assert outage_s <= clock.now_s < outage_s + 5.0
+    assert max(clock.pauses_s) <= 3.0
+
+
+def test_an_outage_of_a_minute_is_given_up() -> None:
+    clock = Clock()
+    with pytest.raises(Unavailable, match=r"\d+ attempts in (4[6-9]|50) s, .*connection refused"):
+        objects_away_for(clock, 60.0).write("here", [b"x"])
+    assert clock.now_s <= Patience().most_s(0)

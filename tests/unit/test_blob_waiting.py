@@ -12,13 +12,17 @@ DEADLINE_S = 30.0
 
 
 def wait(store: str = "s3://bucket", ago_s: float = 0.0) -> Wait:
-    return Wait(store, attempts=5, most_s=52.0, began_s=time.monotonic() - ago_s)
+    return Wait(store, most_s=52.0, began_s=time.monotonic() - ago_s)
 
 
 def test_the_line_says_how_far_it_is() -> None:
-    assert Wait("s3://bucket", 5, 52.0, began_s=100.0, attempt=2).line(113.4) == (
-        "waiting for the store at s3://bucket, which has not answered for 13 s: attempt 2 of 5, gives up in 39 s at "
-        "the latest"
+    assert Wait("s3://bucket", 52.0, began_s=100.0).line(113.4) == (
+        "waiting for the store at s3://bucket, which has not answered for 13 s: attempt 1, gives up in 39 s at the "
+        "latest"
+    )
+    assert Wait("s3://bucket", 52.0, began_s=100.0, attempt=9, reason="HTTP 503").line(113.4) == (
+        "waiting for the store at s3://bucket, which has not answered for 13 s (HTTP 503): attempt 9, gives up in 39 s "
+        "at the latest"
     )
 
 
