@@ -36,6 +36,7 @@ from podium.agent.base import agent_type_of, workspace_quota_of
 from podium.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
 from podium.busy import BusyPolicy, admit_message
+from podium.courier import deliver_outbox
 from podium.environment import Environment, WorkspaceRequest
 from podium.record import read_agent
 
@@ -130,8 +131,12 @@ class AgentHarness:
     async def __aenter__(self) -> Self:
         self._layers = Path(self._directory.__enter__())
         now_ms = self.clock.now_ms()
-        self.store.ensure_session(str(self.address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
-        await self._wake(unclean=False)
+        try:
+            self.store.ensure_session(str(self.address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
+            await self._wake(unclean=False)
+        except BaseException:
+            self._directory.__exit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -185,6 +190,21 @@ class AgentHarness:
         if not frames:
             frames = await activation.settled(receipt.message_id)
         return Exchange(receipt, frames)
+
+    async def receive(self) -> int:
+        """Deliver what agents on its store have told each other, and handle all that waits for this one, in order.
+
+        Returns:
+            how many messages were handled: committed, or set aside after their last try.
+        """
+        deliver_outbox(self.store, self._ids, self.clock.now_ms())
+        if self._activation is None:
+            await self._wake(unclean=False)
+        handled = 0
+        async with self._handling:
+            while (step := await self.activation.handle_next()) is not Step.NOTHING:
+                handled += step is Step.HANDLED
+        return handled
 
     async def advance(self, seconds: float) -> bool:
         """Move the clock; if that makes the agent idle, ask it and let it sleep.
@@ -281,7 +301,12 @@ class AgentHarness:
             run_blocking=at_once,
         )
         activation = Activation(self._class, self.address, lease, environment)
-        await activation.start(unclean=unclean)
+        try:
+            await activation.start(unclean=unclean)
+        except BaseException:  # as a host that could not take the agent: another class may be tried on the same store
+            await activation.abandon()
+            self.store.release_lease(lease.session_id, lease.epoch)
+            raise
         os.environ["AGENT_WORKSPACE"] = str(activation.workspace.root)
         self._activation = activation
 
