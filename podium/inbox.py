@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chronicle.journal.store import JournalStore
     from podium.events import ErrorInfo, TurnFailed
 
-__all__ = ["InboxEntry", "drop_message", "is_open", "list_inbox", "message_of"]
+__all__ = ["InboxEntry", "drop_message", "is_open", "list_inbox", "message_of", "retry_message"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,16 @@ def is_open(message: InboxMessage) -> bool:
     if message.status is MessageStatus.CONSUMED:
         raise NotFound(f"message {message.message_id} was handled already")
     return message.status is not MessageStatus.CANCELLED
+
+
+def retry_message(store: JournalStore, session: Session, message_id: MessageId) -> None:
+    """Put a message that was set aside back into its place; one that waits is left as it is. Durable on return.
+
+    Raises:
+        NotFound: the agent never got it, or it was handled or given up.
+    """
+    if message_of(store, session, message_id).status is not MessageStatus.PENDING:
+        store.retry_message(session.session_id, message_id)
 
 
 def drop_message(store: JournalStore, session: Session, message_id: MessageId, ids: IdSource, now_ms: int) -> bool:

@@ -23,12 +23,22 @@ if TYPE_CHECKING:
     from coordinator.cli.keyboard import Lines
     from coordinator.cli.reply import ReplyView
     from coordinator.service.client import AgentRef
+    from podium.errors import PodiumError
 
 __all__ = ["Chat", "Sender"]
 
 
 _FOR_NOW: Final = frozenset({"AgentBusy", "InboxFull"})
 """Refusals of one message that need not be refusals of the next."""
+_WAITS: Final = (
+    "{message_id} waits in the inbox of {agent} and is handled before newer messages.\n"
+    "podium retry {agent} {message_id} tries it again, podium drop {agent} {message_id} gives it up."
+)
+"""What became of a message whose agent could not be woken."""
+_MAY_WAIT: Final = (
+    "{message_id} waits in the inbox of {agent} unless it was handled meanwhile; podium inbox {agent} shows what waits."
+)
+"""What became of a message when the service was lost."""
 
 
 class Sender(Protocol):
@@ -129,7 +139,8 @@ class _Exchange:
 
     async def run(self, frames: AsyncIterator[dict[str, Any]]) -> ExitCode:
         """Show the frames; return what the last one means, or why the message was not taken this time."""
-        from coordinator.service.client import ServiceRefused  # noqa: PLC0415  imported already where it is raised
+        # Imported already where they are raised.
+        from coordinator.service.client import ServiceError, ServiceRefused  # noqa: PLC0415
 
         code = ExitCode.UNAVAILABLE  # unless a terminal frame comes
         try:
@@ -141,11 +152,22 @@ class _Exchange:
                 self._view.show(frame)
                 code = outcome(frame, code)
         except ServiceRefused as refusal:
-            if refusal.kind not in _FOR_NOW:
-                raise
-            self._view.refuse({"type": refusal.kind, "message": str(refusal)})
-            return exit_code(refusal)
+            if refusal.kind in _FOR_NOW:
+                self._view.refuse({"type": refusal.kind, "message": str(refusal)})
+                return exit_code(refusal)
+            if self._message_id is not None:
+                self._leave(self._message_id, refusal, refusal.kind, _WAITS)
+            raise
+        except ServiceError as lost:
+            if self._message_id is not None:
+                self._leave(self._message_id, lost, type(lost).__name__, _MAY_WAIT)
+            raise
         return code
+
+    def _leave(self, message_id: str, error: PodiumError, kind: str, hint: str) -> None:
+        """Say of a message that was accepted that it stays in the inbox, and what can be done with it."""
+        self._view.leave(message_id, {"type": kind, "message": str(error)})
+        error.add_note(hint.format(agent=self._agent, message_id=message_id))
 
     def interrupt(self) -> bool:
         """Cancel at the first Ctrl-C; leave the second one to whoever dealt with it before."""

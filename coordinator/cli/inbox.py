@@ -59,27 +59,30 @@ def retry(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Put messages that were set aside back into their places, with no failed try counted.
+    """Put messages that were set aside back into their places, with no failed try counted, and wake the agent.
 
-    They are handled at once if the agent's code is known to a service that runs, else when the agent is talked to next.
+    A message that waits because its agent could not be woken needs only the latter. Messages are handled at once if the
+    agent's code is known to a service that runs, else when the agent is talked to next.
     """
     from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.journal.records import MessageStatus  # noqa: PLC0415
+    from podium.inbox import retry_message  # noqa: PLC0415
 
     with opened_journal(home) as store:
         session = find_agent(store, agent)
         parked = [message.message_id for message in store.messages(session.session_id, MessageStatus.PARKED)]
         chosen = parked if message_id is None else [MessageId(message_id)]
         for chosen_id in chosen:
-            store.retry_message(session.session_id, chosen_id)
-    looks = bool(chosen) and bool(ask_service(home, f"waking {session.name}", lambda client: client.poke(session.name)))
+            retry_message(store, session, chosen_id)
+        waiting = len(store.messages(session.session_id, MessageStatus.PENDING))
+    looks = bool(waiting and ask_service(home, f"waking {session.name}", lambda client: client.poke(session.name)))
     if json:
         write_json({"agent": session.name, "retried": chosen, "now": looks})
         return
     for chosen_id in chosen:
         write_line(chosen_id)
-    if not chosen:
-        say(f"{session.name} has no messages that were set aside")
+    if not waiting:
+        say(f"nothing waits for {session.name}, and nothing was set aside")
     elif not looks:
         say(f"handled when {session.name} is talked to next (podium run)")
 

@@ -163,6 +163,8 @@ def _report(error: Exception, *, debug: bool) -> int:
         say("This is a bug in podium. Run the command again with --debug and report what it prints.")
         return code
     warn("\n".join(lines[:2]) or type(error).__name__)
+    for note in getattr(error, "__notes__", ()):
+        say(note)
     return code
 
 

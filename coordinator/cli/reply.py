@@ -40,6 +40,10 @@ class ReplyView(Protocol):
         """Show that the message was not taken, and why: ``{"type", "message"}``."""
         ...
 
+    def leave(self, message_id: str, error: dict[str, str]) -> None:
+        """Show that the message stays in the inbox because of an error, which ends the command."""
+        ...
+
     def break_off(self) -> None:
         """Put the cursor at the start of a line, because something else is to be said."""
         ...
@@ -55,6 +59,10 @@ class JsonReply:
     def refuse(self, error: dict[str, str]) -> None:
         """Show it as a frame of its own, so that each message has a last one; it has no message's id."""
         write_json({"type": "error", "message_id": None, "error": error, "parked": False})
+
+    def leave(self, message_id: str, error: dict[str, str]) -> None:
+        """Show it as the message's last frame."""
+        write_json({"type": "error", "message_id": message_id, "error": error, "parked": False, "pending": True})
 
     def break_off(self) -> None:
         """Nothing to do: a frame is a whole line."""
@@ -116,6 +124,10 @@ class TextReply:
     def refuse(self, error: dict[str, str]) -> None:
         """Say that the message was not taken."""
         self._say(f"not sent: {error['message']}")
+
+    def leave(self, message_id: str, error: dict[str, str]) -> None:  # noqa: ARG002
+        """End the line: the command ends with the error, and says what became of the message."""
+        self.break_off()
 
     def break_off(self) -> None:
         """End the line that text was written to."""

@@ -87,14 +87,16 @@ async def _talk(
 
 
 def _position(home: Home, address: Address) -> str:
-    """Say where the agent is."""
+    """Say where the agent is, and whether messages wait for it: they are handled before those of this command."""
     from chronicle.errors import NotFound  # noqa: PLC0415
 
     store = home.journal()
     try:
-        head = store.head(store.session(str(address)).main_branch_id)
+        session = store.session(str(address))
+        head, waits = store.head(session.main_branch_id), store.pending(session.session_id, limit=1)
     except NotFound:
         return "new"
     finally:
         store.close()
-    return f"at turn {head.turn}" if head.seq else "new"
+    position = f"at turn {head.turn}" if head.seq else "new"
+    return f"{position}; messages wait in its inbox: podium inbox {address}" if waits else position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,8 +54,7 @@ def test_state_that_cannot_be_loaded(served: Podium, tmp_path: Path) -> None:
     def run(version: int, more: str = "") -> tuple[int, str]:
         agent.write_text(AGENT.format(version=version, more=more.strip()))
         finished = served("run", f"{agent}:Note", "--message", "a", check=False)
-        last = [line for line in finished.stderr.splitlines() if line.startswith("podium: ")]
-        return finished.returncode, "\n".join(last)
+        return finished.returncode, finished.stderr
 
     assert run(2)[0] == ExitCode.OK
     served("passivate", "note/default")  # a host that runs keeps the code that it has
@@ -67,3 +67,35 @@ def test_state_that_cannot_be_loaded(served: Podium, tmp_path: Path) -> None:
     code, says = run(3, FAILING)
     assert code == ExitCode.STATE_REFUSED
     assert "the migration from version 2 to 3 failed: LookupError: no text" in says
+
+
+def test_a_message_whose_agent_could_not_be_woken_is_named(served: Podium, tmp_path: Path) -> None:
+    agent = tmp_path / "note.py"
+    agent.write_text(AGENT.format(version=1, more=""))
+    run = ("run", f"{agent}:Note", "--key", "k")
+    served(*run, "--message", "one.")
+    served("passivate", "note/k")
+    agent.write_text(AGENT.format(version=2, more=""))
+
+    failed = served(*run, "--message", "two.", "--json", check=False)
+    assert failed.returncode == ExitCode.STATE_REFUSED
+    accepted, *_, last = [json.loads(line) for line in failed.stdout.splitlines()]
+    two = accepted["message_id"]
+    assert last["error"]["type"] == "MigrationMissing"
+    assert (last["type"], last["message_id"], last["parked"], last["pending"]) == ("error", two, False, True)
+    waits, mend = failed.stderr.splitlines()[-2:]
+    assert waits == f"{two} waits in the inbox of note/k and is handled before newer messages."
+    assert mend == f"podium retry note/k {two} tries it again, podium drop note/k {two} gives it up."
+
+    failed = served(*run, "--message", "three.", check=False)
+    assert "note/k, at turn 1; messages wait in its inbox: podium inbox note/k" in failed.stderr
+    waiting = served.json("inbox", "note/k")["messages"]
+    assert [message["message"]["text"] for message in waiting] == ["two.", "three."]
+    assert waiting[1]["message_id"] in failed.stderr.splitlines()[-1]
+
+    # Mended: what was dropped is not handled, what waits is handled when it is asked for.
+    agent.write_text(AGENT.format(version=1, more=""))
+    served("drop", "note/k", two)
+    retried = served.json("retry", "note/k", waiting[1]["message_id"])
+    assert retried == {"agent": "note/k", "retried": [waiting[1]["message_id"]], "now": True}
+    assert served(*run, "--message", "four.").stdout == "one.three.four.\n"

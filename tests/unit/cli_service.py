@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from coordinator.service.client import AgentRef, ServiceRefused
+from coordinator.service.client import AgentRef, ServiceError, ServiceRefused
 from podium.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ REF = AgentRef("/agents/echo.py", "Echo", "echo")
 
 class Service:
     """Answers a message with its text; ``fail`` fails; ``wait`` goes on until it is cancelled.
+
+    An agent cannot be woken for ``too new``, and the service ends under ``lost``.
 
     Args:
         on_wait: called when a reply that waits has begun.
@@ -40,6 +42,10 @@ class Service:
         if text == "busy":
             raise ServiceRefused("AgentBusy", "echo/a is busy")
         yield {"type": "accepted", "message_id": message_id, "position": len(self.sent), "before": 0}
+        if text == "too new":
+            raise ServiceRefused("StateTooNew", "the stored state has version 2")
+        if text == "lost":
+            raise ServiceError("the service of this home ended")
         if text == "wait":
             yield {"type": "message_update", "message_id": message_id, "reply_id": "r", "delta": "so far"}
             self._on_wait()

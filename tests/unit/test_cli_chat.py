@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,43 @@ def test_a_message_that_is_refused_for_now_is_said_and_the_next_one_sent(capsys:
     captured = capsys.readouterr()
     assert captured.out == "two\n"
     assert captured.err == "not sent: echo/a is busy\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "says", "hint"),
+    [
+        (
+            "too new",
+            "StateTooNew",
+            "the stored state has version 2",
+            (
+                "msg_1 waits in the inbox of echo/a and is handled before newer messages.\n"
+                "podium retry echo/a msg_1 tries it again, podium drop echo/a msg_1 gives it up."
+            ),
+        ),
+        (
+            "lost",
+            "ServiceError",
+            "the service of this home ended",
+            "msg_1 waits in the inbox of echo/a unless it was handled meanwhile; podium inbox echo/a shows what waits.",
+        ),
+    ],
+)
+def test_a_message_that_waits_after_an_error_is_named(
+    capsys: pytest.CaptureFixture[str], text: str, kind: str, says: str, hint: str
+) -> None:
+    with pytest.raises(ExceptionGroup) as raised:
+        asyncio.run(Chat(Service(), REF, "a", json=True).send_all([text, "two"]))
+    (error,) = raised.value.exceptions
+    assert error.__notes__ == [hint]
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last == {
+        "type": "error",
+        "message_id": "msg_1",
+        "error": {"type": kind, "message": says},
+        "parked": False,
+        "pending": True,
+    }
 
 
 def test_another_refusal_ends_the_conversation() -> None:
