@@ -41,7 +41,7 @@ from typing import Any
 __all__ = ["Block", "Page", "Step", "pages", "run_page"]
 
 ROOT = Path(__file__).parents[1]
-LIMIT_S = 240
+LIMIT_S = 540
 """For a page, so that a hang is told as such before the limit of the test ends it."""
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([\w/]+\.py)\n")

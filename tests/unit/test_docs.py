@@ -1,8 +1,7 @@
-"""What the documents say is there: commands, targets, files, and the code of the quick start."""
+"""What the documents say is there: commands, targets and files. Their code is run by `test_guides`."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import app
-from podium.agent.loader import load_agent_class
-from podium.testing.harness import AgentHarness
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -19,21 +16,6 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def documents() -> list[Path]:
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-
-
-def test_the_quick_start_works_as_it_stands(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    file = tmp_path / "counter.py"
-    file.write_text(code)
-
-    async def conversation() -> None:
-        async with AgentHarness(load_agent_class(file, "Counter"), "ann") as agent:
-            assert str(agent.address) == "counter/ann"
-            assert (await agent.send("hello")).text == "That was message 1."
-            assert (await agent.send("again")).text == "That was message 2."
-            assert (agent.workspace / "notes.txt").read_text() == "hello\nagain"
-
-    asyncio.run(conversation())
 
 
 def test_every_command_of_the_readme_exists() -> None:

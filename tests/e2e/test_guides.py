@@ -1,0 +1,32 @@
+"""The users' pages whose commands start a service; the others are run in ``tests/unit``, see `tests.guide_pages`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.conftest import wait_for_end
+from tests.guide_pages import Page, pages, run_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """Where a page's home is made; its service has ended afterwards."""
+    made = Path(tempfile.mkdtemp(prefix="podium-guide-"))
+    try:
+        yield made
+    finally:
+        wait_for_end(made / ".podium")
+        shutil.rmtree(made)
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page.uses_a_service], ids=lambda page: page.name)
+def test_the_code_of_a_page_gives_what_is_shown(page: Page, directory: Path) -> None:
+    run_page(page, directory)
