@@ -36,6 +36,7 @@ from chronicle.fuse import below, control
 from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
 from chronicle.fuse.mounts import claim, detach, unmount
 from chronicle.fuse.transport import make_session
+from chronicle.workspace.oplog import ROOT_INO
 
 if TYPE_CHECKING:
     import socket
@@ -373,7 +374,9 @@ class _Server:
         except Exception as error:  # noqa: BLE001 - logged if it is a bug, and told
             peer.send(self._failed(message, error))
         else:
-            self._session.forget(touched.names, touched.inodes, answer)
+            known = {ROOT_INO, *self._served.filesystem.known_inodes()}  # of what is new the kernel knows nothing
+            names = [name for name in touched.names if name[0] in known]
+            self._session.forget(names, [inode for inode in touched.inodes if inode in known], answer)
 
     def _version(self, arguments: dict[str, Any]) -> BinaryIO:
         """Return an old version, open; its next piece is most likely asked for next."""

@@ -138,6 +138,9 @@ class _Planner:
         self._root = root
         self._ts_ns = ts_ns
         self._alone = alone
+        self._finder = nodes.Finder(layer.reader)
+        self._above: dict[bytes, BlobId | None] = {}
+        """By directory, the map of attributes that it had."""
         self._at: dict[bytes, _Thing | None] = {}
         """What paths are that the records so far change."""
         self._live: dict[int, _Thing] = {}
@@ -258,13 +261,21 @@ class _Planner:
 
     def _mtime_ns(self, path: bytes) -> int:
         """Return what a path's modification time was; 0 if it was not there."""
-        attr = self._root.root
-        for name in path.split(b"/") if path else ():
-            value = nodes.lookup(self._layer.reader, attr.below, name)
-            if value is None:
-                return 0
-            attr = decode_attr(value)
-        return attr.mtime_ns
+        if not path:
+            return self._root.root.mtime_ns
+        above, _, name = path.rpartition(b"/")
+        value = self._finder.lookup(self._attributes_in(above), name)
+        return decode_attr(value).mtime_ns if value is not None else 0
+
+    def _attributes_in(self, directory: bytes) -> BlobId | None:
+        """Return the map of attributes of what was in a directory; ``None`` if nothing was."""
+        if directory not in self._above:
+            below = self._root.root.below
+            for name in directory.split(b"/") if directory else ():
+                value = nodes.lookup(self._layer.reader, below, name)
+                below = decode_attr(value).below if value is not None else None
+            self._above[directory] = below
+        return self._above[directory]
 
 
 def _above(path: bytes) -> Iterator[bytes]:

@@ -120,9 +120,10 @@ class Entry:
             raise InvalidInput("a directory has one name; it cannot be hard-linked")
         if kind is not Kind.DIR and self.subtree is not None:
             raise InvalidInput(f"a {kind.value} entry has no subtree")
-        names = [name for name, _ in self.xattrs]
-        if names != sorted(set(names)):
-            raise InvalidInput(f"extended attributes must be sorted by name, each once: {names}")
+        if self.xattrs:
+            names = [name for name, _ in self.xattrs]
+            if names != sorted(set(names)):
+                raise InvalidInput(f"extended attributes must be sorted by name, each once: {names}")
 
 
 ROOT_DEFAULT: Final = Entry(Kind.DIR, 0o755, subtree=EMPTY)

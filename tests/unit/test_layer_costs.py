@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import stat
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
+from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+    from chronicle.workspace.layer import Layer
+
 MANY = 600
+FILES = 3000
+
+
+class CountingReader:
+    """A reader that counts how often it was asked, whether or not it had to ask the store."""
+
+    def __init__(self, reader: BlobReader) -> None:
+        self._reader = reader
+        self.count = 0
+
+    def get(self, blob_id: BlobId) -> bytes:
+        self.count += 1
+        return self._reader.get(blob_id)
+
+
+def filled(directory: Path) -> Layer:
+    """Return a layer with a directory of many files."""
+    layer, _ = open_layer(LayerSpec("w", directory, None, 1, 1), MemoryBlobStore(), ManualClock())
+    parent = layer.make(layer.root, b"d", stat.S_IFDIR | 0o755, 0, 0)
+    assert isinstance(parent, DirNode)
+    for number in range(FILES):
+        layer.release(layer.create(parent, b"file-%05d" % number, 0o644, 0, 0))
+    return layer
 
 
 class CountingName(bytes):
@@ -43,3 +72,24 @@ def test_setting_an_extended_attribute_does_not_look_at_the_others(tmp_path: Pat
     layer.close()
     assert CountingName.comparisons < 20 * 3 * MANY
     assert not handle.node.xattrs
+
+
+def test_a_restore_reads_each_node_a_few_times_and_not_once_a_file(tmp_path: Path) -> None:
+    layer = filled(tmp_path)
+    commit = layer.seal()
+    parent = layer.resolve(b"d")
+    assert isinstance(parent, DirNode)
+    mtime_ns = layer.entries(parent)[7][1].mtime_ns
+    for name, _ in layer.entries(parent):
+        layer.unlink(parent, name)
+    layer.rmdir(layer.root, b"d")
+    layer.seal()
+    counted = layer._reader = CountingReader(layer.reader)
+    layer.restore(commit)
+    assert counted.count < FILES / 4
+    found = layer.resolve(b"d")
+    assert isinstance(found, DirNode)
+    assert [(name, node.mtime_ns) for name, node in layer.entries(found)] == [
+        (b"file-%05d" % number, mtime_ns) for number in range(FILES)
+    ]
+    layer.close()

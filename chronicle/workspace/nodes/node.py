@@ -58,7 +58,7 @@ def decode_node(data: bytes) -> Node:
         level, keys, values = msgpack.unpackb(memoryview(data)[1:], use_list=False, raw=False)
         sound = isinstance(level, int) and isinstance(keys, tuple) and len(keys) == len(values)
         if sound and level > 0:
-            sound = all(len(value) == RAW_ID_BYTES for value in values)
+            sound = set(map(len, values)) <= {RAW_ID_BYTES}
     except (ValueError, TypeError, msgpack.UnpackException):
         sound = False
     if not sound:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
 
-__all__ = ["diff", "items", "lookup", "lookup_many", "walk"]
+__all__ = ["Finder", "diff", "items", "lookup", "lookup_many", "walk"]
 
 _TOGETHER: Final = 64
 """Nodes that are read at once when a map is read in order: 200 KB. They mostly lie side by side."""
@@ -32,6 +32,41 @@ def lookup(reader: BlobReader, root: BlobId | None, key: bytes) -> bytes | None:
             return node.values[index] if node.keys[index] == key else None
         root = node.child(index)
     return None
+
+
+class Finder:
+    """Looks keys up in maps, and keeps the nodes that the last look-up came by: keys in order cost little each.
+
+    Args:
+        reader: where nodes are read.
+    """
+
+    def __init__(self, reader: BlobReader) -> None:
+        self._reader = reader
+        self._kept: list[tuple[BlobId, Node]] = []
+        """From the root down."""
+
+    def lookup(self, root: BlobId | None, key: bytes) -> bytes | None:
+        """Return the value of a key, or ``None``."""
+        depth = 0
+        while root is not None:
+            node = self._node(depth, root)
+            index = bisect_left(node.keys, key)
+            if index == len(node.keys):
+                return None
+            if node.level == 0:
+                return node.values[index] if node.keys[index] == key else None
+            root = node.child(index)
+            depth += 1
+        return None
+
+    def _node(self, depth: int, identifier: BlobId) -> Node:
+        kept = self._kept
+        if depth < len(kept) and kept[depth][0] == identifier:
+            return kept[depth][1]
+        node = decode_node(self._reader.get(identifier))
+        kept[depth:] = [(identifier, node)]
+        return node
 
 
 def lookup_many(reader: BlobReader, root: BlobId | None, keys: Iterable[bytes]) -> dict[bytes, bytes]:
