@@ -31,7 +31,8 @@ from podium.ledger import Ledger
 from podium.record import AgentRecord, read_agent, snapshot_body
 from podium.scope import TurnScope
 from podium.snapshots import SnapshotPolicy
-from podium.state import StateError, check, drain, from_json, migration_patch, to_json
+from podium.state import StateError, from_json, migration_patch, take, to_json
+from podium.state.guard import Permit, having, limit, permitted, retire
 from podium.steering import Steering
 from podium.turn import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit
 from podium.usercode import TryFailed, UserCode, describe
@@ -96,6 +97,8 @@ class TurnRunner:
         self._writing = asyncio.Lock()
         """Held from reading the head to having committed on top of it."""
         self._steering: Steering | None = None
+        self._permit: Permit | None = None
+        """What the code of the running turn changes the state by."""
         self._sealed: TreeRef | None = None
         """The tree of the turn that was committed last, until the workspace stands on it."""
         self.usercode = UserCode(str(address), environment.clock)
@@ -176,9 +179,10 @@ class TurnRunner:
             return steering.around(lambda: hook(context)) if steering is not None else hook(context)
 
         try:
-            answer = await self.usercode.call(call, limit_s, heard.message_id if heard else None)
-            steered = steering.taken if steering is not None else ()
-            patch = await self._commit(cause, message, scope, steered)
+            with permitted(self.state, f"turn {scope.turn} of {self._address}") as self._permit:
+                answer = await self.usercode.call(call, limit_s, heard.message_id if heard else None)
+                steered = steering.taken if steering is not None else ()
+                patch = await self._commit(cause, message, scope, steered)
         except TryFailed as failed:
             failed.said = scope.abandon()
             raise
@@ -186,7 +190,7 @@ class TurnRunner:
             scope.abandon()
             raise TryFailed(describe(error)) from error
         finally:
-            self._steering = None
+            self._steering = self._permit = None
         if scope.outbox:
             self._env.on_sent()
         return Done(answer, patch, steered)
@@ -246,7 +250,9 @@ class TurnRunner:
         start: Frame = {"type": "turn_start", "turn": scope.turn, "attempt": message.attempts + 1, "steered": True}
         self._publish(message, start)
         handed = scope.steered(message, lambda frame: self._publish(message, frame))
-        await self._agent.on_steer(self._context(handed), body_of(message))
+        assert self._permit is not None, "a turn is steered while it runs"
+        with having(self._permit):  # the task is of the one that handed the message over
+            await self._agent.on_steer(self._context(handed), body_of(message))
 
     async def _commit(
         self, cause: Cause, message: InboxMessage | None, scope: TurnScope, steered: Sequence[InboxMessage]
@@ -254,11 +260,8 @@ class TurnRunner:
         """Commit what a hook did, and return the state's patch."""
         env, turn = self._env, scope.turn
         drafts = await scope.finish()
-        check(self.state)
-        # Atomic until the state is copied: a task the agent left running may change it while files are sealed, and
-        # what it changes belongs to the next patch, not to this turn's snapshot.
-        patch = [*self._schema_patch, *drain(self.state)]
-        state = to_json(self.state) if self._snapshots.due else None
+        changes, state = take(self.state, whole=self._snapshots.due)
+        patch = [*self._schema_patch, *changes]
         tree = await env.run_blocking(self.workspace.seal)
         if not (message or patch or drafts or scope.outbox) and tree == self.workspace.base:
             return patch
@@ -409,7 +412,10 @@ class TurnRunner:
         return await self.ledger.read(lambda: read_agent(self._env.store, self._env.blobs, self._address))
 
     def _load_state(self, record: AgentRecord) -> None:
+        if hasattr(self, "state"):
+            retire(self.state)
         self.state = from_json(self._class.State, record.state, record.schema_version)
+        limit(self.state, str(self._address))
         self._schema_patch = migration_patch(record.state, self.state)
         self._snapshots.opened(record)
 

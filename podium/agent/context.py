@@ -34,7 +34,9 @@ class AgentContext(Generic[S]):
     """One turn, as the agent sees it.
 
     Attributes:
-        state: what the agent remembers; changes are tracked and committed with the turn.
+        state: what the agent remembers; changes are tracked and committed with the turn. It may be changed by the hook,
+            its tasks and what it runs by ``asyncio.to_thread``, until the hook returns; any other change raises
+            `podium.state.OutsideTurn`.
         workspace: the agent's directory; the same as ``$AGENT_WORKSPACE`` in process isolation.
         turn: the number this turn gets when it commits; from 1.
     """

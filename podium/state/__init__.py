@@ -15,26 +15,30 @@ from podium.state.errors import (
     InvalidValue,
     MigrationFailed,
     MigrationMissing,
+    OutsideTurn,
     PatchError,
     StateError,
     StateLoadError,
     StateTooNew,
+    UnseenChange,
     UnstorableState,
     UnsupportedType,
 )
 from podium.state.migrations import migration
-from podium.state.state import check, drain, from_json, is_dirty, migration_patch, to_json
+from podium.state.state import check, drain, from_json, is_dirty, migration_patch, take, to_json
 
 __all__ = [
     "InvalidState",
     "InvalidValue",
     "MigrationFailed",
     "MigrationMissing",
+    "OutsideTurn",
     "Patch",
     "PatchError",
     "StateError",
     "StateLoadError",
     "StateTooNew",
+    "UnseenChange",
     "UnstorableState",
     "UnsupportedType",
     "apply_patch",
@@ -46,5 +50,6 @@ __all__ = [
     "is_dirty",
     "migration",
     "migration_patch",
+    "take",
     "to_json",
 ]

@@ -19,6 +19,7 @@ from chronicle.canonical import encode
 from podium.state.anything import AnyShape
 from podium.state.dicts import DictShape, TrackedDict
 from podium.state.diff import diff
+from podium.state.drain import check_list
 from podium.state.errors import InvalidState, StateError
 from podium.state.lists import ListShape, TrackedList, index_of
 from podium.state.models import ModelShape, model_class
@@ -45,6 +46,7 @@ def check_tree(owner: Tracked, *, new: bool = False) -> None:
 
     Raises:
         InvalidState: one of them refused.
+        UnseenChange: a list is not what was noted of it.
     """
     for key, child, child_is_new in list(_changed_children(owner, new=new)):
         check_tree(child, new=child_is_new)
@@ -62,6 +64,7 @@ def _changed_children(owner: Tracked, *, new: bool) -> Iterator[tuple[Any, Track
             yield from ((at, item, True) for at, item in enumerate(owner) if isinstance(item, Tracked))
             return
         if pieces is not None and not node.shape.item.leaf:
+            check_list(owner)
             for change in pieces.changes():
                 for at in range(change.start, change.start + change.inserted):
                     if isinstance(owner[at], Tracked):

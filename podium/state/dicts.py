@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeVar, 
 from pydantic import ValidationError
 
 from chronicle.canonical import Json, encode
+from podium.state.guard import current_permit, guard_of, guarded
 from podium.state.node import (
     MISSING,
     Node,
@@ -43,6 +44,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
+_dict_set: Final = dict.__setitem__
+
 
 class TrackedDict(Tracked, dict[K, V]):
     """A dict in a state. What is put in is validated and copied in; what is read is the dict's own."""
@@ -57,11 +60,24 @@ class TrackedDict(Tracked, dict[K, V]):
         self.update(*others, **more)
 
     def __setitem__(self, key: K, value: V) -> None:
-        key = self._admit_key(key)
-        if isinstance(value, Tracked) and self.get(key) is value:
-            return  # the last step of ``items["x"] += [...]``: the same container goes where it is
-        self._put(key, self._admit(key, value))
+        # What agents do often: `guarded` is written out here, as each call costs.
+        node = self._podium
+        guard = node.guard or guard_of(self)
+        with guard.lock:
+            if current_permit() is not guard.permit:
+                guard.look_closer(self)
+            key = self._admit_key(key)
+            if isinstance(value, Tracked) and self.get(key) is value:
+                return  # the last step of ``items["x"] += [...]``: the same container goes where it is
+            shape = node.shape
+            try:
+                kept = shape.value(key).admit(value, room_in(self, value))
+            except Refusal as refusal:
+                refusal.tail.append(shape.keys.name(key))
+                raise refused(self, refusal) from refusal.__cause__
+            self._put(key, kept)
 
+    @guarded
     def __delitem__(self, key: K) -> None:
         old = self[key]
         key = self._own(key)
@@ -75,6 +91,7 @@ class TrackedDict(Tracked, dict[K, V]):
     def pop(self, key: K, default: V, /) -> V: ...
     @overload
     def pop(self, key: K, default: D, /) -> V | D: ...
+    @guarded
     def pop(self, key: K, default: Any = MISSING, /) -> Any:
         if default is not MISSING and key not in self:
             return default
@@ -82,12 +99,14 @@ class TrackedDict(Tracked, dict[K, V]):
         del self[key]
         return value
 
+    @guarded
     def popitem(self) -> tuple[K, V]:
         if not self:
             return super().popitem()  # raises what dict raises
         key = next(reversed(self))
         return key, self.pop(key)
 
+    @guarded
     def clear(self) -> None:
         for key in list(self):
             del self[key]
@@ -96,12 +115,14 @@ class TrackedDict(Tracked, dict[K, V]):
     def setdefault(self: TrackedDict[K, D | None], key: K, default: None = None, /) -> D | None: ...
     @overload
     def setdefault(self, key: K, default: V, /) -> V: ...
+    @guarded
     def setdefault(self, key: K, default: Any = None, /) -> Any:
         key = self._admit_key(key)
         if key not in self:
             self[key] = default
         return self[key]
 
+    @guarded
     def update(self, /, *others: Any, **more: Any) -> None:
         given = dict(*others, **more)
         admitted: dict[K, V] = {}
@@ -112,7 +133,8 @@ class TrackedDict(Tracked, dict[K, V]):
         for key, value in admitted.items():
             self._put(key, value)
 
-    def __ior__(self, other: Mapping[K, V] | Iterable[tuple[K, V]]) -> Self:  # type: ignore[override, misc]
+    @guarded
+    def __ior__(self, other: Mapping[K, V] | Iterable[tuple[K, V]]) -> Self:  # type: ignore[override]
         self.update(other)
         return self
 
@@ -154,9 +176,11 @@ class TrackedDict(Tracked, dict[K, V]):
         if old is not MISSING and same_leaf(old, kept):
             return
         note_old(self, key, old)
-        unlink(old)
-        super().__setitem__(key, kept)
-        link(kept, self, key)
+        if isinstance(old, Tracked):
+            unlink(old)
+        _dict_set(self, key, kept)
+        if isinstance(kept, Tracked):
+            link(kept, self, key)
 
 
 class KeyShape(Protocol):
@@ -321,7 +345,7 @@ class DictShape(Declared):
             if isinstance(item, Tracked):
                 node = item._podium
                 node.parent, node.key = kept, name
-        kept._podium = Node(self)
+        kept._podium = Node(self, len(kept))
         return kept
 
     def encode(self, value: object) -> Json:

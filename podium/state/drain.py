@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 from chronicle.canonical import Json, encode
 from podium.state.dicts import TrackedDict
 from podium.state.diff import diff
+from podium.state.errors import UnseenChange
 from podium.state.lists import TrackedList, index_of
-from podium.state.node import MISSING, Node, Tracked
-from podium.state.pointer import escape
+from podium.state.node import MISSING, Node, Tracked, path_of
+from podium.state.pointer import escape, join
 from podium.state.sets import TrackedSet, set_changes, settle_order
 from podium.state.tuples import TrackedTuple
 
@@ -25,22 +26,51 @@ if TYPE_CHECKING:
     from podium.state.models import ModelShape
     from podium.state.scalars import Shape
 
-__all__ = ["collect", "settle"]
+__all__ = ["check_list", "collect", "settle"]
 
 
 def collect(root: Tracked) -> Patch:
-    """Return the patch from the last drain to now, and change nothing."""
+    """Return the patch from the last drain to now, and change nothing.
+
+    Raises:
+        UnseenChange: a container that was changed does not have as many members as was noted of it.
+    """
     patch: Patch = []
     _emit(root, "", patch)
     return patch
+
+
+def _check_size(owner: TrackedList[Any] | TrackedDict[Any, Any] | TrackedSet[Any], noted: int) -> None:
+    if len(owner) != noted:
+        raise UnseenChange(join(path_of(owner)), len(owner), noted)
+
+
+def check_list(owner: TrackedList[Any]) -> None:
+    """Hold what was noted of a list's length against the list.
+
+    Raises:
+        UnseenChange: the patch would not make the last document into what is there now.
+    """
+    node = owner._podium
+    pieces = node.pieces
+    if pieces is not None and pieces.base != node.size:
+        raise UnseenChange(join(path_of(owner)), pieces.base, node.size)
+    noted = node.size if pieces is None else len(pieces)
+    if noted != len(owner):
+        raise UnseenChange(join(path_of(owner)), len(owner), noted)
 
 
 def settle(owner: Tracked) -> None:
     """Forget what was noted in a container and below it: from here on it counts as drained."""
     node = owner._podium
     marked = node.marked
-    if node.olds and isinstance(owner, TrackedSet):
+    if node.pieces is not None:
+        node.size = len(cast("TrackedList[Any]", owner))
+    elif node.olds and isinstance(owner, TrackedDict):
+        node.size = len(owner)
+    elif node.olds and isinstance(owner, TrackedSet):
         settle_order(owner)
+        node.size = len(owner)
     node.olds = node.pieces = node.marked = None
     for child in (marked or {}).values():
         settle(child)
@@ -53,9 +83,12 @@ def _emit(owner: Tracked, path: str, patch: Patch) -> None:
     elif isinstance(owner, TrackedSet):
         _emit_set(owner, path, patch)
     elif isinstance(owner, TrackedDict):
+        size = node.size
         for key, old in (node.olds or {}).items():
-            shape = node.shape.value(key)
-            _emit_place(shape, old, owner.get(key, MISSING), f"{path}/{escape(node.shape.keys.name(key))}", patch)
+            shape, now = node.shape.value(key), owner.get(key, MISSING)
+            size += (now is not MISSING) - (old is not MISSING)
+            _emit_place(shape, old, now, f"{path}/{escape(node.shape.keys.name(key))}", patch)
+        _check_size(owner, size)
         _emit_children(owner, path, patch)
     elif isinstance(owner, TrackedTuple):
         _emit_children(owner, path, patch)
@@ -116,6 +149,7 @@ def _emit_list(owner: TrackedList[Any], path: str, patch: Patch) -> None:
     pieces = node.pieces
     item: Shape = node.shape.item
     steps: Patch = []
+    check_list(owner)
     if pieces is not None:
         for change in pieces.changes():
             both = min(change.removed, change.inserted)
@@ -143,6 +177,7 @@ def _emit_list(owner: TrackedList[Any], path: str, patch: Patch) -> None:
 
 def _emit_set(owner: TrackedSet[Any], path: str, patch: Patch) -> None:
     changes = set_changes(owner)
+    _check_size(owner, owner._podium.size + sum(1 if verb == "add" else -1 for verb, _, _ in changes))
     if len(changes) > len(owner) + 1:
         patch.append({"op": "replace", "path": path, "value": owner._podium.shape.encode(owner)})
         return

@@ -2,6 +2,8 @@
 
     StateError
     ├── InvalidValue            a value was refused where it was put; the state is as it was before
+    ├── OutsideTurn             a change by a thread that is not the turn's, or after the turn; nothing was changed
+    ├── UnseenChange            a container was changed by something else than its own methods
     ├── InvalidState            a validator refused the state as a whole at commit
     ├── UnstorableState         a state was built with a value that cannot be kept
     ├── UnsupportedType         a declared type cannot be kept: its values do not come back from JSON
@@ -23,10 +25,12 @@ __all__ = [
     "InvalidValue",
     "MigrationFailed",
     "MigrationMissing",
+    "OutsideTurn",
     "PatchError",
     "StateError",
     "StateLoadError",
     "StateTooNew",
+    "UnseenChange",
     "UnstorableState",
     "UnsupportedType",
 ]
@@ -50,6 +54,38 @@ class InvalidValue(StateError, ValueError):
         super().__init__(f"{path or '(the whole value)'}: {reason}")
         self.path = path
         self.reason = reason
+
+
+class OutsideTurn(StateError, RuntimeError):
+    """An agent's state was to be changed by a thread that is not the turn's, or while no turn of that code runs.
+
+    The change had no effect at all: it would be in no turn's commit.
+
+    Attributes:
+        path: RFC 6901 pointer of the container that was to be changed, from the state's root.
+        reason: why, and how to mend it.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path or '(the whole state)'}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class UnseenChange(StateError, RuntimeError):
+    """At commit, a container does not have as many members as its own methods have left in it.
+
+    Attributes:
+        path: RFC 6901 pointer of the container.
+    """
+
+    def __init__(self, path: str, found: int, noted: int) -> None:
+        super().__init__(
+            f"{path or '(the whole state)'}: it has {found} members, but {noted} by what was noted of its changes; "
+            "nothing of this turn is committed. heapq, and calls like list.append(items, x), change a list unseen: "
+            "work on a list of your own, and assign it"
+        )
+        self.path = path
 
 
 class InvalidState(StateError, ValueError):

@@ -12,7 +12,21 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
-from podium.state.node import Node, Refusal, Tracked, check_room, link, mark, refused, room_in, same_leaf, unlink
+from podium.state.guard import current_permit, guard_of, guarded
+from podium.state.node import (
+    MAX_DEPTH,
+    SCALARS,
+    Node,
+    Refusal,
+    Tracked,
+    check_room,
+    link,
+    mark,
+    refused,
+    room_in,
+    same_leaf,
+    unlink,
+)
 from podium.state.pieces import Pieces, longest_rising
 from podium.state.plain import plain
 from podium.state.scalars import DeclaredItems
@@ -28,6 +42,8 @@ __all__ = ["ListShape", "TrackedList", "index_of"]
 T = TypeVar("T")
 
 _FREE_MOVES: Final = 64
+_list_append: Final = list.append
+_list_set: Final = list.__setitem__
 
 
 class _ListNode(Node):
@@ -40,8 +56,8 @@ class _ListNode(Node):
 
     __slots__ = ("dropped", "moves")
 
-    def __init__(self, shape: ListShape) -> None:
-        super().__init__(shape)
+    def __init__(self, shape: ListShape, size: int) -> None:
+        super().__init__(shape, size)
         self.moves: list[tuple[int, int, int]] = []
         self.dropped = 0
 
@@ -65,46 +81,70 @@ class TrackedList(Tracked, list[T]):
         self[:] = values
 
     def append(self, value: T) -> None:
-        kept = self._admit(value, len(self))
+        # What agents do most: `guarded` and `_admit` are written out here, as each call costs a tenth of an append.
         node = self._podium
-        if node.pieces is None:
-            node.pieces = Pieces(len(self))
-        node.pieces.append(1)
-        if isinstance(kept, Tracked):
-            link(kept, self, len(self), node.now)
-        super().append(kept)
-        mark(self)
+        guard = node.guard or guard_of(self)
+        with guard.lock:
+            if current_permit() is not guard.permit:
+                guard.look_closer(self)
+            at = len(self)
+            try:
+                kept = node.shape.item.admit(value, MAX_DEPTH if type(value) in SCALARS else room_in(self, value))
+            except Refusal as refusal:
+                refusal.tail.append(at)
+                raise refused(self, refusal) from refusal.__cause__
+            pieces = node.pieces
+            if pieces is None:
+                pieces = node.pieces = Pieces(at)
+            pieces.append(1)
+            if isinstance(kept, Tracked):
+                link(kept, self, at, node.now)
+            _list_append(self, kept)
+            mark(self)
 
+    @guarded
     def extend(self, values: Iterable[T]) -> None:
         kept = self._admit_all(values, len(self))
         self._replace(len(self), len(self), kept)
 
     def insert(self, index: SupportsIndex, value: T) -> None:
-        at = operator.index(index)
-        at = max(at + len(self), 0) if at < 0 else min(at, len(self))
-        self._replace(at, at, [self._admit(value, at)])
+        guard = self._podium.guard or guard_of(self)
+        with guard.lock:
+            if current_permit() is not guard.permit:
+                guard.look_closer(self)
+            at = operator.index(index)
+            at = max(at + len(self), 0) if at < 0 else min(at, len(self))
+            self._replace(at, at, (self._admit(value, at),))
 
     def pop(self, index: SupportsIndex = -1) -> T:
-        at = operator.index(index)
-        if not -len(self) <= at < len(self):
-            return super().pop(index)  # raises what list raises
-        at %= len(self)
-        value = self[at]
-        self._replace(at, at + 1, [])
-        return value
+        guard = self._podium.guard or guard_of(self)
+        with guard.lock:
+            if current_permit() is not guard.permit:
+                guard.look_closer(self)
+            at = operator.index(index)
+            if not -len(self) <= at < len(self):
+                return super().pop(index)  # raises what list raises
+            at %= len(self)
+            value = self[at]
+            self._replace(at, at + 1, ())
+            return value
 
+    @guarded
     def remove(self, value: T) -> None:
         if value not in self:
             super().remove(value)  # raises what list raises
         at = self.index(value)
         self._replace(at, at + 1, [])
 
+    @guarded
     def clear(self) -> None:
         self._replace(0, len(self), [])
 
+    @guarded
     def reverse(self) -> None:
         self._rearrange(range(len(self) - 1, -1, -1))
 
+    @guarded
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
         # The order is found first, on the side: it is what the patch needs, and a key that raises changes nothing.
         olds = list(self)
@@ -114,6 +154,7 @@ class TrackedList(Tracked, list[T]):
             raise ValueError("list modified during sort")  # as list says it; what the key did stays
         self._rearrange(order)
 
+    @guarded
     def __setitem__(self, index: SupportsIndex | slice, value: Any) -> None:
         if isinstance(index, slice):
             self._set_slice(index, value)
@@ -128,6 +169,7 @@ class TrackedList(Tracked, list[T]):
         if not same_leaf(old, kept):
             self._replace(at, at + 1, [kept])
 
+    @guarded
     def __delitem__(self, index: SupportsIndex | slice) -> None:
         if not isinstance(index, slice):
             at = operator.index(index)
@@ -144,10 +186,12 @@ class TrackedList(Tracked, list[T]):
         gone = set(places)
         self._rearrange([at for at in range(len(self)) if at not in gone])
 
-    def __iadd__(self, values: Iterable[T]) -> Self:  # type: ignore[override, misc]
+    @guarded
+    def __iadd__(self, values: Iterable[T]) -> Self:  # type: ignore[override]
         self.extend(values)
         return self
 
+    @guarded
     def __imul__(self, count: SupportsIndex) -> Self:
         times = operator.index(count)
         if times <= 0:
@@ -205,7 +249,7 @@ class TrackedList(Tracked, list[T]):
                 node.moves.append((start, stop - start, len(kept)))
             for offset, value in enumerate(kept):
                 link(value, self, start + offset, node.now)
-        super().__setitem__(slice(start, stop), kept)
+        _list_set(self, slice(start, stop), kept)
         if len(node.moves) > _FREE_MOVES + len(self) // 4:
             _bring_up_to_date(self)
         mark(self)
@@ -281,7 +325,7 @@ class ListShape(DeclaredItems):
         except Refusal as refusal:
             refusal.tail.append(len(kept))
             raise
-        kept._podium = _ListNode(self)
+        kept._podium = _ListNode(self, len(kept))
         if not self.item.leaf:
             for index, item in enumerate(kept):
                 if isinstance(item, Tracked):

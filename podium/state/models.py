@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast
 from pydantic import BaseModel, ValidationError
 
 from podium.state.errors import StateError, UnstorableState
+from podium.state.guard import Guard, current_permit, guard_of
 from podium.state.node import (
     MAX_DEPTH,
     MISSING,
@@ -80,16 +81,20 @@ class TrackedModel(Tracked):
                 return
             if node.shape.is_frozen(name):
                 super().__setattr__(name, value)  # raises what pydantic raises
-            old = _get(self, name)
-            if value is old and isinstance(value, Tracked):
-                return  # the last step of ``state.items += [...]``: the same container goes where it is
-            kept = node.shape.admit_field(self, name, value)
-            self.__pydantic_fields_set__.add(name)
-            if old is MISSING or not same_leaf(old, kept):
-                note_old(self, name, old)
-                unlink(old)
-                (self.__dict__ if name in node.shape.fields else self.__pydantic_extra__)[name] = kept
-                link(kept, self, name)
+            guard = node.guard or guard_of(self)
+            with guard.lock:
+                if current_permit() is not guard.permit:
+                    guard.look_closer(self)
+                old = _get(self, name)
+                if value is old and isinstance(value, Tracked):
+                    return  # the last step of ``state.items += [...]``: the same container goes where it is
+                kept = node.shape.admit_field(self, name, value)
+                self.__pydantic_fields_set__.add(name)
+                if old is MISSING or not same_leaf(old, kept):
+                    note_old(self, name, old)
+                    unlink(old)
+                    (self.__dict__ if name in node.shape.fields else self.__pydantic_extra__)[name] = kept
+                    link(kept, self, name)
 
         def __delattr__(self, name: str) -> None:
             node = _node_of(self)
@@ -98,10 +103,14 @@ class TrackedModel(Tracked):
                 return
             if name in node.shape.fields:
                 raise refused(self, Refusal("a declared field cannot be deleted; assign another value", name))
-            old = _get(self, name)
-            super().__delattr__(name)  # refuses if the model is frozen
-            note_old(self, name, old)
-            unlink(old)
+            guard = node.guard or guard_of(self)
+            with guard.lock:
+                if current_permit() is not guard.permit:
+                    guard.look_closer(self)
+                old = _get(self, name)
+                super().__delattr__(name)  # refuses if the model is frozen
+                note_old(self, name, old)
+                unlink(old)
 
     def __copy__(self) -> Self:
         """Return a plain instance that shares nothing mutable with this one."""
@@ -341,6 +350,7 @@ def adopt_root(model: BaseModel, shape: ModelShape) -> None:
             shape.take_over(model, MAX_DEPTH)
         except Refusal as refusal:
             raise UnstorableState(join(reversed(refusal.tail)), refusal.reason) from refusal.__cause__
+        cast("Tracked", model)._podium.guard = Guard()
     elif node.held[0] is not model.__dict__:
         _set(model, "__dict__", node.held[0])
         _set(model, "__pydantic_extra__", node.held[1])

@@ -20,11 +20,13 @@ from podium.state.errors import InvalidValue
 from podium.state.pointer import Token, join
 
 if TYPE_CHECKING:
+    from podium.state.guard import Guard
     from podium.state.pieces import Pieces
 
 __all__ = [
     "MAX_DEPTH",
     "MISSING",
+    "SCALARS",
     "Node",
     "Refusal",
     "Tracked",
@@ -81,15 +83,19 @@ class Node:
         olds: for dicts, models and sets: what each touched place held at the last drain.
         pieces: for lists: what became of the list of the last drain.
         marked: children with something to drain in them, by the id of their node.
+        guard: says who may change it; ``None`` until that is asked the first time (see `podium.state.guard`).
+        size: for lists, dicts and sets: how many members there were at the last drain.
     """
 
-    __slots__ = ("key", "marked", "olds", "parent", "pieces", "shape", "stamp")
+    __slots__ = ("guard", "key", "marked", "olds", "parent", "pieces", "shape", "size", "stamp")
 
-    def __init__(self, shape: Any) -> None:
+    def __init__(self, shape: Any, size: int = 0) -> None:
         self.parent: Any = None
         self.key: Any = None
         self.stamp = 0
         self.shape = shape
+        self.size = size
+        self.guard: Guard | None = None
         self.olds: dict[Any, Any] | None = None
         self.pieces: Pieces | None = None
         self.marked: dict[int, Any] | None = None
@@ -115,7 +121,7 @@ def unlink(value: object) -> None:
             marked = node.parent._podium.marked
             if marked:
                 marked.pop(id(node), None)
-            node.parent = None
+            node.parent = node.guard = None
 
 
 def mark(owner: Tracked) -> None:
@@ -134,9 +140,12 @@ def mark(owner: Tracked) -> None:
 def note_old(owner: Tracked, key: object, old: object) -> None:
     """Note what a place of a dict or model held before its first change since the last drain."""
     node = owner._podium
-    if node.olds is None:
-        node.olds = {}
-    node.olds.setdefault(key, old)
+    olds = node.olds
+    if olds is None:
+        olds = node.olds = {}
+    elif key in olds:
+        return  # it is marked already
+    olds[key] = old
     mark(owner)
 
 
@@ -153,7 +162,7 @@ def path_of(owner: Tracked) -> list[Token]:
 
 def room_in(owner: Tracked, value: object) -> int:
     """Return how many levels of containers a value put into ``owner`` may have."""
-    if type(value) in _SCALARS:
+    if type(value) in SCALARS:
         return MAX_DEPTH
     room = MAX_DEPTH - 1
     node = owner._podium
@@ -163,10 +172,11 @@ def room_in(owner: Tracked, value: object) -> int:
     return room
 
 
-_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+"""Types of values without parts that JSON has."""
 
 
-_EQUAL_IS_SAME: Final = _SCALARS | {UUID, date, timedelta}
+_EQUAL_IS_SAME: Final = SCALARS | {UUID, date, timedelta}
 """Types whose equal values are one value. Others may be equal and written apart: Decimal 1.1 and 1.10, or one moment
 in two time zones."""
 

@@ -32,14 +32,17 @@ class Change:
 class Pieces:
     """An edit script from the base, a sequence of a known length, to the sequence as it is now.
 
+    Attributes:
+        base: the length of the base.
+
     Args:
         length: of the base, which the sequence still equals.
     """
 
-    __slots__ = ("_base", "_ends", "_starts")
+    __slots__ = ("_ends", "_starts", "base")
 
     def __init__(self, length: int) -> None:
-        self._base = length
+        self.base = length
         # Piece i ends (in the sequence as it is now) before index _ends[i]; _starts[i] is the index in the base of its
         # first item, or _NEW. No piece is empty; no two new pieces, and no two that follow each other in the base,
         # are neighbours.
@@ -52,13 +55,14 @@ class Pieces:
 
     def append(self, count: int) -> None:
         """``count`` new items were put at the end."""
-        if count:
-            end = len(self) + count
-            if self._starts and self._starts[-1] == _NEW:
-                self._ends[-1] = end
-            else:
-                self._starts.append(_NEW)
-                self._ends.append(end)
+        starts, ends = self._starts, self._ends
+        if not count:
+            return
+        if starts and starts[-1] == _NEW:
+            ends[-1] += count
+        else:
+            ends.append(ends[-1] + count if ends else count)
+            starts.append(_NEW)
 
     def splice(self, start: int, removed: int, inserted: int) -> None:
         """``inserted`` new items took the place of the ``removed`` items from ``start`` on."""
@@ -148,8 +152,8 @@ class Pieces:
                 yield Change(inserted_from, base - base_at, begin - inserted_from)
             base_at = base + end - begin
             begin = inserted_from = end
-        if self._base > base_at or begin > inserted_from:
-            yield Change(inserted_from, self._base - base_at, begin - inserted_from)
+        if self.base > base_at or begin > inserted_from:
+            yield Change(inserted_from, self.base - base_at, begin - inserted_from)
 
     def is_new(self, index: int) -> bool:
         """Return whether the item at ``index`` counts as new."""
@@ -177,9 +181,9 @@ class Pieces:
         length = len(self)
         head = self._ends[0] if self._starts[0] == 0 else 0
         tail_from = length
-        if self._starts[-1] != _NEW and self._starts[-1] + length - self._begin(-1) == self._base:
+        if self._starts[-1] != _NEW and self._starts[-1] + length - self._begin(-1) == self.base:
             tail_from = self._begin(-1)
-        runs = [(0, 0, head), (_NEW, head, tail_from), (self._base - (length - tail_from), tail_from, length)]
+        runs = [(0, 0, head), (_NEW, head, tail_from), (self.base - (length - tail_from), tail_from, length)]
         self._starts = [base for base, begin, end in runs if end > begin]
         self._ends = [end for _, begin, end in runs if end > begin]
 

@@ -224,7 +224,9 @@ class Scalar:
         return type(value) is self._kind
 
     def admit(self, value: object, room: int) -> object:
-        return self.adopt(value, room)
+        if type(value) is not self._kind:
+            value = validated(self._validator, value)
+        return json_scalar(value)
 
     def adopt(self, value: object, room: int) -> object:
         if type(value) is not self._kind:

@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
 from chronicle.canonical import Json, decode, encode
+from podium.state.guard import current_permit, guard_of, guarded
 from podium.state.node import Node, Refusal, Tracked, check_room, mark, refused
 from podium.state.scalars import Declared, DeclaredItems, Scalar, Shape
 
@@ -28,6 +29,9 @@ __all__ = ["FrozenSetShape", "SetShape", "TrackedSet", "set_changes"]
 
 T = TypeVar("T")
 
+_set_add: Final = set.add
+_set_remove: Final = set.remove
+
 
 class _SetNode(Node):
     """The bookkeeping of a set.
@@ -40,8 +44,8 @@ class _SetNode(Node):
 
     __slots__ = ("order",)
 
-    def __init__(self, shape: SetShape) -> None:
-        super().__init__(shape)
+    def __init__(self, shape: SetShape, size: int) -> None:
+        super().__init__(shape, size)
         self.order: list[bytes] | None = None
 
 
@@ -62,17 +66,27 @@ class TrackedSet(Tracked, set[T]):
         self.update(given)
 
     def add(self, item: T) -> None:
-        self._put(self._admit(item))
+        guard = self._podium.guard or guard_of(self)
+        with guard.lock:
+            if current_permit() is not guard.permit:
+                guard.look_closer(self)
+            self._put(self._admit(item))
 
     def discard(self, item: object) -> None:
-        if item in self:
-            self._drop(self._own(cast("T", item)))
+        guard = self._podium.guard or guard_of(self)
+        with guard.lock:
+            if current_permit() is not guard.permit:
+                guard.look_closer(self)
+            if item in self:
+                self._drop(self._own(cast("T", item)))
 
+    @guarded
     def remove(self, item: T) -> None:
         if item not in self:
             super().remove(item)  # raises what set raises
         self._drop(self._own(item))
 
+    @guarded
     def pop(self) -> T:
         if not self:
             return super().pop()  # raises what set raises
@@ -80,22 +94,27 @@ class TrackedSet(Tracked, set[T]):
         self._drop(item)
         return item
 
+    @guarded
     def clear(self) -> None:
         for item in list(self):
             self._drop(item)
 
+    @guarded
     def update(self, *others: Iterable[T]) -> None:
         for item in [self._admit(item) for other in others for item in other]:
             self._put(item)
 
+    @guarded
     def difference_update(self, *others: Iterable[Any]) -> None:
         for item in [item for other in others for item in other]:
             self.discard(item)
 
+    @guarded
     def intersection_update(self, *others: Iterable[Any]) -> None:
         for item in self.difference(self.intersection(*others)):
             self._drop(item)
 
+    @guarded
     def symmetric_difference_update(self, other: Iterable[T]) -> None:
         given = [self._admit(item) for item in set(other)]
         for item in given:
@@ -104,25 +123,29 @@ class TrackedSet(Tracked, set[T]):
             else:
                 self._put(item)
 
-    def __ior__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override, misc]
+    @guarded
+    def __ior__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override]
         if not isinstance(other, AbstractSet):
             return NotImplemented
         self.update(other)
         return self
 
+    @guarded
     def __iand__(self, other: AbstractSet[object]) -> Self:
         if not isinstance(other, AbstractSet):
             return NotImplemented
         self.intersection_update(other)
         return self
 
+    @guarded
     def __isub__(self, other: AbstractSet[object]) -> Self:
         if not isinstance(other, AbstractSet):
             return NotImplemented
         self.difference_update(other)
         return self
 
-    def __ixor__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override, misc]
+    @guarded
+    def __ixor__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override]
         if not isinstance(other, AbstractSet):
             return NotImplemented
         self.symmetric_difference_update(other)
@@ -157,20 +180,22 @@ class TrackedSet(Tracked, set[T]):
     def _put(self, item: T) -> None:
         if item not in self:
             self._note(item, now=True)
-            super().add(item)
+            _set_add(self, item)
 
     def _drop(self, item: T) -> None:
         self._note(item, now=False)
-        super().remove(item)
+        _set_remove(self, item)
 
     def _note(self, item: T, *, now: bool) -> None:
         node = self._podium
-        if node.olds is None:
-            node.olds = {}
+        olds = node.olds
+        if olds is None:
+            olds = node.olds = {}
         text = encode(node.shape.item.encode(item))
-        was = node.olds.get(text, (not now,))[0]
-        node.olds[text] = (was, now)
-        mark(self)
+        noted = olds.get(text)
+        olds[text] = (noted[0] if noted else not now, now)
+        if noted is None:
+            mark(self)
 
 
 class SetShape(DeclaredItems):
@@ -187,7 +212,7 @@ class SetShape(DeclaredItems):
         check_room(room)
         kept: TrackedSet[object] = set.__new__(TrackedSet)
         set.update(kept, _frozen_items(self.item, value))
-        kept._podium = _SetNode(self)
+        kept._podium = _SetNode(self, len(kept))
         return kept
 
     def admit_item(self, item: object) -> object:

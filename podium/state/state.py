@@ -13,6 +13,7 @@ from podium.state.commit import check_tree
 from podium.state.diff import diff
 from podium.state.drain import collect, settle
 from podium.state.errors import StateError, StateLoadError, UnstorableState
+from podium.state.guard import guard_of
 from podium.state.lost import lost_field
 from podium.state.migrations import migrate, migrations_of
 from podium.state.node import Tracked
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState
     from podium.state.apply import Patch
 
-__all__ = ["check", "drain", "from_json", "is_dirty", "migration_patch", "to_json"]
+__all__ = ["check", "drain", "from_json", "is_dirty", "migration_patch", "take", "to_json"]
 
 S = TypeVar("S", bound="DeltaState")
 
@@ -38,11 +39,13 @@ def check(state: DeltaState) -> None:
 
     Raises:
         InvalidState: one of them refused; the state is left as it is, for the caller to mend or to drop.
+        UnseenChange: a container that was changed does not have as many members as was noted.
         InvalidValue: one of them assigned what cannot be kept.
     """
     root = _root(state)
-    if root._podium.changed:
-        check_tree(root)
+    with guard_of(root).lock:
+        if root._podium.changed:
+            check_tree(root)
 
 
 def drain(state: DeltaState) -> Patch:
@@ -54,14 +57,41 @@ def drain(state: DeltaState) -> Patch:
 
     Raises:
         InvalidState: a validator refused; nothing counts as drained.
+        UnseenChange: a container does not have as many members as was noted; nothing counts as drained.
     """
     root = _root(state)
-    if not root._podium.changed:
-        return []
-    check_tree(root)
-    patch = collect(root)
-    settle(root)
-    return patch
+    with (root._podium.guard or guard_of(root)).lock:
+        if not root._podium.changed:
+            return []
+        check_tree(root)
+        patch = collect(root)
+        settle(root)
+        return patch
+
+
+def take(state: DeltaState, *, whole: bool) -> tuple[Patch, JsonObject | None]:
+    """Drain an agent's state at the end of a turn, and let nobody change it until the next turn has a permit.
+
+    All of it is of one moment: no change comes between the patch and the document, nor after both.
+
+    Args:
+        state: its root.
+        whole: return the document, too; that costs its size.
+
+    Returns:
+        the patch, as `drain` gives it, and the document.
+
+    Raises:
+        InvalidState: a validator refused.
+        UnseenChange: as for `drain`.
+    """
+    guard = guard_of(_root(state))
+    with guard.lock:
+        check(state)  # what a validator corrects is validated once more by the drain
+        patch = drain(state)
+        document = to_json(state) if whole else None
+        guard.close()
+    return patch, document
 
 
 def to_json(state: DeltaState) -> JsonObject:
