@@ -193,7 +193,8 @@ async def _run_statements(block: Block, namespace: dict[str, Any]) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            code = compile(block.code, f"line {block.line}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            code = compile(block.code, f"line {block.line}", "exec", flags, dont_inherit=True)
             answer = types.FunctionType(code, namespace)()
             if inspect.isawaitable(answer):
                 await answer
