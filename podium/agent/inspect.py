@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from podium import errors
+from podium.agent.spec import parse_spec
 from podium.errors import AgentFileBroken, AgentLoadError
 
 if TYPE_CHECKING:
@@ -43,13 +44,11 @@ class AgentInfo:
 
 
 def inspect_agent(spec: str) -> AgentInfo:
-    """Load ``FILE.py:Class`` in a process of its own and return what it is.
+    """Load the class that a command line names in a process of its own and return what it is.
 
     Raises:
         AgentLoadError: the subclass says why it cannot be used.
     """
-    from podium.agent.loader import parse_spec  # noqa: PLC0415  keeps `import` light for the command line
-
     path, class_name = parse_spec(spec)
     with tempfile.TemporaryFile() as file, tempfile.TemporaryDirectory(prefix="podium-inspect-") as scratch:
         finished = _run(path, class_name, file.fileno(), scratch)

@@ -1,4 +1,4 @@
-"""Loading a user's agent class from ``FILE.py:Class``, with errors that say what to mend.
+"""Loading a user's agent class from its file, with errors that say what to mend.
 
 Importing runs the user's code, so this happens only in a host or in the throw-away inspector
 (:mod:`podium.agent.inspect`), never in a process that serves others.
@@ -6,6 +6,7 @@ Importing runs the user's code, so this happens only in a host or in the throw-a
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import sys
@@ -15,69 +16,95 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from chronicle.errors import InvalidInput
 from podium.address import Address
 from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.models.delta_state import DeltaState
-from podium.errors import AgentClassNotFound, AgentFileBroken, AgentFileNotFound, InvalidAddress, NotAnAgent
+from podium.errors import AgentClassNotFound, AgentFileBroken, InvalidAddress, NotAnAgent
 from podium.retention import Retention
 from podium.state import StateError, to_json
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["load_agent_class", "load_module", "parse_spec"]
+__all__ = ["load_agent_class", "load_module"]
 
 _HOOKS: Final = tuple(name for name in vars(BaseAgent) if name.startswith("on_"))
 
 
-def parse_spec(spec: str) -> tuple[Path, str]:
-    """Split ``FILE.py:Class`` into an absolute path and a class name.
-
-    Raises:
-        InvalidInput: it has no such form.
-        AgentFileNotFound: there is no such file.
-    """
-    file, colon, class_name = spec.rpartition(":")
-    if not colon or not file or not class_name.isidentifier():
-        raise InvalidInput(
-            f"{spec!r} does not name an agent: write FILE.py:Class, such as examples/hello.py:HelloAgent"
-        )
-    path = Path(file).expanduser().absolute()
-    if not path.is_file():
-        raise AgentFileNotFound(f"no file {file}; give the path of the Python file that has class {class_name}")
-    if path.suffix != ".py":
-        raise AgentFileNotFound(f"{file} is not a Python file; its name must end in .py")
-    return path, class_name
-
-
 def load_module(path: Path) -> ModuleType:
-    """Import a file as a module under its own name, with its directory on the module path.
+    """Import a file as a module, with its directory on the module path.
+
+    A file of a package, that is with an ``__init__.py`` beside it, is imported under its name in the package, so that
+    its relative imports work; any other one under its own name.
 
     Raises:
         AgentFileBroken: it does not import; the message names the line, ``detail`` has the traceback.
     """
-    directory = str(path.parent)
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"_podium_agent_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise AgentFileBroken(f"{path} cannot be imported as Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     try:
+        package = _import_package(path)
+        if package is not None and path.name == "__init__.py":
+            return package
+        name = _name_of(path, package)
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise AgentFileBroken(f"{path} cannot be imported as Python")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
         spec.loader.exec_module(module)
+    except AgentFileBroken:
+        raise
     except SyntaxError as error:
         where = f"{error.filename or path}, line {error.lineno}"
         raise AgentFileBroken(f"syntax error in {where}: {error.msg}", traceback.format_exc()) from error
     except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(path)), None)
-        where = f"{path}, line {line}" if line else str(path)
-        message = f"importing {where} raised {type(error).__name__}: {error}"
+        message = f"importing {_place_of(error, path)} raised {type(error).__name__}: {error}"
+        if "no known parent package" in str(error):
+            message += f"; for relative imports {path.parent} needs an __init__.py"
         raise AgentFileBroken(message, traceback.format_exc()) from error
     return module
+
+
+def _import_package(path: Path) -> ModuleType | None:
+    """Import the package that a file belongs to, and put what its imports are relative to on the module path.
+
+    Returns:
+        the package; ``None`` if the file belongs to none, or to one whose name another package has taken.
+
+    Raises:
+        Exception: whatever importing the package raised.
+    """
+    names: list[str] = []
+    root = path.parent
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        names.insert(0, root.name)
+        root = root.parent
+    if not names:
+        _search(path.parent, first=True)
+        return None
+    _search(root, first=True)
+    _search(path.parent, first=False)  # last: a module of a package may have the name of one of Python's
+    package = importlib.import_module(".".join(names))
+    return package if str(path.parent) in getattr(package, "__path__", ()) else None
+
+
+def _search(directory: Path, *, first: bool) -> None:
+    if str(directory) not in sys.path:
+        sys.path.insert(0 if first else len(sys.path), str(directory))
+
+
+def _name_of(path: Path, package: ModuleType | None) -> str:
+    if package is not None:
+        return f"{package.__name__}.{path.stem}"
+    return path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"_podium_agent_{path.stem}"
+
+
+def _place_of(error: BaseException, path: Path) -> str:
+    """Return the last line that an error came through, of the file or else of a package that it is in."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inits = {str(parent / "__init__.py") for parent in path.parents}
+    found = next((frame for frame in reversed(frames) if frame.filename == str(path)), None)
+    found = found or next((frame for frame in reversed(frames) if frame.filename in inits), None)
+    return f"{found.filename}, line {found.lineno}" if found else str(path)
 
 
 def load_agent_class(path: Path, class_name: str) -> type[BaseAgent]:

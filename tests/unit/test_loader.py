@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from chronicle.errors import InvalidInput
 from podium.agent.inspect import inspect_agent
-from podium.agent.loader import load_agent_class, parse_spec
+from podium.agent.loader import load_agent_class
+from podium.agent.spec import parse_spec
 from podium.errors import AgentClassNotFound, AgentFileBroken, AgentFileNotFound, AgentLoadError, NotAnAgent
 
 HEAD = """
@@ -197,3 +199,56 @@ def test_siblings_and_forward_references_resolve(tmp_path: Path) -> None:
     )
     cls = load_agent_class(file, "Agent")
     assert cls.State.model_fields["answer"].default == 42
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package whose agent imports from the package, as the working directory."""
+    package = tmp_path / "shop_of_tests" / "agents"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package.parent / "prices.py").write_text("PRICE = 7\n")
+    (package / "__init__.py").write_text("from ..prices import PRICE\n")
+    (package / "sibling.py").write_text("NAME = 'sold'\n")
+    agent = "\n\nclass Agent(Good):\n    price = PRICE\n    name = NAME\n"
+    (package / "seller.py").write_text("from . import PRICE\nfrom .sibling import NAME\n" + HEAD + agent)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("spec", ["shop_of_tests.agents.seller:Agent", "shop_of_tests/agents/seller.py:Agent"])
+def test_an_agent_of_a_package_imports_from_it(project: Path, spec: str) -> None:
+    info = inspect_agent(spec)
+    assert info.file == str(project / "shop_of_tests" / "agents" / "seller.py")
+
+
+def test_a_module_of_a_package_has_its_name_there(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    cls = load_agent_class(project / "shop_of_tests" / "agents" / "seller.py", "Agent")
+    assert cls.__module__ == "shop_of_tests.agents.seller"
+    assert (vars(cls)["price"], vars(cls)["name"]) == (7, "sold")
+
+
+def test_an_error_in_the_package_of_an_agent_names_its_line(project: Path) -> None:
+    (project / "shop_of_tests" / "__init__.py").write_text("\nimport no_such_module\n")
+    with pytest.raises(AgentFileBroken, match=r"__init__\.py, line 2 raised ModuleNotFoundError"):
+        inspect_agent("shop_of_tests.agents.seller:Agent")
+
+
+def test_a_relative_import_without_a_package_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "lone.py").write_text("from .other import x\n")
+    with pytest.raises(AgentFileBroken, match=r"line 1 .*relative import.*__init__\.py"):
+        inspect_agent(f"{tmp_path / 'lone.py'}:Agent")
+
+
+@pytest.mark.parametrize(
+    "module", ["no_such_module", "shop_of_tests.none", "shop_of_tests.none.deeper", "json.none", "sys"]
+)
+def test_a_module_that_is_not_there(project: Path, module: str) -> None:
+    with pytest.raises(AgentFileNotFound, match=f"no module {module} in .* give the path of its file, such as"):
+        parse_spec(f"{module}:Agent")
+
+
+def test_a_module_that_is_a_package_is_its_init(project: Path) -> None:
+    path, _ = parse_spec("shop_of_tests.agents:Agent")
+    assert path == project / "shop_of_tests" / "agents" / "__init__.py"

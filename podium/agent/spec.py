@@ -1,0 +1,58 @@
+"""How the command line names an agent's class: ``FILE.py:Class``, or ``package.module:Class``.
+
+Nothing of the user's is imported here.
+"""
+
+from __future__ import annotations
+
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+
+from chronicle.errors import InvalidInput
+from podium.errors import AgentFileNotFound
+
+__all__ = ["parse_spec"]
+
+
+def parse_spec(spec: str) -> tuple[Path, str]:
+    """Split ``FILE.py:Class`` or ``package.module:Class`` into an absolute path and a class name.
+
+    A module is looked for from the working directory, then on Python's module path. A package is its ``__init__.py``.
+
+    Raises:
+        InvalidInput: it has no such form.
+        AgentFileNotFound: there is no such file or module.
+    """
+    named, colon, class_name = spec.rpartition(":")
+    if not colon or not named or not class_name.isidentifier():
+        raise InvalidInput(
+            f"{spec!r} does not name an agent: write FILE.py:Class, such as examples/hello.py:HelloAgent, or "
+            "package.module:Class"
+        )
+    path = Path(named).expanduser().absolute()
+    if path.is_file():
+        if path.suffix != ".py":
+            raise AgentFileNotFound(f"{named} is not a Python file; its name must end in .py")
+        return path, class_name
+    if not named.endswith(".py") and all(part.isidentifier() for part in named.split(".")):
+        return _file_of(named), class_name
+    raise AgentFileNotFound(f"no file {named}; give the path of the Python file that has class {class_name}")
+
+
+def _file_of(module: str) -> Path:
+    """Return the file of a module, found without importing the packages that it is in.
+
+    Raises:
+        AgentFileNotFound: there is none, or it is not written in Python.
+    """
+    top, *rest = module.split(".")
+    found = PathFinder.find_spec(top, [str(Path.cwd())]) or find_spec(top)
+    for part in rest:
+        found = PathFinder.find_spec(part, found.submodule_search_locations or []) if found is not None else None
+    if found is None or found.origin is None or not found.origin.endswith(".py"):
+        raise AgentFileNotFound(
+            f"no module {module} in {Path.cwd()} or on Python's module path; give the path of its file, such as "
+            f"{module.replace('.', '/')}.py"
+        )
+    return Path(found.origin).absolute()
