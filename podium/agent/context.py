@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic
 
-import structlog
 from typing_extensions import TypeVar
 
 from chronicle.errors import InvalidInput
@@ -20,6 +19,8 @@ from podium.agent.reply import Reply
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import structlog
 
     from chronicle.canonical import JsonObject
     from chronicle.workspace.port import Iteration
@@ -53,6 +54,8 @@ class AgentContext(Generic[S]):
     @cached_property
     def log(self) -> structlog.stdlib.BoundLogger:
         """A structured logger, bound to agent and turn."""
+        import structlog  # noqa: PLC0415  it takes as long to import as all else that an agent's file needs
+
         logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger("podium.agent")
         return logger.bind(agent_id=str(self._address), turn=self.turn)
 
