@@ -9,10 +9,12 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-__all__ = ["Settings"]
+from chronicle.errors import InvalidInput
+
+__all__ = ["Settings", "read_settings"]
 
 
 class Settings(BaseSettings):
@@ -53,3 +55,17 @@ class Settings(BaseSettings):
     """Longest wait for agents to end in order when the service ends."""
     inbox_limit: int = Field(default=1000, ge=1)
     """Messages that may wait for one agent; more are refused."""
+
+
+def read_settings() -> Settings:
+    """Read the settings of this process from its environment.
+
+    Raises:
+        InvalidInput: a variable has a value that cannot be used; the message names the variable and the value.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = f"{Settings.model_config['env_prefix']}{first['loc'][0]}".upper()
+        raise InvalidInput(f"{name}={first['input']} cannot be used: {first['msg'].lower()}") from error

@@ -28,10 +28,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.objects import shown_url
 from chronicle.errors import Conflict, NotFound
-from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.private import make_private
 from chronicle.whole import is_partial, make_once
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
@@ -107,6 +104,8 @@ class Home:
             ) from error
         opened = self.open()
         if blobs_url and self._blobs_at != blobs_url.rstrip("/"):
+            from chronicle.blobs.objects import shown_url  # noqa: PLC0415  for this message only
+
             place = f"at {self._blobs_at}" if self._blobs_at else "in itself"
             raise HomeError(
                 f"the home {self.path} keeps its blobs {place}, not at {shown_url(blobs_url)}; give a new home with "
@@ -124,6 +123,7 @@ class Home:
         if not separator or protocol == "file":
             raise HomeError(f"{blobs_url!r} is no URL of an object store; a home on a disk keeps its blobs in itself")
         from chronicle.blobs.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
+        from chronicle.blobs.objects import shown_url  # noqa: PLC0415
 
         objects = open_remote(blobs_url)
         mine = f"{socket.gethostname()}:{self.path}\n".encode()
@@ -172,6 +172,8 @@ class Home:
         Raises:
             HomeError: there is none, and none is to be made.
         """
+        from chronicle.journal.sqlite import SqliteJournalStore  # noqa: PLC0415  not every command reads it
+
         try:
             return SqliteJournalStore(self.path / "journal.db", create=create, read_only=read_only)
         except NotFound:
@@ -189,6 +191,8 @@ class Home:
 
     def blobs(self) -> BlobStore:
         """Open the blob store."""
+        from chronicle.blobs.fsspec_store import FsspecBlobStore  # noqa: PLC0415  not every command reads blobs
+
         return FsspecBlobStore(self.blobs_url)
 
     @property

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import zstandard
 from blake3 import blake3
-from fastcdc import fastcdc
 
 from chronicle.errors import Corrupt, InvalidInput
 
@@ -183,6 +182,8 @@ def kept_seqs(seqs: Iterable[int]) -> set[int]:
 
 def _chunks(body: bytes) -> Iterable[tuple[bytes, int, int]]:
     """Yield digest, offset and length of each chunk."""
+    from fastcdc import fastcdc  # noqa: PLC0415  it brings a command-line library along; readers need neither
+
     for chunk in fastcdc(body, _MIN_CHUNK, _MEAN_CHUNK, _MAX_CHUNK):
         offset, length = chunk.offset, chunk.length
         yield blake3(body[offset : offset + length]).digest(length=16), offset, length

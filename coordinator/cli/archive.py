@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    BlobsUrlOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+)
 from coordinator.cli.record import find_agent, opened_blobs, opened_journal, read_journal
 from coordinator.cli.terminal import say, write_json, write_line
 
@@ -53,6 +60,7 @@ def import_(
         str | None, typer.Option("--as", metavar="TYPE/KEY", help="Its address here; by default as it was.")
     ] = None,
     home: HomeOption = DEFAULT_HOME,
+    blobs_url: BlobsUrlOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -62,7 +70,6 @@ def import_(
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
-    from coordinator.config import Settings  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
     from podium.archive import Archive  # noqa: PLC0415
@@ -71,7 +78,7 @@ def import_(
     with Archive(file) as archive:
         manifest = archive.manifest
         target = Address.parse(name or manifest.agent)
-        Home(home).create(Settings().blobs_url)
+        Home(home).create(blobs_url)
         with opened_journal(home) as store, opened_blobs(home) as blobs:
             imported = import_agent(store, blobs, archive, target, IdSource(), SystemClock().now_ms())
     if json:

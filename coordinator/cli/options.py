@@ -8,7 +8,16 @@ from typing import Annotated, Final
 
 import typer
 
-__all__ = ["DEFAULT_HOME", "AgentArgument", "DebugOption", "HomeOption", "Invocation", "JsonOption", "MomentArgument"]
+__all__ = [
+    "DEFAULT_HOME",
+    "AgentArgument",
+    "BlobsUrlOption",
+    "DebugOption",
+    "HomeOption",
+    "Invocation",
+    "JsonOption",
+    "MomentArgument",
+]
 
 DEFAULT_HOME: Final = Path(".podium")
 
@@ -35,6 +44,8 @@ HomeOption = Annotated[
     Path,
     typer.Option("--home", metavar="DIR", envvar="PODIUM_HOME", help="Where the agents are kept.", show_default=True),
 ]
+BlobsUrlOption = Annotated[str, typer.Option("--blobs-url", envvar="PODIUM_BLOBS_URL", hidden=True)]
+"""`coordinator.config.Settings.blobs_url`, read from the environment without its library, which is slow to import."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 MomentArgument = Annotated[
     str, typer.Argument(metavar="AGENT[@TURN]", help="Such as hello/alice, or hello/alice@3 after turn 3.")

@@ -8,6 +8,7 @@ import typer
 
 from coordinator.cli.options import (
     DEFAULT_HOME,
+    BlobsUrlOption,
     DebugOption,
     HomeOption,
     JsonOption,
@@ -37,6 +38,7 @@ def run(
         BusyPolicy, typer.Option("--when-busy", help="What to do when it is busy with another message.")
     ] = BusyPolicy.ENQUEUE,
     home: HomeOption = DEFAULT_HOME,
+    blobs_url: BlobsUrlOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -47,17 +49,16 @@ def run(
     """
     import asyncio  # noqa: PLC0415  all of these are slow to import, and --help needs none
 
-    from coordinator.config import Settings  # noqa: PLC0415
+    from coordinator.cli.inspected import inspect_once  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.service.client import AgentRef  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
-    from podium.agent.inspect import inspect_agent  # noqa: PLC0415
 
     Address("agent", key)  # a bad key is refused before anything is started
-    info = inspect_agent(spec)
-    address = Address(info.agent_type, key)
     place = Home(home)
-    place.create(Settings().blobs_url)
+    info = inspect_once(place, spec)
+    address = Address(info.agent_type, key)
+    place.create(blobs_url)
     agent = AgentRef(info.file, info.class_name, info.agent_type)
     raise typer.Exit(asyncio.run(_talk(place, agent, address, message, when_busy, json=json)))
 

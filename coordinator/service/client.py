@@ -342,6 +342,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
 
     Raises:
         ServiceError: it could not start; the message has the end of its log.
+        InvalidInput: a setting, which the service has from this process's environment, cannot be used.
     """
     if process is not None:
         code = process.poll()
@@ -349,6 +350,10 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
             return process
         if code not in (0, EXIT_HELD):
             raise ServiceError(f"the service did not start; {_end_of(home.logs / 'service.log')}")
+    else:
+        from coordinator.config import read_settings  # noqa: PLC0415  only for starting a service
+
+        read_settings()
     log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(

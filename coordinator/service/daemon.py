@@ -43,11 +43,11 @@ def main() -> int:
         home.make_run_dir()
         try:
             _say_stage(home, "starting Ray")
-            from coordinator.config import Settings  # noqa: PLC0415  after the lock: who cannot have it need not wait
+            from coordinator.config import read_settings  # noqa: PLC0415  after the lock: who cannot have it need not wait
             from coordinator.logs import log_to  # noqa: PLC0415
 
             log_to(home.logs / "service.log")
-            asyncio.run(_serve(home, Settings()))
+            asyncio.run(_serve(home, read_settings()))
         finally:
             home.remove_run_dir()
     return 0

@@ -93,3 +93,29 @@ def test_a_home_or_journal_of_a_newer_format(agents: Path, capsys: pytest.Captur
     (made.path / "format").write_text('{"format": 99}')
     assert main(arguments) == ExitCode.HOME_TOO_NEW
     assert "upgrade podium" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("PODIUM_WARM_HOSTS", "many", "should be a valid integer"),
+        ("PODIUM_LEASE_TTL_S", "-1", "should be greater than 0"),
+        ("PODIUM_PRESENTATION", "nfs", "should be 'auto', 'fuse' or 'dir'"),
+    ],
+)
+def test_a_setting_that_cannot_be_used(
+    agents: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    why: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    arguments = ["run", str(agents / "good.py:Good"), "--message", "x", "--home", str(agents / "home")]
+    assert main(arguments) == ExitCode.USAGE
+    said = capsys.readouterr().err.strip()
+    assert f"{name}={value} cannot be used: " in said
+    assert why in said
+    assert len(said.splitlines()) == 1
+    assert not (agents / "home" / "logs" / "service.log").exists()
