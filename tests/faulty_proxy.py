@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "FaultyProxy", "running_halt", "running_proxy"]
 
-Fault = Literal["none", "error", "tear", "stall", "alter", "reset", "close"]
+Fault = Literal["none", "error", "tear", "stall", "alter", "reset", "close", "hold"]
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -50,6 +50,11 @@ class FaultyProxy:
     exchanges: list[Exchange] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+    """Ends the fault ``hold``: what was held up is passed on."""
+    held: int = 0
+    """So many requests were held up, or are."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
     on_put: Callable[[], None] | None = None
     """Called when a PUT has come, before it is passed on."""
 
@@ -90,6 +95,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         on_put = proxy.on_put
         if on_put is not None and self.command == "PUT":
             on_put()
+        if fault == "hold":
+            with proxy.changed:
+                proxy.held += 1
+                proxy.changed.notify_all()
+            proxy.released.wait()
         if fault == "stall":
             proxy.over.wait(proxy.stall_s)
         if fault in ("reset", "stall"):
@@ -172,6 +182,7 @@ def running_proxy(upstream: int) -> Iterator[FaultyProxy]:
             yield proxy
         finally:
             proxy.over.set()
+            proxy.released.set()
             server.shutdown()
             thread.join()
 

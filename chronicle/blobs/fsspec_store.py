@@ -104,6 +104,11 @@ class FsspecBlobStore:
         found = self._reader.get_many(list(dict.fromkeys(map(ident.to_raw, blob_ids))))
         return {ident.from_raw(raw): data for raw, data in found.items()}
 
+    def get_here(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return the bytes of those of some blobs that this process or node has kept, each checked against its id."""
+        found = self._reader.get_here(list(map(ident.to_raw, blob_ids)))
+        return {ident.from_raw(raw): data for raw, data in found.items()}
+
     def get_stretch(self, blob_id: BlobId, size_bytes: int) -> dict[BlobId, bytes]:
         """Return a blob and those that lie with it and behind it in its pack, up to so many stored bytes.
 

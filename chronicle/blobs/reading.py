@@ -43,7 +43,7 @@ class PackReader:
     Args:
         objects: the medium.
         catalog: says where blobs lie.
-        lock: guards the catalog.
+        lock: guards the catalog; may be held while packs are listed.
         disk: keeps what is fetched from a far store on this node.
         shown: the store's URL as messages have it.
         cache_bytes: how much of small blobs is kept in memory.
@@ -68,8 +68,7 @@ class PackReader:
 
     def get(self, raw: bytes) -> bytes:
         """Return a blob's bytes, checked; see `chronicle.blobs.store.BlobReader.get`."""
-        with self._lock:
-            cached = self._cache.get(raw)
+        cached = self._cache.get(raw)
         if cached is not None:
             return cached
         if self._objects.is_far:
@@ -82,15 +81,28 @@ class PackReader:
         """Return the bytes of blobs, those that lie together in one read."""
         found: dict[bytes, bytes] = {}
         lacking = []
-        with self._lock:
-            for raw in raws:
-                cached = self._cache.get(raw)
-                if cached is not None:
-                    found[raw] = cached
-                else:
-                    lacking.append(raw)
+        for raw in raws:
+            cached = self._cache.get(raw)
+            if cached is not None:
+                found[raw] = cached
+            else:
+                lacking.append(raw)
         if lacking:
             found |= self._fetch(lacking)
+        return found
+
+    def get_here(self, raws: list[bytes]) -> dict[bytes, bytes]:
+        """Return the bytes of those of some blobs that are in memory or in this node's cache.
+
+        Does not wait for reads of other threads.
+        """
+        found: dict[bytes, bytes] = {}
+        for raw in raws:
+            data = self._cache.get(raw)
+            if data is None and self._disk is not None and (data := self._disk.get(raw)) is not None:
+                self.keep(raw, data)
+            if data is not None:
+                found[raw] = data
         return found
 
     def get_stretch(self, raw: bytes, size_bytes: int) -> dict[bytes, bytes]:
@@ -120,13 +132,11 @@ class PackReader:
 
     def keep(self, raw: bytes, data: bytes) -> None:
         """Keep a blob in memory if it is small."""
-        with self._lock:
-            self._cache.put(raw, data)
+        self._cache.put(raw, data)
 
     def clear(self) -> None:
         """Let go of what is kept in memory."""
-        with self._lock:
-            self._cache.clear()
+        self._cache.clear()
 
     def find(self, raw: bytes) -> tuple[str, PackEntry] | None:
         """Return a blob's place, looking for new packs if it is not known; the lock is held.
@@ -167,9 +177,8 @@ class PackReader:
                     if disk is not None:
                         disk.put(raw, data)
                     found[raw] = data
-        with self._lock:
-            for raw, data in found.items():
-                self._cache.put(raw, data)
+        for raw, data in found.items():
+            self._cache.put(raw, data)
         return {raw: found[raw] for raw in raws}
 
     def _read_all(self, raws: list[bytes]) -> dict[bytes, bytes]:
@@ -223,12 +232,11 @@ class PackReader:
                 return []
             entries = self._remember(name, packs.unpack_entries(part))
         behind: list[PackEntry] = []
-        with self._lock:
-            for other in entries[bisect_right(entries, entry.offset, key=_offset) :]:
-                is_known = self._cache.get(other.raw_id) is not None
-                if is_known or other.offset + other.stored > entry.offset + _BEHIND_BYTES:
-                    break
-                behind.append(other)
+        for other in entries[bisect_right(entries, entry.offset, key=_offset) :]:
+            is_known = self._cache.get(other.raw_id) is not None
+            if is_known or other.offset + other.stored > entry.offset + _BEHIND_BYTES:
+                break
+            behind.append(other)
         return behind
 
     def _entries_of(self, name: str) -> list[PackEntry]:
@@ -291,27 +299,36 @@ def _place(entry: PackEntry) -> tuple[int, int]:
 
 
 class _Cache:
-    """The small blobs read last, up to a number of bytes."""
+    """The small blobs read last, up to a number of bytes. Safe to share between threads.
+
+    Its lock is its own: the catalog's is held while packs are listed, which may take long.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
+        self._lock = threading.Lock()
         self._limit_bytes = limit_bytes
         self._size = 0
         self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
 
     def get(self, raw_id: bytes) -> bytes | None:
-        data = self._blobs.get(raw_id)
-        if data is not None:
-            self._blobs.move_to_end(raw_id)
-        return data
+        with self._lock:
+            data = self._blobs.get(raw_id)
+            if data is not None:
+                self._blobs.move_to_end(raw_id)
+            return data
 
     def put(self, raw_id: bytes, data: bytes) -> None:
-        if len(data) > CACHED_BLOB_BYTES or raw_id in self._blobs:
+        if len(data) > CACHED_BLOB_BYTES:
             return
-        self._blobs[raw_id] = data
-        self._size += len(data)
-        while self._size > self._limit_bytes:
-            self._size -= len(self._blobs.popitem(last=False)[1])
+        with self._lock:
+            if raw_id in self._blobs:
+                return
+            self._blobs[raw_id] = data
+            self._size += len(data)
+            while self._size > self._limit_bytes:
+                self._size -= len(self._blobs.popitem(last=False)[1])
 
     def clear(self) -> None:
-        self._blobs.clear()
-        self._size = 0
+        with self._lock:
+            self._blobs.clear()
+            self._size = 0

@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from chronicle.ids import BlobId
 
-__all__ = ["BatchReader", "BlobReader", "BlobStore", "get_many"]
+__all__ = ["BatchReader", "BlobReader", "BlobStore", "NearReader", "PatientReader", "Pending", "get_many", "wait_for"]
+
+
+class Pending(Exception):
+    """A reader has begun to read what was asked for, and will have it later: do what needs it again then.
+
+    Raised by readers whose callers can do that: `chronicle.fuse.deadlines`.
+    """
 
 
 class BlobReader(Protocol):
@@ -42,6 +50,29 @@ class BatchReader(BlobReader, Protocol):
 
         Raises:
             NotFound, Corrupt, Unavailable: as `get`; nothing is returned then.
+        """
+        ...
+
+
+@runtime_checkable
+class NearReader(Protocol):
+    """A reader that can tell what it need not cross a network for."""
+
+    def get_here(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return the bytes of those of some blobs that are on this node."""
+        ...
+
+
+@runtime_checkable
+class PatientReader(Protocol):
+    """A reader that decides how its callers wait for what others read."""
+
+    def wait_for(self, blob_id: BlobId, future: Future[bytes]) -> bytes:
+        """Return a blob that is being read, or raise what reading it did.
+
+        Raises:
+            CancelledError: it is not read any more.
+            Pending: it takes longer.
         """
         ...
 
@@ -85,3 +116,8 @@ def get_many(reader: BlobReader, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, 
     if isinstance(reader, BatchReader):
         return reader.get_many(blob_ids)
     return {blob_id: reader.get(blob_id) for blob_id in blob_ids}
+
+
+def wait_for(reader: BlobReader, blob_id: BlobId, future: Future[bytes]) -> bytes:
+    """Return a blob that is being read; see `PatientReader.wait_for`."""
+    return reader.wait_for(blob_id, future) if isinstance(reader, PatientReader) else future.result()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator
 
+    from chronicle.fuse.deadlines import Waiting
+
 __all__ = ["DIRECT_IO", "KEEP_CACHE", "NO_FLUSH", "Attributes", "Caller", "Changes", "FileSystem"]
 
 # How an open file is to be treated; the numbers are those of FOPEN_... in linux/fuse.h.
@@ -114,6 +116,8 @@ class FileSystem(Protocol):
     """How long the kernel may keep names and attributes; nothing but the kernel changes them."""
     fleeting: int
     """Inode numbers from this one on are not to be kept at all."""
+    waiting: Waiting | None
+    """How requests wait for a store beyond a network, if there is one: a call may raise `Pending` then."""
     notify_attributes: Callable[[int], None]
     """Set by the transport, to be called with an inode whose attributes changed without the kernel's having said so."""
 

@@ -1,5 +1,8 @@
 """The kernel's requests that wait for the end of a command (`chronicle.fuse.meanwhile`), for the raw transport.
 
+Those that wait for a blob (`chronicle.fuse.parked`) are interrupted as well by signals that ask a program to end, even
+if it handles them: these may wait for half a minute, for something that is elsewhere.
+
 Who waits for a request that was read cannot be killed before it is answered, as who waits for one in the kernel's queue
 can. So who is killed gets an answer: the request was interrupted, and is not carried out. The kernel tells of each
 signal, also of those that a program handles; for these no call on a disk fails, so only who is about to die is let go.
@@ -7,21 +10,26 @@ signal, also of those that a program handles; for these no call on a disk fails,
 
 from __future__ import annotations
 
+import signal
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from chronicle.fuse import wire
 from chronicle.fuse.wire import Opcode
 
-__all__ = ["Kept"]
+__all__ = ["NOT_GIVEN_UP", "Kept", "is_asked_to_end", "is_dying"]
 
 _LIMIT_BYTES: Final = 32 * 1024 * 1024
 """As much as a seal has pending, and 64 of the longest writes."""
 _REQUEST_BYTES: Final = 512
 """What keeping the shortest request takes, roughly."""
-_NOT_GIVEN_UP: Final = frozenset(map(int, (Opcode.FLUSH, Opcode.RELEASE)))
+NOT_GIVEN_UP: Final = frozenset(map(int, (Opcode.FLUSH, Opcode.RELEASE)))
 """The kernel waits for these even if their caller is killed: what was written becomes a version."""
 _KILLED: Final = 1 << 8
 """SIGKILL among a thread's own pending signals: what the kernel makes of each signal that ends a process."""
+_ASKED_TO_END: Final = sum(1 << number - 1 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM))
+"""Among pending signals, a thread's own and its process's."""
 
 
 class Kept:
@@ -57,7 +65,7 @@ class Kept:
         request = self._requests.get(number)
         if request is not None:
             header = wire.IN_HEADER.unpack_from(request)
-            if header[1] not in _NOT_GIVEN_UP:
+            if header[1] not in NOT_GIVEN_UP:
                 self._interrupted[number] = header[6]
 
     def take(self) -> bytes | None:
@@ -66,7 +74,7 @@ class Kept:
 
     def take_killed(self) -> list[int]:
         """Return the numbers of the requests whose callers wait for an answer to die, and keep those no more."""
-        killed = [number for number, thread in self._interrupted.items() if _is_dying(thread)]
+        killed = [number for number, thread in self._interrupted.items() if is_dying(thread)]
         for number in killed:
             self._drop(number)
         return killed
@@ -78,11 +86,21 @@ class Kept:
         return request
 
 
-def _is_dying(thread: int) -> bool:
+def is_dying(thread: int) -> bool:
     """Whether a thread has a signal pending that ends it; one that cannot be looked into lives."""
+    return bool(_pending(thread, b"SigPnd:") & _KILLED)
+
+
+def is_asked_to_end(thread: int) -> bool:
+    """Whether a thread has a signal pending that ends it, or by which somebody asks it to."""
+    return bool(_pending(thread, b"SigPnd:", b"ShdPnd:") & (_KILLED | _ASKED_TO_END))
+
+
+def _pending(thread: int, *lines: bytes) -> int:
+    """Return the signals that lines of a thread's status name, a bit each; 0 if it cannot be looked into."""
     try:
         with open(f"/proc/{thread}/status", "rb") as status:
-            pending = next(line for line in status if line.startswith(b"SigPnd:"))
-    except (OSError, StopIteration):
-        return False
-    return bool(int(pending.split()[1], 16) & _KILLED)
+            found = [int(line.split()[1], 16) for line in status if line.startswith(lines)]
+    except OSError:
+        return 0
+    return reduce(or_, found, 0)

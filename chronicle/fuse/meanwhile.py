@@ -49,6 +49,7 @@ class ServedMeanwhile:
         take: reads a request, if there is one, and answers or keeps it. False if none is to be taken from now on. It
             must not raise.
         look: called now and then, with nothing to do but what is on time.
+        also: a further descriptor, and what is called when it is readable.
         longest_s: after so many seconds the command is to be given up.
     """
 
@@ -58,6 +59,7 @@ class ServedMeanwhile:
         pulse: memoryview,
         take: Callable[[], bool],
         look: Callable[[], None],
+        also: tuple[int, Callable[[], None]] | None = None,
         longest_s: float = LONGEST_S,
     ) -> None:
         self._device = device
@@ -66,6 +68,9 @@ class ServedMeanwhile:
         self._look = look
         self._poll = select.poll()
         self._poll.register(device, select.POLLIN)
+        self._also = also
+        if also is not None:
+            self._poll.register(also[0], select.POLLIN)
         self._takes = True
         now_s = monotonic()
         self._next_s = now_s + _EVERY_S
@@ -80,8 +85,8 @@ class ServedMeanwhile:
             return
         self._go_on(now_s)
         patience_ms = 0
-        while self._takes and self._poll.poll(patience_ms):
-            self._take_one()
+        while self._takes and (ready := [fd for fd, _ in self._poll.poll(patience_ms)]):
+            self._serve(ready)
             patience_ms = _LINGER_MS
             if monotonic() >= now_s + _EVERY_S:
                 break
@@ -117,8 +122,7 @@ class ServedMeanwhile:
                 if ended in ready:
                     break
                 self._go_on(monotonic())
-                if ready:
-                    self._take_one()
+                self._serve(ready)
         finally:
             self._poll.unregister(ended)
             os.close(ended)
@@ -137,6 +141,14 @@ class ServedMeanwhile:
                 f"it took longer than {self._longest_s:g} s and was given up, so that whoever changes files need not "
                 "wait; what is stored by now need not be stored again, so try once more"
             )
+
+    def _serve(self, ready: list[int]) -> None:
+        if self._also is not None and self._also[0] in ready:
+            self._pulse[1] = REQUEST
+            self._also[1]()
+            self._pulse[1] = COMMAND
+        if self._device in ready:
+            self._take_one()
 
     def _take_one(self) -> None:
         self._pulse[1] = REQUEST

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import StorageRefused
-from chronicle.fuse.deadlines import TimedBlobStore
+from chronicle.fuse.deadlines import TimedBlobStore, Waiting
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.fuse.server import Served
 from chronicle.workspace.layer_open import open_layer
@@ -36,8 +36,9 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
         ChronicleError: it could not be opened, or the blob store not be reached.
     """
     blobs: BlobStore = FsspecBlobStore(request.blobs_url)
+    far = None
     if blobs.is_far:
-        blobs = TimedBlobStore(blobs, deadline_s, pulse.beat)
+        blobs = far = TimedBlobStore(blobs, deadline_s, pulse.beat)
     try:
         layer, _ = open_layer(request.spec, blobs, SystemClock())
     except OSError as error:
@@ -48,4 +49,6 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
         blobs.close()
         raise
     layer.beat = pulse.beat
-    return Served(layer, ChronicleOperations(layer))
+    if far is not None:
+        far.waiting = Waiting(pulse, lambda: layer.logged)
+    return Served(layer, ChronicleOperations(layer, far.waiting if far is not None else None))

@@ -24,6 +24,7 @@ from chronicle.workspace.tree import MAX_NAME_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from chronicle.fuse.deadlines import Waiting
     from chronicle.fuse.filesystem import Attributes, Caller, Changes
     from chronicle.workspace.layer import Handle, Layer
 
@@ -72,13 +73,15 @@ class ChronicleOperations:
 
     Args:
         layer: what it serves; its thread is the one that runs the operations.
+        waiting: how requests wait for its blob store, if that is beyond a network.
     """
 
     keep_s = _KEEP_S
     fleeting = MAGIC
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: Layer, waiting: Waiting | None = None) -> None:
         self._layer = layer
+        self.waiting = waiting
         self._magic = Magic(layer)
         self._inodes = Inodes(self._forgotten)
         self._counts = self._inodes.counts

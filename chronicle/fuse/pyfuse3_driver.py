@@ -1,8 +1,8 @@
 """One FUSE mount served by one thread over pyfuse3, without an event loop.
 
 pyfuse3 is written for trio: its ``main()`` is a coroutine that waits for the FUSE descriptor, reads a request, and
-awaits the operation that answers it. An operation of ours never waits for anything but the disk, so an event loop has
-nothing to choose from and only costs: about half of each request. Here pyfuse3's ``trio`` is replaced by a few lines
+awaits the operation that answers it. An operation of ours waits for the disk only, so an event loop has nothing to
+choose from and only costs: about half of each request. Here pyfuse3's ``trio`` is replaced by a few lines
 that wait *inside* the call, so that one ``send(None)`` to ``main()`` runs the mount from its first request to its end.
 
 While no request is there, other descriptors are watched too (the control sockets of a mount server). Their callbacks
@@ -11,7 +11,8 @@ run between requests, in the same thread; so neither needs a lock against the ot
 While a command runs that lets requests in (`chronicle.fuse.meanwhile`), another of pyfuse3's session loops reads them,
 one at a time; between two it is suspended where it waits for the next. An operation that has to wait for the end of the
 command suspends at the `Gate`, its loop with it, and a further loop takes the next request. So here, too, everything
-happens in one thread and in one order.
+happens in one thread and in one order. One that needs a blob of a far store suspends likewise (`Aside`), and goes on
+when the blob is there.
 
 Facts of pyfuse3 3.5 this relies on: state is global, so a process serves one mount; ``main(1, 1)`` starts exactly one
 session loop; an operation may raise only ``FUSEError``. Any other exception leaves its request without an answer, so
@@ -23,46 +24,35 @@ This module knows nothing of workspaces: any ``pyfuse3.Operations`` will do. A `
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import pyfuse3
 
 from chronicle.errors import Unavailable
 from chronicle.fuse import device
 from chronicle.fuse.cutting import drop_pages
+from chronicle.fuse.parked import LOOK_S, Parked
+from chronicle.fuse.pyfuse3_trio import Gate, Waits
 from chronicle.fuse.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from pathlib import Path
 
+    from chronicle.fuse.deadlines import Waiting
     from chronicle.fuse.meanwhile import ServedMeanwhile
     from chronicle.fuse.pulse import Pulse
+    from chronicle.fuse.pyfuse3_trio import Aside
 
-__all__ = ["Gate", "MountSession"]
+__all__ = ["MountSession"]
 
 log = logging.getLogger(__name__)
 
 _WAITING: Final = 64
 """So many requests are kept while a command runs; each takes a megabyte at most."""
-
-
-class Gate:
-    """Where an operation waits that must not happen while a command runs: it awaits this if it is shut."""
-
-    def __init__(self) -> None:
-        self.shut = False
-        self.refuses = False
-        """Whether the session has ended: what waited is not done."""
-
-    def __await__(self) -> Generator[Gate, None, None]:
-        yield self
-        if self.refuses:
-            raise pyfuse3.FUSEError(errno.ENOTCONN)
 
 
 class MountSession:
@@ -71,11 +61,12 @@ class MountSession:
     The caller mounts, runs and closes in one thread, once a process: pyfuse3 cannot hold a second session.
 
     Args:
-        operations: answers the requests. No operation may suspend but at the gate; each must raise nothing but
-            ``FUSEError``.
+        operations: answers the requests. No operation may suspend but at the gate, or in `Aside`; each must raise
+            nothing but ``FUSEError``.
         mountpoint: an existing directory.
         pulse: says what is being done.
         gate: where operations wait that change something; without one nothing is served while a command runs.
+        waiting: how operations wait for a store beyond a network, if there is one.
         source: what ``df`` and mountinfo show as the device; ASCII without commas.
         allow_other: let users other than the mounting one in, still subject to the files' modes. Needs root or
             ``user_allow_other`` in ``/etc/fuse.conf``.
@@ -87,6 +78,7 @@ class MountSession:
         mountpoint: Path,
         pulse: Pulse | None = None,
         gate: Gate | None = None,
+        waiting: Waiting | None = None,
         *,
         source: str = "chronicle",
         allow_other: bool = False,
@@ -99,13 +91,17 @@ class MountSession:
         self._fuse_fd: int | None = None
         self._open = False
         self._gate = gate
-        self._waits = _Waits(self)
+        self._waits = Waits(self)
         self._spare: Coroutine[Any, Any, None] | None = None
         """The loop that takes requests while a command runs, suspended where it waits for the next."""
         self._waiting: list[Coroutine[Any, Any, None]] = []
         """Loops that are suspended in an operation at the gate, the first come first."""
         self._broken: Exception | None = None
         """What an operation raised while a command ran, and should not have."""
+        self._waiting_for = waiting
+        self._parked: Parked[Coroutine[Any, Any, None]] | None = None
+        """Loops that are suspended in an operation that waits for a blob, once one was."""
+        self._in_command = False
 
     def mount(self) -> None:
         """Mount. The kernel queues requests from now on; `run` answers them.
@@ -142,6 +138,8 @@ class MountSession:
                 belonged to fails when the session is closed, which the caller does next.
         """
         main: Coroutine[Any, Any, None] = pyfuse3.main(1, 1)
+        if self._waiting_for is not None:
+            self._waiting_for.is_on = True
         try:
             main.send(None)
         except StopIteration:
@@ -152,7 +150,7 @@ class MountSession:
         finally:
             self._refuse_kept()
         main.close()
-        raise RuntimeError("an operation suspended; the driver has no event loop to resume it")
+        raise RuntimeError("pyfuse3 suspended; the driver has no event loop to resume it")
 
     def stop(self) -> None:
         """Make `run` return before it reads another request. For callbacks."""
@@ -160,7 +158,9 @@ class MountSession:
 
     def meanwhile(self) -> ServedMeanwhile:
         """Return what answers requests that change nothing while a callback runs, and keeps the others."""
-        return self._watch.meanwhile(self._take, lambda: None, self._catch_up)
+        self._in_command = True
+        also = (self._may_park().fileno(), self._resume_parked) if self._waiting_for is not None else None
+        return self._watch.meanwhile(self._take, self._look, self._catch_up, also)
 
     def _take(self) -> bool:
         """Have a request read while a command runs, and answered or kept; False if no more are to be read."""
@@ -170,7 +170,7 @@ class MountSession:
             self._spare = self._waits.another_loop()
         self._gate.shut = True
         try:
-            at_gate = self._waits.resume(self._spare)
+            waits = self._waits.resume(self._spare)
         except StopIteration:  # unmounted, or aborted: whoever waits was told that it failed
             self._spare, self._gate.refuses = None, True
             return False
@@ -182,21 +182,70 @@ class MountSession:
             return False
         finally:
             self._gate.shut = False
-        if at_gate:
-            self._waiting.append(self._spare)
+        if waits is not None:
+            self.set_aside(self._spare, waits)
             self._spare = None
         return len(self._waiting) < _WAITING
 
     def _catch_up(self) -> None:
         """Carry out what was kept while a command ran."""
+        self._in_command = False
         if self._broken is not None:
             raise self._broken
         while self._waiting:
             self._watch.get_on()
-            self._waits.finish(self._waiting.pop(0))
+            self._finish(self._waiting.pop(0))
         if self._spare is not None:
             spare, self._spare = self._spare, None
-            self._waits.finish(spare)
+            self._finish(spare)
+
+    def _finish(self, loop: Coroutine[Any, Any, None]) -> None:
+        """Let a loop end with the operation in which it is suspended, unless that has to wait again."""
+        waits = self._waits.finish(loop)
+        if waits is not None:
+            self.set_aside(loop, waits)
+
+    def set_aside(self, loop: Coroutine[Any, Any, None], waits: Gate | Aside) -> None:
+        """Keep a loop that is suspended in an operation."""
+        if isinstance(waits, Gate):
+            self._waiting.append(loop)
+            return
+        assert self._waiting_for is not None
+        parked = self._may_park()
+        parked.add(loop, waits.supply)
+        self._waiting_for.is_on = not parked.is_full
+        self._watch.look_every(LOOK_S, self._look)
+
+    def _may_park(self) -> Parked[Coroutine[Any, Any, None]]:
+        if self._parked is None:
+            self._parked = Parked()
+            self._watch.add(self._parked.fileno(), self._resume_parked)
+        return self._parked
+
+    def _resume_parked(self) -> None:
+        """Go on with the operations that have what they waited for, or have waited too long."""
+        assert self._parked is not None
+        assert self._waiting_for is not None
+        for loop, _ in self._parked.take_due():
+            self._watch.get_on()
+            if self._gate is not None:
+                self._gate.shut = self._in_command
+            try:
+                self._finish(loop)
+            except Exception as error:
+                if not self._in_command:
+                    raise
+                self._broken = error  # it is not the command's, and raised when that has ended
+            finally:
+                if self._gate is not None:
+                    self._gate.shut = False
+        self._waiting_for.is_on = not self._parked.is_full
+        if not self._parked:
+            self._watch.look_every(0, None)
+
+    def _look(self) -> None:
+        if self._parked:
+            self._resume_parked()
 
     def _refuse_kept(self) -> None:
         """Fail what was kept and is not to be carried out any more: dropping pages would wait for it."""
@@ -204,6 +253,10 @@ class MountSession:
             self._gate.refuses = True
             self._broken = None
             self._catch_up()
+        if self._waiting_for is not None:
+            self._waiting_for.is_on = False
+        for loop, _ in self._parked.take_all() if self._parked is not None else ():
+            self._waits.finish(loop)
 
     def forget(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int], done: Callable[[], None]) -> None:
         """Make the kernel ask anew what names are, and what inodes have and hold.
@@ -233,133 +286,15 @@ class MountSession:
         """
         if self._open:
             self._open = False
+            if self._parked is not None:
+                self._parked.close()
             pyfuse3.close(unmount=False)
 
     def wait_for_request(self, fuse_fd: int) -> bool:
-        """Serve the watched descriptors until a request is there; called by pyfuse3 through `_Waits`.
+        """Serve the watched descriptors until a request is there; called by pyfuse3 through `Waits`.
 
         Returns:
             False when the session is to end.
         """
         self._fuse_fd = fuse_fd
         return self._watch.wait(fuse_fd)
-
-
-class _Waits:
-    """What pyfuse3 uses of trio, for one task that never gives up control, and its helpers while a command runs."""
-
-    class ClosedResourceError(Exception):
-        """Raised from `wait_readable` to end pyfuse3's loop."""
-
-    class Lock:
-        """There is one task: the lock is free."""
-
-        async def __aenter__(self) -> None:
-            return None
-
-        async def __aexit__(self, *_: object) -> None:
-            return None
-
-    name = "chronicle"
-
-    def __init__(self, session: MountSession) -> None:
-        self._session = session
-        self.lowlevel = self
-        self.from_thread = self
-        self._nursery = _Nursery()
-        self._is_helping = False
-        """Whether a loop runs that helps while a command runs; the one that the command came in by stands still."""
-        self._may_read = False
-
-    def current_trio_token(self) -> str:
-        """Name the loop that there is not."""
-        return self.name
-
-    def current_task(self) -> _Waits:
-        """Return something with a name."""
-        return self
-
-    async def wait_readable(self, fd: int) -> None:
-        """Wait for a request, in the call itself; in a helper, until it is resumed."""
-        if not self._is_helping:
-            if not self._session.wait_for_request(fd):
-                raise self.ClosedResourceError
-            return
-        if not self._may_read:
-            await _Pause()
-        if not self._may_read:
-            raise self.ClosedResourceError
-        self._may_read = False
-
-    def notify_closing(self, fd: int) -> None:
-        """Nobody else waits that would have to be told."""
-
-    def open_nursery(self) -> _Nursery:
-        """Return a place for the one session loop."""
-        return self._nursery
-
-    def another_loop(self) -> Coroutine[Any, Any, None]:
-        """Return a further session loop."""
-        return self._nursery.another_loop()
-
-    def resume(self, loop: Coroutine[Any, Any, None]) -> bool:
-        """Let a helper read one request; say whether that waits at the gate.
-
-        Raises:
-            StopIteration: the session is over.
-        """
-        self._may_read = self._is_helping = True
-        try:
-            return isinstance(loop.send(None), Gate)
-        finally:
-            self._may_read = self._is_helping = False
-
-    def finish(self, loop: Coroutine[Any, Any, None]) -> None:
-        """Let a helper end, and what waits in it happen before."""
-        self._is_helping = True
-        try:
-            while True:
-                loop.send(None)
-        except StopIteration:
-            return
-        finally:
-            self._is_helping = False
-
-
-class _Pause:
-    """Suspends a loop until it is resumed."""
-
-    def __await__(self) -> Generator[_Pause, None, None]:
-        yield self
-
-
-class _Nursery:
-    """Runs the one task that is started in it, when the block ends."""
-
-    def __init__(self) -> None:
-        self._task: Callable[[], Coroutine[Any, Any, None]] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, **_: str) -> None:
-        """Take the session loop; its name is of no use here. Further ones are not: helpers make it look for some."""
-        if self._task is None:
-            self._task = lambda: function(self, *args[1:])
-
-    def another_loop(self) -> Coroutine[Any, Any, None]:
-        """Return a further session loop."""
-        assert self._task is not None, "a session runs"
-        return self._task()
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None or self._task is None:
-            return
-        while True:
-            try:
-                await self._task()
-            except BlockingIOError as error:  # the request was taken back between poll and read
-                if error.errno != errno.EAGAIN:
-                    raise
-            else:
-                return

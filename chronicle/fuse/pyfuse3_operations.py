@@ -17,16 +17,21 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError
 
+from chronicle.blobs.store import Pending
+from chronicle.errors import ChronicleError
+from chronicle.fuse.deadlines import supply_of
 from chronicle.fuse.errnos import answer_errno
 from chronicle.fuse.filesystem import DIRECT_IO, KEEP_CACHE, Changes
+from chronicle.fuse.pyfuse3_trio import Aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from pyfuse3 import ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
+    from chronicle.fuse.deadlines import Supply
     from chronicle.fuse.filesystem import Attributes, FileSystem
-    from chronicle.fuse.pyfuse3_driver import Gate
+    from chronicle.fuse.pyfuse3_trio import Gate
 
 __all__ = ["Pyfuse3Operations"]
 
@@ -35,19 +40,9 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _operation(method: Callable[_P, _R]) -> Callable[_P, Coroutine[None, None, _R]]:
+def _operation(method: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, None, _R]]:
     """Make an operation of a method: a coroutine that raises nothing but ``FUSEError``."""
-
-    @functools.wraps(method)
-    async def operation(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return method(*args, **kwargs)
-        except FUSEError:
-            raise
-        except Exception as error:  # noqa: BLE001 - logged there
-            raise FUSEError(answer_errno(error, method.__name__)) from None
-
-    return operation
+    return _change_if(_never)(method)
 
 
 def _change_if(
@@ -56,14 +51,26 @@ def _change_if(
     """Make an operation that waits at the gate if it changes something."""
 
     def change(method: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, None, _R]]:
-        do = _operation(method)
-
         @functools.wraps(method)
         async def operation(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            gate = cast("Pyfuse3Operations", args[0]).gate
-            if gate.shut and changes(*args, **kwargs):
-                await gate
-            return await do(*args, **kwargs)
+            self = cast("Pyfuse3Operations", args[0])
+            supply = None
+            while True:
+                if self.gate.shut and changes(*args, **kwargs):
+                    await self.gate
+                self.begin(supply)
+                try:
+                    return method(*args, **kwargs)
+                except Pending as pending:  # what it needs is not on this node: it is carried out again later
+                    supply = supply_of(pending)
+                except FUSEError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - logged there
+                    raise FUSEError(answer_errno(error, method.__name__)) from None
+                finally:
+                    self.end()
+                await Aside(self.gate, supply)
+                supply.take_in()
 
         return operation
 
@@ -77,6 +84,10 @@ def _change(method: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, None, _R]]:
 
 def _always(*_: object) -> bool:
     return True
+
+
+def _never(*_: object, **__: object) -> bool:
+    return False
 
 
 class Pyfuse3Operations(pyfuse3.Operations):
@@ -94,10 +105,22 @@ class Pyfuse3Operations(pyfuse3.Operations):
     def __init__(self, filesystem: FileSystem, gate: Gate) -> None:
         super().__init__()
         self._filesystem = filesystem
+        self.waiting = filesystem.waiting
         self.gate = gate
         self._absent = EntryAttributes()
         self._absent.st_ino = 0
         self._absent.entry_timeout = filesystem.keep_s
+
+    def begin(self, supply: Supply | None) -> None:
+        """Note that an operation begins, which has read so much if it is not its first attempt."""
+        if self.waiting is not None:
+            self.waiting.begin()
+            self.waiting.supply = supply
+
+    def end(self) -> None:
+        """Note that an attempt has ended."""
+        if self.waiting is not None:
+            self.waiting.supply = None
 
     def _entry(self, found: Attributes) -> EntryAttributes:
         entry = EntryAttributes()
@@ -263,9 +286,15 @@ class Pyfuse3Operations(pyfuse3.Operations):
 
     @_operation
     def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
-        for name, found, following in self._filesystem.readdir(fh, start_id):
-            if not pyfuse3.readdir_reply(token, name, self._entry(found), following):
-                return
+        some = False
+        try:
+            for name, found, following in self._filesystem.readdir(fh, start_id):
+                if not pyfuse3.readdir_reply(token, name, self._entry(found), following):
+                    return
+                some = True
+        except (ChronicleError, Pending):
+            if not some:  # else those are counted, and the kernel asks on from there
+                raise
 
     @_operation
     def releasedir(self, fh: int) -> None:

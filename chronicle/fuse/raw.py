@@ -1,7 +1,8 @@
 """One FUSE mount served by one thread, over the kernel's own protocol.
 
 The loop waits for a request, reads it into a buffer that it keeps, has it answered (`chronicle.fuse.requests`) and
-writes the answer: three system calls a request. Requests are answered in the order in which they come.
+writes the answer: three system calls a request. Requests are answered in the order in which they come, but for those
+that need a blob of a far store: they are put aside until it is there (`chronicle.fuse.parked`).
 
 Against pyfuse3 this saves what a library for everyone must do, and can agree with the kernel on what a library does not
 offer: that the server drops set-user-id bits and capabilities of written files (``HANDLE_KILLPRIV_V2``), without which
@@ -19,10 +20,13 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from chronicle.blobs.store import Pending
 from chronicle.errors import Unavailable
 from chronicle.fuse import device, wire
 from chronicle.fuse.cutting import GONE, drop_pages
+from chronicle.fuse.deadlines import supply_of
 from chronicle.fuse.kept import Kept
+from chronicle.fuse.parked import LOOK_S, ParkedRequests
 from chronicle.fuse.requests import Requests
 from chronicle.fuse.watch import Watch
 from chronicle.fuse.wire import Init, Notify, Opcode
@@ -100,6 +104,11 @@ class RawSession:
         self._watch = Watch(pulse)
         self._device = -1
         self._kept = Kept()
+        self._parked: ParkedRequests | None = None
+        """Requests that wait for blobs, once one did."""
+        self._waiting = filesystem.waiting
+        self._in_command = False
+        """Whether a command runs that lets requests in, or what it kept is still to be carried out."""
         self._broken: Exception | None = None
         """What went wrong with the device while a command ran."""
 
@@ -130,6 +139,8 @@ class RawSession:
             Exception: what a callback raised and should not have, or the device; it is logged. What is asked from then
                 on fails when the session is closed, which the caller does next.
         """
+        if self._waiting is not None:
+            self._waiting.is_on = True
         try:
             self._serve()
         except Exception:
@@ -142,6 +153,7 @@ class RawSession:
         fd, wait, into, buffer = self._device, self._watch.wait, self._into, self._buffer
         unpack, pack = wire.IN_HEADER.unpack_from, wire.OUT_HEADER.pack
         answer, header_bytes = self._requests.answer, wire.OUT_HEADER.size
+        waiting = self._waiting
         grown = False
         while wait(fd):
             try:
@@ -157,7 +169,13 @@ class RawSession:
             if opcode in _SPECIAL:
                 self._serve_special(header)
                 continue
-            code, body = answer(header)
+            if waiting is not None:
+                waiting.begin()
+            try:
+                code, body = answer(header)
+            except Pending as pending:
+                self._park(self._buffer[_FIRST : _FIRST + length], pending)
+                continue
             try:
                 os.write(fd, pack(header_bytes + len(body), -code, header[2]) + body)
             except OSError as error:
@@ -171,7 +189,9 @@ class RawSession:
 
     def meanwhile(self) -> ServedMeanwhile:
         """Return what answers requests that change nothing while a callback runs, and keeps the others."""
-        return self._watch.meanwhile(self._take, self._let_the_killed_go, self._catch_up)
+        self._in_command = True
+        also = (self._may_park().fileno(), self._resume_parked) if self._waiting is not None else None
+        return self._watch.meanwhile(self._take, self._look, self._catch_up, also)
 
     def _take(self) -> bool:
         """Read a request while a command runs, and answer or keep it; False if no more are to be read."""
@@ -184,12 +204,11 @@ class RawSession:
         header = wire.IN_HEADER.unpack_from(self._buffer, _FIRST)
         try:
             if header[1] == Opcode.INTERRUPT:
-                self._kept.interrupt(self._requests.interrupted())
-                self._let_the_killed_go()
+                self._interrupted()
             elif header[1] in _SPECIAL:
                 self._serve_special(header)
             elif self._requests.changes_nothing(header):
-                self._carry_out(header)
+                self._carry_out(header, length)
             else:
                 self._kept.add(self._buffer[_FIRST : _FIRST + length])
         except Exception as error:  # noqa: BLE001 - it is not the command's, and raised when that has ended
@@ -198,32 +217,100 @@ class RawSession:
         return not self._kept.is_full
 
     def _let_the_killed_go(self) -> None:
-        """Answer the kept requests of those who wait for that to die."""
+        """Answer the requests of those who wait for that to die."""
         for number in self._kept.take_killed():
             self._refuse(number, errno.EINTR)
+        for number in self._parked.take_ending() if self._parked is not None else ():
+            self._refuse(number, errno.EINTR)
+
+    def _interrupted(self) -> None:
+        """Do what the kernel's word asks that somebody got a signal who waits for a request."""
+        number = self._requests.interrupted()
+        self._kept.interrupt(number)
+        if self._parked is not None:
+            self._parked.interrupt(number)
+        if self._kept or self._parked:
+            self._let_the_killed_go()
 
     def _catch_up(self) -> None:
         """Carry out what was kept while a command ran."""
+        self._in_command = False
         if self._broken is not None:
             raise self._broken
         while (request := self._kept.take()) is not None:
             self._buffer[_FIRST : _FIRST + len(request)] = request
             self._watch.get_on()
-            self._carry_out(wire.IN_HEADER.unpack_from(request))
+            self._carry_out(wire.IN_HEADER.unpack_from(request), len(request))
         self._buffer.madvise(mmap.MADV_DONTNEED, _KEPT_BYTES)
+
+    # -- requests that wait for blobs -----------------------------------------------------------------------------
+
+    def _park(self, request: bytes, pending: Pending) -> None:
+        """Put a request aside until what it needs is here."""
+        assert self._waiting is not None
+        parked = self._may_park()
+        parked.add(request, supply_of(pending), len(request))
+        self._waiting.is_on = not parked.is_full
+        self._watch.look_every(LOOK_S, self._look)
+
+    def _may_park(self) -> ParkedRequests:
+        if self._parked is None:
+            self._parked = ParkedRequests()
+            self._watch.add(self._parked.fileno(), self._resume_parked)
+        return self._parked
+
+    def _resume_parked(self) -> None:
+        """Carry out again the requests that have what they waited for, or have waited too long."""
+        parked, waiting = self._parked, self._waiting
+        assert parked is not None
+        assert waiting is not None
+        for request, waiting.supply in parked.take_due():
+            waiting.supply.take_in()
+            header = wire.IN_HEADER.unpack_from(request)
+            self._buffer[_FIRST : _FIRST + len(request)] = request
+            self._watch.get_on()
+            try:
+                if self._in_command and not self._requests.changes_nothing(header):
+                    self._kept.add(request)
+                else:
+                    self._carry_out(header, len(request))
+            except Exception as error:
+                if not self._in_command:
+                    raise
+                self._broken = error  # it is not the command's, and raised when that has ended
+        waiting.supply = None
+        waiting.is_on = not parked.is_full
+        if not parked:
+            self._watch.look_every(0, None)
+
+    def _look(self) -> None:
+        """Let those go who wait to die, and what has waited too long."""
+        self._let_the_killed_go()
+        if self._parked:
+            self._resume_parked()
 
     def _refuse_kept(self) -> None:
         """Fail what was kept and is not to be carried out any more: dropping pages would wait for it."""
         while (request := self._kept.take()) is not None:
+            self._refuse(wire.IN_HEADER.unpack_from(request)[2], errno.ENOTCONN)
+        if self._waiting is not None:
+            self._waiting.is_on = False
+        for request, _ in self._parked.take_all() if self._parked is not None else ():
             self._refuse(wire.IN_HEADER.unpack_from(request)[2], errno.ENOTCONN)
 
     def _refuse(self, number: int, code: int) -> None:
         with suppress(OSError):  # the connection was aborted
             os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size, -code, number))
 
-    def _carry_out(self, header: Header) -> None:
-        """Answer a request that is in the buffer."""
-        code, body = self._requests.answer(header)
+    def _carry_out(self, header: Header, length: int) -> None:
+        """Answer a request of so many bytes that is in the buffer, or put it aside."""
+        if self._waiting is not None:
+            self._waiting.begin()
+        try:
+            code, body = self._requests.answer(header)
+        except Pending as pending:
+            self._park(self._buffer[_FIRST : _FIRST + length], pending)
+            return
         try:
             os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), -code, header[2]) + body)
         except OSError as error:
@@ -235,7 +322,7 @@ class RawSession:
         if header[1] == Opcode.INIT:
             self._reply(header, self._agree())
         elif header[1] == Opcode.INTERRUPT:
-            return
+            self._interrupted()
         else:
             self._requests.forget(header)
 
@@ -307,6 +394,8 @@ class RawSession:
         if self._device >= 0:
             os.close(self._device)
             self._device = -1
+        if self._parked is not None:
+            self._parked.close()
         self._requests.close()
         self._into[0].release()
         self._buffer.close()

@@ -22,6 +22,8 @@ import stat
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from chronicle.blobs.store import Pending
+from chronicle.errors import ChronicleError
 from chronicle.fuse import wire
 from chronicle.fuse.errnos import answer_errno
 from chronicle.fuse.filesystem import Changes
@@ -111,6 +113,9 @@ class Requests:
 
         Returns:
             An errno or 0, and the reply's body.
+
+        Raises:
+            Pending: it needs what is being read, and has done nothing: it is to be carried out again.
         """
         handler = self._HANDLERS.get(header[1])
         if handler is None:
@@ -119,6 +124,8 @@ class Requests:
             return 0, handler(self, header)
         except OSError as error:
             return error.errno or errno.EIO, _EMPTY
+        except Pending:
+            raise
         except Exception as error:  # noqa: BLE001 - logged there
             return answer_errno(error, handler.__name__.lstrip("_")), _EMPTY
 
@@ -331,17 +338,21 @@ class Requests:
     def _readdirplus(self, _: Header) -> bytes:
         handle, offset, room = _READ.unpack_from(self._buffer, self._body)
         parts: list[bytes] = []
-        for name, found, following in self._filesystem.readdir(handle, offset):
-            # A padded entry: 24 bytes and the name.
-            room -= wire.ENTRY_BYTES + (31 + len(name) & ~7)
-            if room < 0:
-                break
-            inode = found.ino
-            if name in (b".", b".."):
-                parts.append(wire.NO_ENTRY)  # not counted
-            else:
-                parts.append(wire.entry(found, self._keep_s if inode < self._fleeting else 0))
-            parts.append(wire.dirent(inode, found.mode, name, following))
+        try:
+            for name, found, following in self._filesystem.readdir(handle, offset):
+                # A padded entry: 24 bytes and the name.
+                room -= wire.ENTRY_BYTES + (31 + len(name) & ~7)
+                if room < 0:
+                    break
+                inode = found.ino
+                if name in (b".", b".."):
+                    parts.append(wire.NO_ENTRY)  # not counted
+                else:
+                    parts.append(wire.entry(found, self._keep_s if inode < self._fleeting else 0))
+                parts.append(wire.dirent(inode, found.mode, name, following))
+        except (ChronicleError, Pending):
+            if not parts:  # else those are counted, and the kernel asks on from there
+                raise
         return b"".join(parts)
 
     def _readdir(self, _: Header) -> bytes:

@@ -70,12 +70,13 @@ def make_session(
     """Return a session that is to serve a file system at a mountpoint."""
     if transport == "raw":
         return RawSession(filesystem, mountpoint, pulse, source=source, allow_other=allow_other)
-    from chronicle.fuse.pyfuse3_driver import Gate, MountSession  # noqa: PLC0415 - it may not be installed
+    from chronicle.fuse.pyfuse3_driver import MountSession  # noqa: PLC0415 - it may not be installed
     from chronicle.fuse.pyfuse3_operations import Pyfuse3Operations  # noqa: PLC0415
+    from chronicle.fuse.pyfuse3_trio import Gate  # noqa: PLC0415
 
     gate = Gate()
     operations = Pyfuse3Operations(filesystem, gate)
-    return MountSession(operations, mountpoint, pulse, gate, source=source, allow_other=allow_other)
+    return MountSession(operations, mountpoint, pulse, gate, filesystem.waiting, source=source, allow_other=allow_other)
 
 
 def import_transport(transport: Transport) -> None:

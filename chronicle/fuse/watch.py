@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from chronicle.fuse.meanwhile import ServedMeanwhile
@@ -36,6 +37,8 @@ class Watch:
         self._stopped = False
         self._catch_up: Callable[[], None] | None = None
         """Carries out what was kept in this round."""
+        self._look: Callable[[], None] | None = None
+        self._look_every_s = self._look_s = 0.0
 
     def add(self, fd: int, callback: Callable[[], None]) -> None:
         """Call back, between requests, each time a descriptor is readable or hung up.
@@ -49,6 +52,11 @@ class Watch:
         """Forget a descriptor; to be called before it is closed."""
         del self._callbacks[fd]
         self._poll.unregister(fd)
+
+    def look_every(self, seconds: float, look: Callable[[], None] | None) -> None:
+        """Call something every so many seconds, between requests; or nothing any more."""
+        self._look, self._look_every_s = look, seconds
+        self._look_s = monotonic() + seconds
 
     def beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Do work in a thread of its own while requests are served, and call back between them when it is done.
@@ -72,7 +80,11 @@ class Watch:
         threading.Thread(target=run, name="beside", daemon=True).start()
 
     def meanwhile(
-        self, take: Callable[[], bool], look: Callable[[], None], catch_up: Callable[[], None]
+        self,
+        take: Callable[[], bool],
+        look: Callable[[], None],
+        catch_up: Callable[[], None],
+        also: tuple[int, Callable[[], None]] | None = None,
     ) -> ServedMeanwhile:
         """Return what lets requests in while a callback runs. For callbacks.
 
@@ -80,13 +92,15 @@ class Watch:
             take: see `ServedMeanwhile`.
             look: see `ServedMeanwhile`.
             catch_up: carries out what was kept; called after the callbacks of this round, unless the session is to end.
+            also: see `ServedMeanwhile`.
         """
         self._catch_up = catch_up
-        return ServedMeanwhile(self._device, self._pulse, take, look)
+        return ServedMeanwhile(self._device, self._pulse, take, look, also)
 
     def get_on(self) -> None:
         """Say that another request begins. For what catches up."""
         self._pulse[0] += 1
+        self._pulse[1] = REQUEST
 
     def stop(self) -> None:
         """Let `wait` return False from now on. For callbacks."""
@@ -107,11 +121,13 @@ class Watch:
         poll, callbacks, pulse = self._poll.poll, self._callbacks, self._pulse
         while not self._stopped:
             pulse[1] = IDLE
-            ready = poll()
+            ready = poll() if self._look is None else poll(self._look_every_s * 1_000)
             pulse[0] += 1
-            if len(ready) == 1 and ready[0][0] == device:
+            if len(ready) == 1 and ready[0][0] == device and self._look is None:
                 pulse[1] = REQUEST
                 return True  # else the commands first
+            if self._look is not None:
+                self._look_if_due(self._look)
             pulse[1] = COMMAND
             for fd, callback in [(fd, callbacks[fd]) for fd, _ in ready if fd != device]:
                 # An earlier callback of this round may have closed the descriptor, and its number be another's now.
@@ -126,6 +142,12 @@ class Watch:
             return False
         pulse[1] = REQUEST
         return True
+
+    def _look_if_due(self, look: Callable[[], None]) -> None:
+        now_s = monotonic()
+        if now_s >= self._look_s:
+            self._look_s = now_s + self._look_every_s
+            look()
 
     def _finish_round(self) -> None:
         catch_up, self._catch_up = self._catch_up, None

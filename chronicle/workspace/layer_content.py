@@ -100,6 +100,11 @@ class ContentLayer(LayerState):
             time.time_ns if isinstance(clock, SystemClock) else lambda: clock.now_ms() * MILLION
         )
 
+    @property
+    def logged(self) -> int:
+        """How much was logged, bytes: whether something was, between two looks with no commit in between."""
+        return self._log.end
+
     def open(self, node: FileNode, *, truncate: bool = False) -> Handle:
         """Open a file. Content that is not on this node is fetched as it is read; a small one when it is changed."""
         if truncate:

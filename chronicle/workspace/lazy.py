@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from chronicle.blobs.store import Pending, wait_for
 from chronicle.errors import ChronicleError, Corrupt
 from chronicle.workspace.content import Chunk, chunk_list
 
@@ -102,7 +103,7 @@ class Chunks:
         failed = []
         for chunk, future in coming.items():
             try:
-                found[chunk] = future.result()
+                found[chunk] = wait_for(self._blobs, chunk, future)
             except CancelledError:  # given up, or it failed in the background
                 failed.append(chunk)
         if failed:
@@ -225,7 +226,7 @@ class LazyFile:
             return b""
         covering = self._covering(offset, end)
         if self._ahead:
-            with suppress(ChronicleError):  # of what nobody has asked for: who reads that hears of it
+            with suppress(ChronicleError, Pending):  # of what nobody has asked for: who reads that hears of it
                 self._look_ahead(offset, end)
         got = self._chunks.get([chunk.id for chunk in covering])
         parts = []

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from chronicle.fuse.deadlines import Waiting
 from chronicle.fuse.filesystem import KEEP_CACHE, Attributes, Caller, Changes
 
 ROOT = 1
@@ -45,6 +46,7 @@ class PlainDirectory:
     def __init__(self, source: Path) -> None:
         self._paths: dict[int, bytes] = {ROOT: os.fsencode(source)}
         self._inodes: dict[bytes, int] = {os.fsencode(source): ROOT}
+        self.waiting: Waiting | None = None
         self.notify_attributes: Callable[[int], None] = lambda _: None
 
     def known_inodes(self) -> list[int]:

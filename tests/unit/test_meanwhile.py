@@ -88,7 +88,7 @@ class Device:
 
     def meanwhile(self, longest_s: float = 60) -> ServedMeanwhile:
         self.pulse.cells[1] = COMMAND
-        return ServedMeanwhile(self.reads, self.pulse.cells, self.take, self.look, longest_s)
+        return ServedMeanwhile(self.reads, self.pulse.cells, self.take, self.look, longest_s=longest_s)
 
     def close(self) -> None:
         os.close(self.reads)
