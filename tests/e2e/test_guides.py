@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """Where a page's home is made; its service has ended afterwards."""
+    """Where a page makes its homes; their services have ended afterwards."""
     made = Path(tempfile.mkdtemp(prefix="podium-guide-"))
     try:
         yield made
     finally:
-        wait_for_end(made / ".podium")
+        for home in (made / ".podium", *made.glob("*/.podium")):
+            wait_for_end(home)
         shutil.rmtree(made)
 
 
