@@ -172,6 +172,9 @@ class TurnCommitted(TypedDict):
     oplog_id: str | None
     consumed: list[str]
     sent: list[str]
+    """The ids of the messages that go to other agents."""
+    sent_to: NotRequired[list[str]]
+    """Their addresses, in the same order; not there without messages, and in older journals."""
     epoch: int
 
 

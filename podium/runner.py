@@ -26,6 +26,7 @@ from podium.artifact_writing import ArtifactWriter
 from podium.branching import given_up
 from podium.environment import Environment, WorkspaceRequest
 from podium.errors import AgentLoadError, UnknownAgent
+from podium.events import USER_MESSAGE
 from podium.folding import mark_commit, plan_retention
 from podium.ledger import Ledger
 from podium.record import AgentRecord, read_agent, snapshot_body
@@ -34,7 +35,7 @@ from podium.snapshots import SnapshotPolicy
 from podium.state import StateError, from_json, migration_patch, take, to_json
 from podium.state.guard import Permit, having, limit, permitted, retire
 from podium.steering import Steering
-from podium.turn import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit
+from podium.turn import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit, user_message
 from podium.usercode import TryFailed, UserCode, describe
 
 if TYPE_CHECKING:
@@ -171,6 +172,8 @@ class TurnRunner:
             ArtifactWriter(self._env.blobs, self.workspace.root, self._class.max_artifact_bytes),
             self._env.run_blocking,
         )
+        if message is not None:
+            scope.record(USER_MESSAGE, user_message(message))  # now: what it is answered comes after it
         context = self._context(scope)
         steerable = message is not None and self._steerable
         steering = self._steering = Steering(lambda handed: self._steer(scope, handed)) if steerable else None
@@ -320,7 +323,7 @@ class TurnRunner:
         """Record a turn that was stopped, with its tree, and go back to the last commit; raises as `fail`.
 
         Args:
-            said: what was answered until then.
+            said: the message and what it was answered until then.
         """
         await self._append_cancel(message, stop, said, await self._failed_tree())
         await self._go_back()

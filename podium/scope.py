@@ -114,6 +114,11 @@ class TurnScope:
         return self._message.message_id if self._message else None
 
     @property
+    def sender(self) -> str | None:
+        """The address of the agent that sent the message; ``None`` for a client's, or without a message."""
+        return self._message.sender if self._message else None
+
+    @property
     def outbox(self) -> Sequence[OutboxMessage]:
         """What the turn sends to others."""
         return self._collected.outbox
@@ -206,7 +211,7 @@ class TurnScope:
             await self._run_blocking(self._collected.artifacts.keep)
 
     def abandon(self) -> Sequence[Draft]:
-        """Close the turn's scopes, and return what was said to this one's message until now, unfinished replies last.
+        """Close the turn's scopes, and return this one's message and what it was answered, unfinished replies last.
 
         That is for the record of a turn that was stopped: nothing else of it is kept.
         """
@@ -215,11 +220,14 @@ class TurnScope:
         said = [
             draft
             for draft in collected.drafts
-            if draft.type == ASSISTANT_MESSAGE and draft.correlation_id == self.message_id
+            if draft.type in {USER_MESSAGE, ASSISTANT_MESSAGE} and draft.correlation_id == self.message_id
         ]
         unfinished = [reply for reply in collected.replies if reply.scope is self and not reply.finished and reply.text]
         said.extend(self._draft(ASSISTANT_MESSAGE, {**reply.record, "partial": True}) for reply in unfinished)
-        return [replace(draft, payload=_writable(draft.payload)) for draft in said]
+        return [
+            replace(draft, payload=_writable(draft.payload)) if draft.type == ASSISTANT_MESSAGE else draft
+            for draft in said
+        ]
 
     def _draft(self, event_type: str, payload: JsonObject, event_id: EventId | None = None) -> Draft:
         now_ms = self._clock.now_ms()

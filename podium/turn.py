@@ -114,20 +114,7 @@ def turn_commit(
     message = result.message
     message_id = message.message_id if message else None
     consumed = [*([message] if message else ()), *result.steered]
-    drafts: list[Draft] = []
-    if message is not None:
-        drafts.append(
-            Draft(
-                ids.event(now_ms),
-                USER_MESSAGE,
-                user_message(message),
-                result.turn,
-                now_ms,
-                message_id,
-                message_id,
-            )
-        )
-    drafts.extend(result.drafts)
+    drafts = list(result.drafts)
     drafts.append(
         Draft(
             ids.event(now_ms),
@@ -142,6 +129,7 @@ def turn_commit(
                 **_tree_keys(result.tree),
                 "consumed": [each.message_id for each in consumed],
                 "sent": [sent.message_id for sent in result.outbox],
+                **({"sent_to": [sent.target for sent in result.outbox]} if result.outbox else {}),
                 "epoch": epoch,
             },
             result.turn,
@@ -214,15 +202,17 @@ def cancel_commit(
     """Return the commit that records that a message is not handled, or not to its end.
 
     Args:
-        said: what it was answered until then; in the record, after the message itself, only if it was interrupted.
+        said: the message's event and what it was answered until then, in the record only if it was interrupted; empty
+            if its turn had not begun.
         tree: the workspace as its turn had left it; ``None`` if none had begun.
     """
     message_id, turn = message.message_id, expected.turn
     drafts: list[Draft] = []
     if stop.policy is BusyPolicy.INTERRUPT:
-        event_id = ids.event(now_ms)
-        drafts.append(Draft(event_id, USER_MESSAGE, user_message(message), turn, now_ms, message_id, message_id))
         drafts.extend(replace(draft, turn=turn) for draft in said)
+        if not said:
+            event_id = ids.event(now_ms)
+            drafts.append(Draft(event_id, USER_MESSAGE, user_message(message), turn, now_ms, message_id, message_id))
     payload: JsonObject = {
         "message_id": message_id,
         "policy": stop.policy,

@@ -37,7 +37,7 @@ class TryFailed(Portable):
     Attributes:
         error: what is recorded and shown.
         cancelled: whether the message was taken back, by its sender or for another one.
-        said: what was answered until then.
+        said: the message and what it was answered until then.
         interrupted: whether it was stopped for no fault of its own; that is no attempt of its message.
     """
 

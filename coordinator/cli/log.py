@@ -20,7 +20,7 @@ from coordinator.cli.options import (
 from coordinator.cli.record import find_agent, nearest, opened_blobs, read_journal
 from coordinator.cli.terminal import json_text, one_line, write_json, write_line
 from coordinator.cli.times import iso
-from podium.events import EVENT_TYPES, TURN_FAILED
+from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
@@ -56,7 +56,7 @@ def log(
             if json:
                 write_json(event_object(event, blobs))
             else:
-                _write_text(event, blobs, _said(store, event))
+                _write_text(event, blobs, _said(store, event, blobs))
 
 
 def _refuse_unless_there(store: JournalStore, branch_id: BranchId, event_type: str) -> None:
@@ -67,16 +67,25 @@ def _refuse_unless_there(store: JournalStore, branch_id: BranchId, event_type: s
         raise InvalidInput(f"no events of type {event_type!r}; {nearest(event_type, sorted(EVENT_TYPES), most=20)}")
 
 
-def _said(store: JournalStore, event: Event) -> str:
-    """Return what the message of a try that failed said; empty when it is not kept, or the event is no such try."""
+def _said(store: JournalStore, event: Event, blobs: BlobReader) -> str:
+    """Return what messages that an event only names said: of a try that failed, or sent to other agents."""
+    if event.type == TURN_FAILED and event.correlation_id is not None:
+        return _text(store, event.correlation_id)
+    if event.type == TURN_COMMITTED and (payload := _payload(event, blobs)) is not None:
+        receivers = payload.get("sent_to") or ["another agent"] * len(payload["sent"])
+        sent = [(receiver, _text(store, sent)) for receiver, sent in zip(receivers, payload["sent"], strict=True)]
+        return "; ".join(f"to {receiver}: {text}" if text else f"to {receiver}" for receiver, text in sent)
+    return ""
+
+
+def _text(store: JournalStore, message_id: str) -> str:
+    """Return what a message in an inbox says; empty when its text is not kept, or it is not delivered yet."""
     from chronicle.errors import NotFound  # noqa: PLC0415
     from chronicle.ids import MessageId  # noqa: PLC0415
 
-    if event.type != TURN_FAILED or event.correlation_id is None:
-        return ""
     try:
-        return text_of(store.message(MessageId(event.correlation_id)).body)
-    except NotFound:  # its record was pruned
+        return text_of(store.message(MessageId(message_id)).body)
+    except NotFound:
         return ""
 
 
@@ -119,10 +128,10 @@ def gist(event: Event, blobs: BlobReader) -> str:
     match event.type, payload:
         case _, None:
             return "(erased)"
-        case "user_message", {"message": {"text": str(text), **rest}} if not rest:
-            return text
-        case "user_message", {"message": message}:
-            return json_text(message)
+        case "user_message", {"sender": sender, "message": message}:
+            text = message["text"] if list(message) == ["text"] else None
+            said = text if isinstance(text, str) else json_text(message)
+            return f"from {sender}: {said}" if sender else said
         case "assistant_message", {"text": str(text), "partial": True}:
             return f"{text} (interrupted)"
         case "assistant_message", {"text": str(text)}:

@@ -74,6 +74,11 @@ class AgentContext(Generic[S]):
         """The id of the message being handled; ``None`` in other hooks."""
         return self._scope.message_id
 
+    @property
+    def sender(self) -> str | None:
+        """The address of the agent that sent the message with `tell`; ``None`` for a client's, and in other hooks."""
+        return self._scope.sender
+
     async def send_message(self, text: str = "") -> Reply:
         """Begin a reply to the client.
 
@@ -109,7 +114,11 @@ class AgentContext(Generic[S]):
         """Send a message to another agent, as part of this turn.
 
         It is delivered after the turn is committed, and not at all if the turn fails; at least once, and the receiver
-        drops repeats. The receiver need not exist yet. It sees this agent's address as the sender.
+        drops repeats. The receiver need not exist yet. It finds this agent's address in ``ctx.sender``.
+
+        The receiver is woken when the service knows its class, which ``podium run`` names for an agent of its type. A
+        message to an address of a type that was not named since the service started waits in the inbox of that
+        address; so does one to an address with a typing error in it. `podium inbox` shows what waits.
 
         Args:
             agent: the receiver's address, ``type/key``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -17,6 +18,8 @@ from chronicle.clock import SystemClock
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from podium import events
+from podium.agent import AgentContext, BaseAgent
+from podium.testing import AgentHarness
 from tests.terminal import TerminalProcess
 from tests.unit.cli_home import HomeMaker
 
@@ -190,6 +193,32 @@ def test_log_as_text_is_one_line_an_event(podium: Podium) -> None:
     assert lines[1].endswith("turn 1     user_message       one")
     assert lines[3].endswith('[{"op":"replace","path":"/count","value":1}]')
     assert lines[7].endswith("attempt 1, parked: ValueError: no — bad")
+
+
+class Teller(BaseAgent):
+    """Tells another agent."""
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        for receiver in message.get("to", ()):
+            await ctx.tell(receiver, {"text": f"{ctx.key} says:\nhello"})
+
+
+def test_log_as_text_shows_who_was_told_what_and_who_told(made: HomeMaker, podium: Podium) -> None:
+    async def tell() -> None:
+        async with AgentHarness(Teller, "x", store=made.store, blobs=made.blobs) as sender:
+            await sender.send({"to": ["teller/y", "teller/z"]})
+        async with AgentHarness(Teller, "y", store=made.store, blobs=made.blobs) as receiver:
+            await receiver.receive()
+
+    asyncio.run(tell())
+    # What teller/y handled is in its own log; what teller/z has not handled is shown here.
+    assert (
+        podium("log", "teller/x", "--type", "turn.committed")
+        .rstrip()
+        .endswith("[] — to teller/y; to teller/z: x says: …")
+    )
+    heard = podium("log", "teller/y", "--type", "user_message").rstrip()
+    assert heard.endswith("from teller/x: x says:\\nhello")
 
 
 # -- state -------------------------------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from chronicle.clock import ManualClock
 from chronicle.errors import InvalidInput
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
@@ -49,6 +50,54 @@ async def test_what_a_turn_sends_is_delivered_once() -> None:
         assert second.state["heard"] == ["from a", "mine"]
         _, heard = second.events("user_message")[0]
         assert heard["sender"] == "echo/a"
+
+
+class Asking(BaseAgent):
+    """Notes who each of its hooks runs for."""
+
+    class State(DeltaState):
+        senders: list[str | None] = []
+
+    async def on_init(self, ctx: AgentContext[Any]) -> None:
+        ctx.state.senders.append(ctx.sender)
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.senders.append(ctx.sender)
+
+
+async def test_an_agent_knows_which_agent_sent_a_message() -> None:
+    store = MemoryJournalStore()
+    async with AgentHarness(Echo, "a", store=store) as first, AgentHarness(Asking, "b", store=store) as second:
+        await second.send("from a client")
+        await first.send({"text": "go", "to": ["asking/b"]})
+        await second.receive()
+        assert second.state["senders"] == [None, None, "echo/a"]
+
+
+async def test_a_turn_names_who_it_sends_to() -> None:
+    async with AgentHarness(Echo, "a") as agent:
+        await agent.send({"text": "go", "to": ["echo/b", "echo/c"]})
+        await agent.send("nothing to anybody")
+        (_, first), (_, second) = agent.events("turn.committed")
+        assert len(cast("list[str]", first["sent"])) == 2
+        assert first["sent_to"] == ["echo/b", "echo/c"]
+        assert "sent_to" not in second
+
+
+async def test_a_message_is_stamped_before_what_answers_it() -> None:
+    clock = ManualClock()
+
+    class Slow(Echo):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            clock.advance(2)
+            reply = await ctx.send_message()
+            await reply.stream_token("at once", final=True)
+            clock.advance(3)
+
+    async with AgentHarness(Slow, "a", clock=clock) as agent:
+        await agent.send("hi")
+        asked, answered, committed = (event.ts for event, _ in agent.events() if event.turn == 1)
+        assert (answered - asked, committed - answered) == (2_000, 3_000)
 
 
 async def test_a_failed_turn_sends_nothing() -> None:
