@@ -85,6 +85,7 @@ class ChronicleOperations:
         self._magic = Magic(layer)
         self._inodes = Inodes(self._forgotten)
         self._counts = self._inodes.counts
+        layer.names.referred = self._counts
         self._handles: dict[int, Handle] = {}
         self._listings: dict[int, _Listing] = {}
         self._readings: dict[int, _Reading] = {}
@@ -105,6 +106,7 @@ class ChronicleOperations:
                 raise FileNotFoundError(errno.ENOENT, "nothing has this name")
             self._inodes.count(found.ino)
             return found
+        self._layer.shed()
         node = self._layer.lookup(self._directory(parent), name)
         if node is None:
             if len(name) > MAX_NAME_BYTES:
@@ -206,13 +208,17 @@ class ChronicleOperations:
 
     def getattr(self, inode: int) -> Attributes:
         """Return attributes."""
-        return self._magic_entry(inode) if inode >= MAGIC else self._layer.node(inode)
+        if inode >= MAGIC:
+            return self._magic_entry(inode)
+        self._layer.shed()
+        return self._layer.node(inode)
 
     def setattr(self, inode: int, changes: Changes, handle: int | None) -> Attributes:
         """Set attributes."""
         if inode >= MAGIC:
             raise OSError(errno.EROFS, "history cannot be changed")
         layer = self._layer
+        layer.shed()
         node = layer.node(inode)
         if changes.size is not None:
             layer.truncate(self._file(inode), changes.size, self._handles.get(handle) if handle is not None else None)
@@ -307,6 +313,7 @@ class ChronicleOperations:
         """Open a file."""
         if inode >= MAGIC:
             return self._open_magic(inode, flags)
+        self._layer.shed()
         node = self._file(inode)
         truncate = bool(flags & os.O_TRUNC)
         handle = self._layer.open(node, truncate=truncate)
@@ -398,6 +405,7 @@ class ChronicleOperations:
         if listing.inode >= MAGIC:
             yield from self._list_magic(listing, start)
             return
+        self._layer.shed()
         directory = self._directory(listing.inode)
         if start == 0:
             listing.entries = self._layer.listed(directory)

@@ -16,13 +16,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput
+from chronicle.heap import give_back
 from chronicle.workspace import layer_records as records
 from chronicle.workspace import nodes
 from chronicle.workspace.history import path_history
 from chronicle.workspace.layer_content import Handle
 from chronicle.workspace.layer_history import HistoryLayer
 from chronicle.workspace.layer_log import LayerLog, position
-from chronicle.workspace.layer_names import Names
+from chronicle.workspace.layer_names import KEPT_NODES, Names
 from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_records import Header, pack
 from chronicle.workspace.layer_replay import redo
@@ -143,12 +144,19 @@ class Layer(HistoryLayer):
     def seal(self, meanwhile: Meanwhile | None = None) -> TreeRef:
         """Make the layer's content a tree; see `chronicle.workspace.port.Workspace.seal`.
 
-        A workspace that never had a tree gets one.
+        A workspace that never had a tree gets one. What is sealed need not stay in memory, and does not if it is much.
 
         Args:
             meanwhile: lets others look at the layer while this takes long. They may call what changes nothing, open
                 files without truncating them, and release handles that wrote nothing.
         """
+        changed = len(self._records)
+        ref = self._seal(meanwhile)
+        if self.names.shed_all() or changed > KEPT_NODES:
+            give_back()
+        return ref
+
+    def _seal(self, meanwhile: Meanwhile | None) -> TreeRef:
         for node in list(self.modified.values()):
             self._settle(node)
         is_of_this_turn = self._commit.turn == self.turn or not self.uncommitted
@@ -226,8 +234,11 @@ class Layer(HistoryLayer):
         if ref != self._sealed:
             raise InvalidInput(f"tree {ref.tree_id} is not the one sealed last; only that can be adopted")
         later = self._log.frames_since(self._sealed_at)
+        sealed = len(self._sealed_numbers)
         self._rotate(ref, later, self.names.next_ino, self._commit.next_seq, self._commit.turn)
         self._base_commit = self._commit
+        if sealed > KEPT_NODES:
+            give_back()
         self.leave_committed_turn()
 
     def leave_committed_turn(self) -> None:

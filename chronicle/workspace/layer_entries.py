@@ -10,9 +10,10 @@ import errno
 import os
 import stat
 
+from chronicle.heap import give_back
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_content import ContentLayer, Handle
-from chronicle.workspace.layer_node import DirNode, FileNode, Node
+from chronicle.workspace.layer_node import DirNode, Node
 from chronicle.workspace.layer_records import pack
 from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.quota import limited
@@ -40,7 +41,10 @@ class EntryLayer(ContentLayer):
         try:
             return self.names.by_ino[ino]
         except KeyError:
-            raise OSError(errno.ESTALE, "nothing has this inode number") from None
+            node = self.names.node(ino)
+        if node is None:
+            raise OSError(errno.ESTALE, "nothing has this inode number")
+        return node
 
     def lookup(self, parent: DirNode, name: bytes) -> Node | None:
         """Return what a name in a directory is."""
@@ -63,20 +67,12 @@ class EntryLayer(ContentLayer):
 
     def forget(self, ino: int) -> None:
         """Let go of a node that nobody refers to by number any more, if it can be had again."""
-        node = self.names.by_ino.get(ino)
-        if node is None:
-            return
-        if node.nlink == 0:
-            if not (isinstance(node, FileNode) and node.opens):
-                del self.names.by_ino[ino]
-        elif (
-            isinstance(node, FileNode)
-            and node.parent is not None
-            and node.nlink == 1
-            and not (node.dirty or node.opens or node.name in node.parent.changed)
-        ):
-            del self.names.by_ino[ino]
-            del node.parent.children[node.name]
+        self.names.forget(ino)
+
+    def shed(self) -> None:
+        """Let go of what can be had again, if that is much. Between operations only: nodes are made anew by it."""
+        if self.names.shed():
+            give_back()
 
     def statfs(self) -> os.statvfs_result:
         """Return the figures of the file system that the layer is on, or of the quota where that is tighter."""

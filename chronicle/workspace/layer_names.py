@@ -6,26 +6,35 @@ before.
 
 Invariant, which makes a seal cost what changed: if anything differs from the last seal at a name or below it, the name
 is in the ``changed`` set of its directory, and so on up to the root.
+
+What does not differ may be dropped from memory at any time between two operations, as it can be had again: when it is
+forgotten by whoever refers to it by number (`Names.forget`), and when there is much of it (`Names.shed`).
 """
 
 from __future__ import annotations
 
 import stat
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgpack
 
 from chronicle.errors import Corrupt
 from chronicle.workspace import nodes, tree
 from chronicle.workspace.layer_node import DirNode, FileNode, Node, kind_bits, new_node, node_paths
+from chronicle.workspace.layer_places import Places
 from chronicle.workspace.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.tree import EMPTY, Entry
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from chronicle.blobs.store import BlobReader
 
-__all__ = ["Names"]
+__all__ = ["KEPT_NODES", "Names"]
+
+KEPT_NODES: Final = 10_000
+"""How many nodes may be in memory although nothing of them differs from the last seal: 7 MB."""
 
 
 class Names:
@@ -46,6 +55,18 @@ class Names:
         """The map of hard-linked files at the last seal."""
         self.next_ino = commit.next_ino
         self.by_ino: dict[int, Node] = {}
+        """Those in memory."""
+        self.referred: Container[int] = ()
+        """The inode numbers by which nodes are called from outside; kept by whoever opened the layer."""
+        self.kept_nodes = KEPT_NODES
+        self.places = Places()
+        """Where those are that are not in memory and called by their numbers."""
+        self._unstored: set[int] = set()
+        """Numbers that were given to what is in the tree without one: they must not be given again."""
+        self._loaded = 0
+        """How many nodes were made from the tree since `shed` looked at them."""
+        self._tree_finder = nodes.Finder(reader)
+        self._attr_finder = nodes.Finder(reader)
         root = tree.entry_at(reader, commit.tree_id, b"")
         assert root is not None
         self.root = DirNode(ROOT_INO, stat.S_IFDIR | root.mode, *self.owner_of(root), commit.root.mtime_ns)
@@ -157,10 +178,10 @@ class Names:
                 self.resolve(path)
 
     def _load(self, directory: DirNode, name: bytes) -> Node | None:
-        value = nodes.lookup(self._reader, directory.tree, name)
+        value = self._tree_finder.lookup(directory.tree, name)
         if value is None or name == b".":
             return None
-        attr = nodes.lookup(self._reader, directory.attrs, name)
+        attr = self._attr_finder.lookup(directory.attrs, name)
         return self._make(directory, name, tree.decode_entry(value), attr)
 
     def _make(self, directory: DirNode, name: bytes, entry: Entry, attributes: bytes | None) -> Node:
@@ -169,6 +190,7 @@ class Names:
             attr = decode_attr(attributes)
         else:
             attr = Attr(self.next_ino, directory.mtime_ns, directory.ctime_ns)
+            self._unstored.add(attr.ino)
             self.next_ino += 1
         node = self.by_ino.get(attr.ino)
         if node is not None:
@@ -192,12 +214,102 @@ class Names:
         node.name = name
         directory.children[name] = node
         self.by_ino[attr.ino] = node
+        self.places.remove(attr.ino)
+        self._loaded += 1
         return node
 
     def owner_of(self, entry: Entry) -> tuple[int, int]:
         """Return the user and group of an entry."""
         uid, gid = self._owner
         return (uid if entry.uid is None else entry.uid, gid if entry.gid is None else entry.gid)
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def node(self, ino: int) -> Node | None:
+        """Return what has an inode number, loading it if it was dropped; ``None`` if nothing has it, or it is lost."""
+        above = []
+        at = ino
+        while at not in self.by_ino:
+            place = self.places.find(at)
+            if place is None:
+                return None
+            at, name = place
+            above.append(name)
+        node: Node | None = self.by_ino[at]
+        while above:
+            if not isinstance(node, DirNode):
+                return None
+            node = self.child(node, above.pop())
+        return node if node is not None and node.ino == ino else None
+
+    def forget(self, ino: int) -> None:
+        """Drop what nobody calls by its inode number any more, if it can be had again or is gone for good."""
+        node = self.by_ino.get(ino)
+        while node is not None:
+            if node.nlink == 0:
+                if not (isinstance(node, FileNode) and node.opens):
+                    del self.by_ino[node.ino]
+                return
+            parent = node.parent
+            if not self._drop(node) or parent is None or parent.ino in self.referred:
+                return
+            node = parent  # it was kept for what is in it
+        self._forget_place(ino)
+
+    def shed(self) -> bool:
+        """Drop what is as it was sealed, if that may be much. To be called between operations only.
+
+        Amortised, it costs a constant for each node that is loaded: it looks at all when half as many were loaded.
+
+        Returns:
+            whether much was dropped.
+        """
+        if self._loaded <= max(self.kept_nodes, len(self.by_ino) // 2):
+            return False
+        return self.shed_all()
+
+    def shed_all(self) -> bool:
+        """Drop what is as it was sealed, if there are more nodes than may be kept; return whether much was dropped."""
+        self._loaded = 0
+        before = len(self.by_ino)
+        if before <= self.kept_nodes:
+            return False
+        for node in reversed(list(self.by_ino.values())):  # directories are mostly older than what is in them
+            self._drop(node)
+        self.by_ino = dict(self.by_ino)  # the table of a dictionary does not shrink by itself
+        return before - len(self.by_ino) > self.kept_nodes
+
+    def _drop(self, node: Node) -> bool:
+        """Drop a node if it can be had again; note where it is if somebody may call it by its number."""
+        parent = node.parent
+        if parent is None or node.nlink == 0 or node.name in parent.changed or node.ino in self._unstored:
+            return False
+        if isinstance(node, FileNode):
+            data = node.data
+            if node.dirty or node.opens or node.sparse is not None or (data is not None and data.partial is not None):
+                return False
+        elif isinstance(node, DirNode) and (node.children or node.changed):
+            return False
+        if node.links is not None:
+            if any(name in directory.changed for directory, name in node.links):
+                return False
+            for directory, name in node.links:
+                self._drop_name(directory, name)
+        self._drop_name(parent, node.name)
+        del self.by_ino[node.ino]
+        if node.ino in self.referred or self.places.has_below(node.ino):
+            self.places.add(node.ino, parent.ino, node.name)
+        return True
+
+    def _drop_name(self, directory: DirNode, name: bytes) -> None:
+        del directory.children[name]
+        if not directory.children:
+            directory.children = {}  # as above
+
+    def _forget_place(self, ino: int | None) -> None:
+        """Forget where a node is that nobody calls by its number, and those above that were kept for it."""
+        while ino is not None and ino not in self.referred and not self.places.has_below(ino):
+            ino = self.places.remove(ino)
 
     # -- changing -------------------------------------------------------------------------------------------------
 
