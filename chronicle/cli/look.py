@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import asdict
 from typing import Annotated, Final
 
 import typer
@@ -43,13 +42,12 @@ def history(
     with reading(store, workspace_name(store, workspace)) as opened:
         versions = opened.history(inside)
     if as_json:
-        write_json(
-            [{name: value for name, value in asdict(version).items() if value is not None} for version in versions]
-        )
+        write_json([version.as_json() for version in versions])
         return
     for version in versions:
         source = f"  from {version.source}" if version.source is not None else ""
-        what = f"{version.op:<8} {version.size:>10}  {version.hash[:12]:<12}  turn {version.turn}{source}"
+        mode = f"{version.mode:04o}" if version.mode is not None else ""
+        what = f"{version.op:<8} {mode:<4} {version.size:>10}  {version.hash[:12]:<12}  turn {version.turn}{source}"
         write(f"{version.iteration:>5}  {time_text(version.timestamp)}  {what}")
 
 

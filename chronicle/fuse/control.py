@@ -359,7 +359,7 @@ def spec_from_wire(value: Message) -> LayerSpec:
 
 def iteration_to_wire(item: Iteration) -> list[object]:
     """Return one version of a path as a list of its fields, in their order."""
-    return [item.iteration, item.timestamp, item.size, item.hash, item.op, item.turn, item.source]
+    return [item.iteration, item.timestamp, item.size, item.hash, item.op, item.turn, item.source, item.mode]
 
 
 def iteration_from_wire(value: list[Any]) -> Iteration:

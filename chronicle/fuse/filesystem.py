@@ -9,11 +9,11 @@ The mount has ``default_permissions``: the kernel has checked modes, owners and 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator
 
     from chronicle.fuse.deadlines import Waiting
@@ -124,8 +124,14 @@ class FileSystem(Protocol):
     def known_inodes(self) -> list[int]:
         """Return the inodes that the kernel may have pages or names cached of."""
 
-    def lookup(self, parent: int, name: bytes) -> Attributes | None:
-        """Return what a name is; None if it is nothing, and the kernel may keep that in mind."""
+    def lookup(self, parent: int, name: bytes, asker: int = 0) -> Attributes | None:
+        """Return what a name is; None if it is nothing, and the kernel may keep that in mind.
+
+        Args:
+            parent: the directory.
+            name: in it.
+            asker: the process that asks; 0 if it is not known.
+        """
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
         """Take off what the kernel has forgotten: inode numbers, and how often. Must not raise."""
@@ -175,13 +181,14 @@ class FileSystem(Protocol):
     def removexattr(self, inode: int, name: bytes) -> None:
         """Remove an extended attribute."""
 
-    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None) -> tuple[int, int]:
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, asker: int = 0) -> tuple[int, int]:
         """Open a file: a handle, and how to treat it. Flags as the system call's, ``O_TRUNC`` included.
 
         Args:
             inode: the file.
             flags: see above.
             kill_privileges: who truncates it, if set-user-id and the like go because of that.
+            asker: as in `lookup`.
         """
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
@@ -215,8 +222,14 @@ class FileSystem(Protocol):
     def fsync(self, handle: int) -> None:
         """Make an open file's bytes and names survive the loss of power."""
 
-    def opendir(self, inode: int) -> int:
-        """Open a directory: a handle."""
+    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, asker: int = 0) -> int:
+        """Open a directory: a handle.
+
+        Args:
+            inode: the directory.
+            flags: the system call's. ESTALE makes the kernel look all names of the path up again, once.
+            asker: as in `lookup`.
+        """
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         """Yield entries from an offset on: name, attributes, and the offset of the next.

@@ -1,7 +1,7 @@
 """Which inode numbers the kernel knows: it says itself when it has forgotten one.
 
 A node's inode number in the layer is what the kernel calls it too, so nothing is translated; only the kernel's counts
-are kept. Numbers from `MAGIC` on are those of ``.chronicle`` and what is in it.
+are kept.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["MAGIC", "Inodes"]
+__all__ = ["FLEETING", "MAGIC", "Inodes"]
 
 MAGIC: Final = 1 << 62
+"""Numbers from here on are those of ``.chronicle`` and what is in it."""
+FLEETING: Final = MAGIC + (1 << 60)
+"""``.chronicle`` itself. Of it, and of what has a greater number, the kernel may keep nothing."""
 
 
 class Inodes:

@@ -7,39 +7,43 @@
     .chronicle/log                        every operation, a JSON line each
 
 Everything is read-only and made when it is looked at. An entry is named by its key: the parts of its path, with what
-follows ``query`` and ``at/<n>`` and ``turn/<n>`` in one part. Inode numbers are given to keys as they are met.
+follows ``query`` and ``at/<n>`` and ``turn/<n>`` in one part.
 
-A path may have been a file at one time and a directory at another. Under ``query`` and ``at`` it is then what it was
-last: a directory if anything below it has a history and it is not a file now.
+A path may have been a file at one time and a directory at another, and history is addressed by what was. So one key may
+have two entries: a directory, to reach what was below the path, and a file, which is its own history or version. The
+kernel knows one of them by a name, and it is the directory. A program that opens that directory for reading without
+O_DIRECTORY wants the file. It gets ESTALE, upon which the kernel looks all names up once more, in the same system call
+(``do_filp_open`` in fs/namei.c); this time the last one is the file.
+
+Inode numbers are given to entries as they are met. Those of trees of turns that are over are in a range of their own,
+as the kernel may keep what it knows of them.
 """
 
 from __future__ import annotations
 
+import errno
 import io
-import json
 import os
 import re
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
-from chronicle.fuse.inodes import MAGIC
+from chronicle.fuse.inodes import FLEETING, MAGIC
+from chronicle.fuse.magic_text import Text, log_lines, query_pieces
+from chronicle.fuse.magic_turns import Turns
 from chronicle.workspace import content as contents
-from chronicle.workspace import nodes, oplog, tree, treediff
+from chronicle.workspace import treediff
+from chronicle.workspace.history import DIRECTORY, OTHER
 from chronicle.workspace.layer_history import BeatingReader
 from chronicle.workspace.layer_node import DirNode
-from chronicle.workspace.tree import Entry, Kind
+from chronicle.workspace.tree import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
+    from collections.abc import Container, Iterator
 
-    from _typeshed import WriteableBuffer
-
-    from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.layer import Layer
-    from chronicle.workspace.oplog import Operation, OplogRoot
-    from chronicle.workspace.port import TreeRef
 
 __all__ = ["NAME", "Magic", "MagicEntry"]
 
@@ -51,10 +55,13 @@ _TOP_MODE: Final = stat.S_IFDIR | 0o500
 """Old contents are readable here whatever the modes of their files were, so it is for the owner of the workspace."""
 _DIR_MODE: Final = stat.S_IFDIR | 0o555
 _FILE_MODE: Final = stat.S_IFREG | 0o444
+_LINK_MODE: Final = stat.S_IFLNK | 0o777
 _NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
-_KEPT_BYTES: Final = 1024 * 1024
-"""Of a text that is made while it is read. The kernel reads ahead 128 KiB."""
 _TOP: Final = (b"at", b"diff", b"log", b"query", b"turn")
+_SIZED_VERSIONS: Final = 64
+"""The size of a longer history is not known before it was read, and shown as 0."""
+_READERS: Final = 64
+"""So many processes, at most, are remembered between being refused a directory and asking for the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,8 @@ class MagicEntry:
     mtime_ns: int
     live: bool = False
     """Whether what it holds changes, so that the kernel may not cache it."""
+    lasting: bool = False
+    """Whether it never changes, so that the kernel may keep all that it knows of it."""
     target: bytes = b""
     """Of a symlink."""
 
@@ -117,16 +126,21 @@ class Magic:
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
-        self._inodes: dict[Key, int] = {(): MAGIC}
-        self._keys: dict[int, Key] = {MAGIC: ()}
-        self._next = MAGIC + 1
+        self._turns = Turns(layer)
+        self._inodes: dict[tuple[Key, bool], int] = {((), True): FLEETING}
+        """By key, and whether it is the directory of that key."""
+        self._keys: dict[int, tuple[Key, bool]] = {FLEETING: ((), True)}
+        self._next = FLEETING + 1
+        self._next_lasting = MAGIC
+        self._readers: dict[int, Key] = {}
+        """By process, what it wants to read, and not to look into."""
 
     def forget(self, inode: int) -> None:
         """Let go of an inode number that the kernel has forgotten."""
-        if inode != MAGIC:
-            key = self._keys.pop(inode, None)
-            if key is not None:
-                del self._inodes[key]
+        if inode != FLEETING:
+            place = self._keys.pop(inode, None)
+            if place is not None:
+                del self._inodes[place]
 
     def root(self) -> MagicEntry:
         """Return ``.chronicle`` itself."""
@@ -134,13 +148,44 @@ class Magic:
 
     def entry(self, inode: int) -> MagicEntry | None:
         """Return what has an inode number, None if it is not there any more."""
-        key = self._keys.get(inode)
-        return self._find(key) if key is not None else None
+        place = self._keys.get(inode)
+        if place is None:
+            return None
+        key, is_directory = place
+        return self._find_directory(key) if is_directory else self._find_file(key)
 
-    def lookup(self, inode: int, name: bytes) -> MagicEntry | None:
-        """Return what a name in a directory is."""
-        key = self._keys.get(inode)
-        return self._find(_below(key, name)) if key is not None else None
+    def lookup(self, inode: int, name: bytes, asker: int = 0) -> MagicEntry | None:
+        """Return what a name in a directory is.
+
+        Args:
+            inode: the directory's.
+            name: in it.
+            asker: the process that looks it up.
+        """
+        place = self._keys.get(inode)
+        if place is None:
+            return None
+        key = _below(place[0], name)
+        if asker in self._readers and self._readers[asker] == key:
+            return self._find_file(key)
+        return self._find_directory(key) or self._find_file(key)
+
+    def wants_file(self, inode: int, asker: int) -> bool:
+        """Say whether who opens a directory for reading means the file of the same name, and give it that from now on.
+
+        That ends when the process opens it, or another one.
+        """
+        key, _ = self._keys[inode]
+        if self._find_file(key) is None:
+            return False
+        if len(self._readers) >= _READERS:
+            del self._readers[next(iter(self._readers))]
+        self._readers[asker] = key
+        return True
+
+    def has_opened(self, asker: int) -> None:
+        """Note that a process has got what it wants to read."""
+        self._readers.pop(asker, None)
 
     def listing(self, inode: int, known: Container[int]) -> list[tuple[bytes, int]]:
         """Return the names in a directory, and what they are, as in ``st_mode``.
@@ -151,21 +196,22 @@ class Magic:
 
         ``at`` and ``diff`` list nothing: what could be asked for there is endless.
         """
-        key = self._keys[inode]
+        key, _ = self._keys[inode]
         match key:
+            case (b"turn",):
+                return [(b"%d" % turn, stat.S_IFDIR) for turn in range(self._turns.last() + 1)]
+            case (b"turn", number, *path):
+                entries = self._turns.listing(int(number), path[0] if path else b"")
+                return [(name, _shown_kind(kind)) for name, kind in entries]
             case ():
                 names = list(_TOP)
-            case (b"turn",):
-                names = [b"%d" % turn for turn in range(self._last_turn() + 1)]
-            case (b"turn", number, *path):
-                names = self._names_in_turn(number, path[0] if path else b"")
             case (b"query", *path):
                 names = self._names_with_history(path[0] if path else b"")
             case _:
                 names = []
         found = []
         for name in names:
-            entry = self._find(_below(key, name))
+            entry = self.lookup(inode, name)
             if entry is not None:
                 found.append((name, entry.mode))
                 if entry.ino not in known:
@@ -178,164 +224,155 @@ class Magic:
         Raises:
             NotFound: it is gone.
         """
+        if stat.S_ISDIR(entry.mode):
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
         match entry.key:
             case (b"log",):
                 done = self._layer.operations()
-                return cast("BinaryIO", _Text(lambda: _log_lines(done)))
+                return cast("BinaryIO", Text(lambda: log_lines(done)))
             case (b"query", path):
-                return io.BytesIO(self._query_text(path))
+                history = self._layer.iterations(path)
+                return cast("BinaryIO", Text(lambda: query_pieces(history)))
             case (b"diff", name):
                 trees = self._turns_of(name)
-                return cast("BinaryIO", _Text(lambda: self._diff(trees)))
+                return cast("BinaryIO", Text(lambda: self._diff(trees)))
             case (b"at", number, path):
                 return self._layer.at(os.fsdecode(path), int(number))
             case (b"turn", number, path):
-                found = self._in_turn(number, path)
-                if found is not None and found[0].kind is not Kind.DIR:
-                    content = found[0].content  # FIFOs, sockets and devices are shown as empty files: none may block
+                found = self._turns.find(int(number), path)
+                if found is not None:
+                    content = found.entry.content  # FIFOs, sockets and devices are empty files: none may block
                     return io.BytesIO() if content is None else contents.open(self._layer.reader, content)
-        raise IsADirectoryError(21, "is a directory")
+        raise FileNotFoundError(errno.ENOENT, "it is not there any more")
 
-    # -- what there is --------------------------------------------------------------------------------------------
+    # -- directories ----------------------------------------------------------------------------------------------
 
-    def _find(self, key: Key) -> MagicEntry | None:
+    def _find_directory(self, key: Key) -> MagicEntry | None:
+        """Return the directory of a key."""
         match key:
             case () | (b"query",) | (b"at",) | (b"turn",) | (b"diff",):
                 return self._directory(key)
-            case (b"log",):
-                return self._file(key, 0, live=True)
-            case (b"query", path):
-                kind = self._kind(path)
-                if kind is None or kind is Kind.DIR:
-                    return self._directory(key) if kind is not None else None
-                return self._file(key, len(self._query_text(path, hashed=False)), live=True)
-            case (b"at", number, *path) if _NUMBER.fullmatch(number):
-                return self._find_at(key, int(number), path[0] if path else b"")
+            case (b"query", path) if self._is_directory(path):
+                return self._directory(key)
+            case (b"at", number) if _NUMBER.fullmatch(number):
+                return self._directory(key)
+            case (b"at", number, path) if _NUMBER.fullmatch(number):
+                return self._directory_at(key, int(number), path)
             case (b"turn", number, *path) if _NUMBER.fullmatch(number):
-                return self._find_in_turn(key, path[0] if path else b"")
-            case (b"diff", name) if self._turns_of(name) is not None:
-                return self._file(key, 0, live=True)  # its size is known when it was read
+                found = self._turns.find(int(number), path[0] if path else b"")
+                if found is not None and found.entry.kind is Kind.DIR:
+                    return self._directory(key, _DIR_MODE, found.mtime_ns, lasting=True)
         return None
 
-    def _find_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
-        if not path:
-            return self._directory(key)
-        record = self._layer.version(path, number)
-        if record is None or record.kind is Kind.DIR or record.deleted:
-            return self._directory(key) if self._layer.has_history_below(path) else None
-        mtime_ns = record.timestamp_ms * 1_000_000
-        if record.target is not None:
-            return MagicEntry(key, self._inode(key), stat.S_IFLNK | 0o777, record.size, mtime_ns, target=record.target)
-        return MagicEntry(key, self._inode(key), _FILE_MODE, record.size, mtime_ns)
+    def _is_directory(self, path: bytes) -> bool:
+        """Whether a path is a directory, or was one as far as ``query`` is concerned."""
+        layer = self._layer
+        if isinstance(layer.resolve(path), DirNode):
+            return True
+        kinds = layer.kinds_of(path)
+        return bool(kinds & DIRECTORY) and (kinds == DIRECTORY or layer.had_entries(path))
 
-    def _find_in_turn(self, key: Key, path: bytes) -> MagicEntry | None:
-        found = self._in_turn(key[1], path)
-        if found is None:
+    def _directory_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
+        """Return the directory that a path was at a version, or which leads to what was below it."""
+        layer = self._layer
+        if not layer.kinds_of(path) & DIRECTORY:
             return None
-        entry, mtime_ns = found
-        if entry.kind is Kind.DIR:
-            return self._directory(key, mtime_ns)
+        record = layer.version(path, number)
+        if record is not None and record.kind is Kind.DIR and not record.deleted:
+            mode = _DIR_MODE if record.mode is None else stat.S_IFDIR | record.mode | 0o500
+            return self._directory(key, mode, record.timestamp_ms * 1_000_000)
+        return self._directory(key) if layer.had_entries(path) else None
+
+    def _directory(self, key: Key, mode: int = _DIR_MODE, mtime_ns: int = 0, *, lasting: bool = False) -> MagicEntry:
+        if not key:
+            mode = _TOP_MODE
+        ino = self._inode(key, is_directory=True, lasting=lasting)
+        return MagicEntry(key, ino, mode, 0, mtime_ns or self._layer.root.mtime_ns, lasting=lasting)
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def _find_file(self, key: Key) -> MagicEntry | None:
+        """Return the file or symlink of a key."""
+        match key:
+            case (b"log",):
+                return self._live(key, 0)
+            case (b"query", path) if self._layer.kinds_of(path) & OTHER:
+                return self._live(key, self._query_size(path))
+            case (b"at", number, path) if _NUMBER.fullmatch(number):
+                return self._file_at(key, int(number), path)
+            case (b"turn", number, path) if _NUMBER.fullmatch(number):
+                return self._file_in_turn(key, int(number), path)
+            case (b"diff", name) if self._turns_of(name) is not None:
+                return self._live(key, 0)  # its size is known when it was read
+        return None
+
+    def _file_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
+        layer = self._layer
+        record = layer.version(path, number)
+        if record is None or record.deleted or record.kind is Kind.DIR:
+            return None
+        ino, mtime_ns = self._inode(key, is_directory=False), record.timestamp_ms * 1_000_000
+        if record.target is not None and not (layer.kinds_of(path) & DIRECTORY and layer.had_entries(path)):
+            return MagicEntry(key, ino, _LINK_MODE, record.size, mtime_ns, target=record.target)
+        # A symlink that can only be reached by opening it is a file with its target.
+        mode = _FILE_MODE if record.mode is None or record.target is not None else stat.S_IFREG | record.mode | 0o400
+        return MagicEntry(key, ino, mode, record.size, mtime_ns)
+
+    def _file_in_turn(self, key: Key, turn: int, path: bytes) -> MagicEntry | None:
+        found = self._turns.find(turn, path)
+        if found is None or found.entry.kind is Kind.DIR:
+            return None
+        entry = found.entry
         if entry.kind is Kind.SYMLINK:
-            mode, size = stat.S_IFLNK | 0o777, len(entry.target)
+            mode, size = _LINK_MODE, len(entry.target)
         else:
             mode = stat.S_IFREG | (entry.mode & 0o555)
             size = entry.content.size if entry.content is not None else 0
-        return MagicEntry(key, self._inode(key), mode, size, mtime_ns, target=entry.target)
+        ino = self._inode(key, is_directory=False, lasting=True)
+        mtime_ns = found.mtime_ns or self._layer.root.mtime_ns
+        return MagicEntry(key, ino, mode, size, mtime_ns, target=entry.target, lasting=True)
 
-    def _directory(self, key: Key, mtime_ns: int = 0) -> MagicEntry:
-        mode = _DIR_MODE if key else _TOP_MODE
-        return MagicEntry(key, self._inode(key), mode, 0, mtime_ns or self._layer.root.mtime_ns)
+    def _live(self, key: Key, size: int) -> MagicEntry:
+        ino = self._inode(key, is_directory=False)
+        return MagicEntry(key, ino, _FILE_MODE, size, self._layer.root.mtime_ns, live=True)
 
-    def _file(self, key: Key, size: int, *, live: bool) -> MagicEntry:
-        return MagicEntry(key, self._inode(key), _FILE_MODE, size, self._layer.root.mtime_ns, live=live)
-
-    def _inode(self, key: Key) -> int:
-        inode = self._inodes.get(key)
+    def _inode(self, key: Key, *, is_directory: bool, lasting: bool = False) -> int:
+        place = key, is_directory
+        inode = self._inodes.get(place)
         if inode is None:
-            inode = self._inodes[key] = self._next
-            self._keys[inode] = key
-            self._next += 1
+            if lasting:
+                inode = self._next_lasting
+                self._next_lasting += 1
+            else:
+                inode = self._next
+                self._next += 1
+            self._inodes[place] = inode
+            self._keys[inode] = place
         return inode
 
-    # -- query and log --------------------------------------------------------------------------------------------
+    # -- query and diff -------------------------------------------------------------------------------------------
 
-    def _kind(self, path: bytes) -> Kind | None:
-        """Return what a path is, or was last; None if it never was anything."""
-        now = self._layer.resolve(path)
-        if now is not None:
-            return Kind.DIR if isinstance(now, DirNode) else Kind.FILE
-        if self._layer.has_history_below(path):
-            return Kind.DIR
-        last = self._layer.last_version(path)
-        return last.kind if last is not None else None
-
-    def _query_text(self, path: bytes, *, hashed: bool = True) -> bytes:
-        rows = []
-        for item in self._layer.history(os.fsdecode(path), hashed=hashed):
-            row: dict[str, object] = {
-                "iteration": item.iteration,
-                "timestamp": item.timestamp,
-                "size": item.size,
-                "hash": item.hash,
-                "op": item.op,
-                "turn": item.turn,
-            }
-            if item.source is not None:
-                row["source"] = item.source
-            rows.append(row)
-        return json.dumps(rows, indent=1).encode() + b"\n"
+    def _query_size(self, path: bytes) -> int:
+        if self._layer.has_many_versions(path, _SIZED_VERSIONS):
+            return 0
+        return sum(map(len, query_pieces(self._layer.iterations(path, hashed=False))))
 
     def _names_with_history(self, path: bytes) -> list[bytes]:
         names = set(self._layer.names_with_history(path))
         directory = self._layer.resolve(path)
         if isinstance(directory, DirNode):
-            names.update(name for name, _ in self._layer.entries(directory))
+            names.update(name for name, _, _ in self._layer.listed(directory))
         return sorted(names)
-
-    # -- turns ----------------------------------------------------------------------------------------------------
-
-    def _last_turn(self) -> int:
-        """Return the last turn that a tree was committed at; 0 if there was none."""
-        return oplog.read_root(self._layer.reader, self._layer.base.oplog_id).committed_turn
-
-    def _commit(self, turn: int) -> TreeRef | None:
-        """Return the last tree that was committed at or before a turn; None if there was none."""
-        if turn >= self._last_turn():
-            return self._layer.base
-        reader = self._layer.reader
-        found = oplog.commit_at(reader, oplog.read_root(reader, self._layer.base.oplog_id).commits, turn)
-        return found[1] if found is not None else None
-
-    def _is_over(self, turn: int) -> bool:
-        """Whether a turn was committed, or has changed nothing."""
-        return turn <= max(self._last_turn(), self._layer.turn - 1)
-
-    def _in_turn(self, number: bytes, path: bytes) -> tuple[Entry, int] | None:
-        """Return what a path was after a turn, and its mtime, 0 if nobody knows."""
-        if not self._is_over(int(number)):
-            return None
-        reader = self._layer.reader
-        ref = self._commit(int(number))
-        entry = tree.entry_at(reader, ref.tree_id if ref is not None else tree.EMPTY, path)
-        if entry is None:
-            return None
-        return entry, _mtime_ns(reader, oplog.read_root(reader, ref.oplog_id), path) if ref is not None else 0
-
-    def _names_in_turn(self, number: bytes, path: bytes) -> list[bytes]:
-        found = self._in_turn(number, path)
-        if found is None or found[0].subtree is None:
-            return []
-        return [name for name, _ in tree.list_dir(self._layer.reader, found[0].subtree)]
 
     def _turns_of(self, name: bytes) -> tuple[BlobId, BlobId] | None:
         """Return the trees that a name in ``diff`` compares; None if it is not one."""
         first, dots, second = name.partition(b"..")
         if not dots or not _NUMBER.fullmatch(first) or not _NUMBER.fullmatch(second):
             return None
-        if not self._is_over(int(first)) or not self._is_over(int(second)):
+        turns = self._turns
+        if not turns.is_over(int(first)) or not turns.is_over(int(second)):
             return None
-        old, new = self._commit(int(first)), self._commit(int(second))
-        return old.tree_id if old is not None else tree.EMPTY, new.tree_id if new is not None else tree.EMPTY
+        return turns.tree_id(int(first)), turns.tree_id(int(second))
 
     def _diff(self, trees: tuple[BlobId, BlobId] | None) -> Iterator[bytes]:
         """Yield what changed, a line or a few at a time; files are read when it is their turn."""
@@ -345,85 +382,9 @@ class Magic:
         yield from treediff.render(reader, treediff.changes(reader, *trees))
 
 
-def _log_lines(done: Iterable[Operation]) -> Iterator[bytes]:
-    for operation in done:
-        line: dict[str, object] = {
-            "seq": operation.seq,
-            "timestamp": operation.timestamp_ms,
-            "turn": operation.turn,
-            "op": operation.op,
-            "path": os.fsdecode(operation.path),
-            "iteration": operation.iteration,
-            "size": operation.size,
-        }
-        if operation.source is not None:
-            line["source"] = os.fsdecode(operation.source)
-        yield json.dumps(line).encode() + b"\n"
-
-
-class _Text(io.RawIOBase):
-    """A text that is made while it is read.
-
-    Of what was read the last is kept, as the kernel may ask for pieces a little out of order.
-
-    Who goes further back, or meets an error, has it made anew from its beginning.
-
-    Args:
-        make: makes it, in pieces; always the same.
-    """
-
-    def __init__(self, make: Callable[[], Iterator[bytes]]) -> None:
-        super().__init__()
-        self._make = make
-        self._at = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        self._pieces = self._make()
-        self._kept = bytearray()
-        self._kept_at = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position, from the beginning."""
-        if whence != io.SEEK_SET:
-            raise io.UnsupportedOperation("where it ends is not known")
-        self._at = offset
-        return offset
-
-    def readinto(self, into: WriteableBuffer) -> int:
-        """Read on; less than wanted only at the end."""
-        target = memoryview(into).cast("B")
-        if self._at < self._kept_at:
-            self._begin()
-        try:
-            self._read_up_to(self._at + len(target))
-        except BaseException:
-            self._begin()  # a generator that has raised would say that the text ends there
-            raise
-        first = self._at - self._kept_at
-        part = self._kept[first : first + len(target)]
-        target[: len(part)] = part
-        self._at += len(part)
-        return len(part)
-
-    def _read_up_to(self, end: int) -> None:
-        while self._kept_at + len(self._kept) < end:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return
-            self._kept += piece
-            old = min(self._at - self._kept_at, len(self._kept)) - _KEPT_BYTES
-            if old >= _KEPT_BYTES:
-                del self._kept[:old]
-                self._kept_at += old
+def _shown_kind(kind: Kind) -> int:
+    """Return what an entry of a turn is, as in ``st_mode``."""
+    return stat.S_IFDIR if kind is Kind.DIR else stat.S_IFLNK if kind is Kind.SYMLINK else stat.S_IFREG
 
 
 def _below(key: Key, name: bytes) -> Key:
@@ -432,14 +393,3 @@ def _below(key: Key, name: bytes) -> Key:
     if len(key) > fixed:
         return (*key[:-1], key[-1] + b"/" + name)
     return (*key, name)
-
-
-def _mtime_ns(reader: BlobReader, root: OplogRoot, path: bytes) -> int:
-    """Return a path's modification time in a commit."""
-    attr = root.root
-    for name in path.split(b"/") if path else ():
-        value = nodes.lookup(reader, attr.below, name)
-        if value is None:
-            return root.root.mtime_ns
-        attr = oplog.decode_attr(value)
-    return attr.mtime_ns

@@ -15,7 +15,7 @@ import stat
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.fuse.filesystem import DIRECT_IO, KEEP_CACHE, NO_FLUSH
-from chronicle.fuse.inodes import MAGIC, Inodes
+from chronicle.fuse.inodes import FLEETING, MAGIC, Inodes
 from chronicle.fuse.magic import NAME, Magic, MagicEntry
 from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node
 from chronicle.workspace.oplog import ROOT_INO
@@ -77,7 +77,7 @@ class ChronicleOperations:
     """
 
     keep_s = _KEEP_S
-    fleeting = MAGIC
+    fleeting = FLEETING
 
     def __init__(self, layer: Layer, waiting: Waiting | None = None) -> None:
         self._layer = layer
@@ -98,10 +98,10 @@ class ChronicleOperations:
 
     # -- names ----------------------------------------------------------------------------------------------------
 
-    def lookup(self, parent: int, name: bytes) -> Attributes | None:
+    def lookup(self, parent: int, name: bytes, asker: int = 0) -> Attributes | None:
         """Return what a name is."""
         if parent >= MAGIC or (parent == ROOT_INO and name == NAME):
-            found = self._magic.lookup(parent, name) if parent >= MAGIC else self._magic.root()
+            found = self._magic.lookup(parent, name, asker) if parent >= MAGIC else self._magic.root()
             if found is None:
                 raise FileNotFoundError(errno.ENOENT, "nothing has this name")
             self._inodes.count(found.ino)
@@ -309,9 +309,10 @@ class ChronicleOperations:
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None) -> tuple[int, int]:
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, asker: int = 0) -> tuple[int, int]:
         """Open a file."""
         if inode >= MAGIC:
+            self._magic.has_opened(asker)
             return self._open_magic(inode, flags)
         self._layer.shed()
         node = self._file(inode)
@@ -331,7 +332,7 @@ class ChronicleOperations:
         number = self._next_handle
         self._next_handle = number + 1
         self._readings[number] = _Reading(inode, self._magic.open(entry))
-        return number, DIRECT_IO | NO_FLUSH if entry.live else NO_FLUSH
+        return number, NO_FLUSH | (DIRECT_IO if entry.live else KEEP_CACHE if entry.lasting else 0)
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes."""
@@ -390,10 +391,12 @@ class ChronicleOperations:
 
     # -- directories ----------------------------------------------------------------------------------------------
 
-    def opendir(self, inode: int) -> int:
+    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, asker: int = 0) -> int:
         """Open a directory."""
         if inode < MAGIC:
             self._directory(inode)
+        elif not flags & os.O_DIRECTORY and self._magic.wants_file(inode, asker):
+            raise OSError(errno.ESTALE, "the file of this name is meant")
         number = self._next_handle
         self._next_handle = number + 1
         self._listings[number] = _Listing(inode)

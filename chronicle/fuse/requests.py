@@ -171,7 +171,8 @@ class Requests:
         return self._buffer[self._body + skip : self._start + header[0] - 1]
 
     def _lookup(self, header: Header) -> bytes:
-        found = self._filesystem.lookup(header[3], self._buffer[self._body : self._start + header[0] - 1])
+        name = self._buffer[self._body : self._start + header[0] - 1]
+        found = self._filesystem.lookup(header[3], name, header[6])
         if found is None:
             return self._absent
         return wire.entry(found, self._keep_s if found.ino < self._fleeting else 0)
@@ -291,7 +292,10 @@ class Requests:
     def _open(self, header: Header) -> bytes:
         flags, more = _U32_U32.unpack_from(self._buffer, self._body)
         handle, how = self._filesystem.open(
-            header[3], flags, kill_privileges=header[4:7] if more & _OPEN_KILL_SUIDGID else None
+            header[3],
+            flags,
+            kill_privileges=header[4:7] if more & _OPEN_KILL_SUIDGID else None,
+            asker=header[6],
         )
         return _OPENED.pack(handle, how, 0)
 
@@ -333,7 +337,8 @@ class Requests:
     # -- directories ----------------------------------------------------------------------------------------------
 
     def _opendir(self, header: Header) -> bytes:
-        return _OPENED.pack(self._filesystem.opendir(header[3]), 0, 0)
+        flags, _ = _U32_U32.unpack_from(self._buffer, self._body)
+        return _OPENED.pack(self._filesystem.opendir(header[3], flags, header[6]), 0, 0)
 
     def _readdirplus(self, _: Header) -> bytes:
         handle, offset, room = _READ.unpack_from(self._buffer, self._body)

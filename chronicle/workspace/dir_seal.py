@@ -232,10 +232,13 @@ def _records(
             source = seen.entry.link
         target = seen.entry.target if seen.entry.kind is Kind.SYMLINK else None
         timestamp_ms = now_ms if op == "rename" else min(now_ms, seen.ctime_ns // 1_000_000)
-        record = Record(0, seq, timestamp_ms, op, state.turn, seen.entry.kind, seen.entry.content, target, source)
+        entry = seen.entry
+        record = Record(
+            0, seq, timestamp_ms, op, state.turn, entry.kind, entry.content, target, source, mode=entry.mode
+        )
         records[path] = [record]
         seq += 1
-    for path, seen in before.items():
+    for path, seen in sorted(before.items(), reverse=True):  # what was in a directory before the directory
         if path not in found:
             records[path] = [Record(0, seq, now_ms, "delete", state.turn, seen.entry.kind)]
             seq += 1
@@ -251,6 +254,8 @@ def _op(old: Entry | None, new: Entry, path: bytes, renamed: Mapping[bytes, byte
             return "link"
         if new.kind is Kind.SYMLINK:
             return "symlink"
+        if new.kind is Kind.DIR:
+            return "mkdir"
         return "write" if new.content is not None and new.content.size else "create"
     if old.content != new.content:
         return "write"

@@ -26,41 +26,52 @@ from chronicle.workspace.content import WHOLE_BYTES, Content
 from chronicle.workspace.tree import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.versions import Held
 
 __all__ = [
+    "DIRECTORY",
     "OPS",
+    "OTHER",
     "PathHistory",
     "Record",
     "append",
     "contents_in",
     "decode_history",
     "find",
+    "has_records",
+    "kinds_of",
     "last_before",
     "newest_first",
+    "oldest_first",
     "path_history",
     "records",
     "update",
 ]
 
-FORMAT: Final = 1
-"""The first element of every value and block."""
+FORMAT: Final = 2
+"""The first element of every value and block. Records of format 1 have no mode, and values of it no kinds."""
 INLINE_RECORDS: Final = 16
 """How many records stay in the map's value. A record has about 75 bytes, a map node 3 KB."""
 BLOCK_RECORDS: Final = INLINE_RECORDS
 """How many go into one block when they move out."""
 
-OPS: Final = ("create", "write", "rename", "delete", "mode", "link", "xattr", "symlink", "restore")
+OPS: Final = ("create", "write", "rename", "delete", "mode", "link", "xattr", "symlink", "restore", "mkdir")
 """What makes a version. The position in this tuple is the stored code: only ever append."""
 _OP_CODES: Final = {op: code for code, op in enumerate(OPS)}
+DIRECTORY: Final = 1
+"""Bit of `PathHistory.kinds`: the path was a directory at some time."""
+OTHER: Final = 2
+"""Bit of `PathHistory.kinds`: the path was something else at some time."""
 _KINDS: Final = (Kind.FILE, Kind.DIR, Kind.SYMLINK, Kind.FIFO, Kind.SOCKET, Kind.CHAR, Kind.BLOCK)
 _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
 _BODY: Final = 6
 """Where a stored record has its content."""
+_CREATE: Final = _OP_CODES["create"]
+_DIR: Final = _KIND_CODES[Kind.DIR]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,8 @@ class Record:
     """For ``rename`` and ``link``, the path it came from."""
     held: Held | None = None
     """Where the content is as long as ``content`` is not known. Never stored."""
+    mode: int | None = None
+    """Permission bits; ``None`` for a deletion, and in records of format 1."""
 
     def settled(self, number: int, content: Content | None) -> Record:
         """Return it with its number and its content, which need not be held any more.
@@ -94,7 +107,17 @@ class Record:
         `dataclasses.replace` takes four times as long.
         """
         return Record(
-            number, self.seq, self.timestamp_ms, self.op, self.turn, self.kind, content, self.target, self.source
+            number,
+            self.seq,
+            self.timestamp_ms,
+            self.op,
+            self.turn,
+            self.kind,
+            content,
+            self.target,
+            self.source,
+            None,
+            self.mode,
         )
 
     @property
@@ -122,6 +145,8 @@ class PathHistory:
     """The newest block."""
     tail: tuple[Record, ...] = ()
     """The records after it, oldest first."""
+    kinds: int | None = 0
+    """`DIRECTORY` and `OTHER`, of all records; ``None`` if unknown: format 1, with blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +184,16 @@ def append(buffer: nodes.NodeBuffer, history: PathHistory | None, added: Sequenc
         head = _push(buffer, head, tuple(tail[:BLOCK_RECORDS]))
         del tail[:BLOCK_RECORDS]
     last = max(result.last, tail[-1].number if tail else 0)
-    return PathHistory(last, head, tuple(tail))
+    kinds = result.kinds | kinds_of(added) if result.kinds is not None else None
+    return PathHistory(last, head, tuple(tail), kinds)
+
+
+def kinds_of(added: Iterable[Record]) -> int:
+    """Return the bits of what records were: `DIRECTORY`, `OTHER`."""
+    kinds = 0
+    for record in added:
+        kinds |= DIRECTORY if record.kind is Kind.DIR else OTHER
+    return kinds
 
 
 def newest_first(reader: BlobReader, history: PathHistory) -> Iterator[Record]:
@@ -170,6 +204,29 @@ def newest_first(reader: BlobReader, history: PathHistory) -> Iterator[Record]:
         block = _read_block(reader, at)
         yield from reversed(block.records)
         at = block.previous
+
+
+def oldest_first(reader: BlobReader, history: PathHistory) -> Iterator[Record]:
+    """Yield the records from the oldest to the newest.
+
+    Each block is read once, when it is reached or as a step towards an older one, and a logarithmic number of them is
+    held: a long history can be gone through in pieces.
+    """
+    pending = [(_read_block(reader, history.head), -1)] if history.head is not None else []
+    while pending:
+        block, until = pending.pop()
+        if block.index - 1 == until:
+            yield from block.records
+        elif block.jump is not None and until < block.jump_index < block.index - 1:
+            assert block.previous is not None
+            pending.append((block, block.index - 1))
+            pending.append((_read_block(reader, block.previous), block.jump_index))
+            pending.append((_read_block(reader, block.jump), until))
+        else:
+            assert block.previous is not None
+            pending.append((block, block.index - 1))
+            pending.append((_read_block(reader, block.previous), until))
+    yield from history.tail
 
 
 def records(reader: BlobReader, history: PathHistory) -> list[Record]:
@@ -250,7 +307,8 @@ def _read_block(reader: BlobReader, identifier: BlobId, at_most: int | None = No
 
 def _encode_history(history: PathHistory) -> bytes:
     tail = [_encode_record(record) for record in history.tail]
-    packed: bytes = msgpack.packb((FORMAT, history.last, _raw(history.head), tail), use_bin_type=True)
+    fields = (FORMAT, history.last, _raw(history.head), tail, history.kinds)
+    packed: bytes = msgpack.packb(fields, use_bin_type=True)
     return packed
 
 
@@ -262,9 +320,14 @@ def decode_history(data: bytes) -> PathHistory:
         Corrupt: they are none.
     """
     try:
-        version, last, head, tail = msgpack.unpackb(data, use_list=False)
+        version, last, head, tail, *more = msgpack.unpackb(data, use_list=False)
         _check_format(version)
-        return PathHistory(last, _id(head), tuple(_decode_record(fields) for fields in tail))
+        decoded = tuple(_decode_record(fields) for fields in tail)
+        if more:
+            (kinds,) = more
+        else:
+            kinds = kinds_of(decoded) if head is None else None
+        return PathHistory(last, _id(head), decoded, kinds)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt(f"not a path's history: {data[:16].hex()}") from error
 
@@ -278,7 +341,7 @@ def contents_in(data: bytes) -> tuple[list[Content], BlobId | None]:
         UnsupportedFormat, Corrupt: as of `decode_history`.
     """
     try:
-        version, _, head, tail = msgpack.unpackb(data, use_list=False)
+        version, _, head, tail, *_ = msgpack.unpackb(data, use_list=False)
         _check_format(version)
         bodies = (fields[_BODY] for fields in tail)
         return [_decode_content(body) for body in bodies if isinstance(body, tuple)], _id(head)
@@ -289,6 +352,11 @@ def contents_in(data: bytes) -> tuple[list[Content], BlobId | None]:
 def _decode_content(body: tuple[int, bytes]) -> Content:
     size, raw = body
     return Content(from_raw(raw), size, chunked=size > WHOLE_BYTES)
+
+
+def has_records(data: bytes) -> bool:
+    """Say whether a value of the map has versions; it may only say which numbers were given out."""
+    return decode_history(data).kinds != 0
 
 
 def _encode_record(record: Record) -> tuple[object, ...]:
@@ -306,18 +374,23 @@ def _encode_record(record: Record) -> tuple[object, ...]:
         _KIND_CODES[record.kind],
         body,
         record.source,
+        record.mode,
     )
 
 
 def _decode_record(fields: tuple[Any, ...]) -> Record:
-    number, seq, timestamp_ms, op, turn, kind, body, source = fields
+    number, seq, timestamp_ms, op, turn, kind, body, source, *more = fields
     content = target = None
     if isinstance(body, tuple):
         content = _decode_content(body)
     elif isinstance(body, bytes):
         target = body
     try:
-        return Record(number, seq, timestamp_ms, OPS[op], turn, _KINDS[kind], content, target, source)
+        if not more:  # format 1
+            name = "mkdir" if op == _CREATE and kind == _DIR else OPS[op]
+            return Record(number, seq, timestamp_ms, name, turn, _KINDS[kind], content, target, source)
+        (mode,) = more
+        return Record(number, seq, timestamp_ms, OPS[op], turn, _KINDS[kind], content, target, source, None, mode)
     except IndexError as error:
         message = f"a path's history has an operation {op} or kind {kind} of a newer version: upgrade podium"
         raise UnsupportedFormat(message) from error
@@ -326,7 +399,7 @@ def _decode_record(fields: tuple[Any, ...]) -> Record:
 def _check_format(version: object) -> None:
     if isinstance(version, int) and version > FORMAT:
         raise UnsupportedFormat(f"a path's history has format {version}; this code reads {FORMAT}: upgrade podium")
-    if version != FORMAT:
+    if version not in (1, FORMAT):
         raise ValueError(version)
 
 

@@ -2,9 +2,9 @@
 
 Renaming a directory gives every path below it a version (``rename`` at its new place, ``delete`` at its old one), but
 writing one for each of 100,000 files would make a rename cost what the tree holds. So only the directory gets records,
-and those of the paths below are derived when they are asked for: each record of a directory that is younger than the
-last record of the path itself counts for the path too, if it was there at that moment. As soon as the path gets a
-record of its own, the derived ones before it are stored with it (`HistoryView.settle`), so that numbers never change.
+and those of the paths below are derived when they are asked for (`chronicle.workspace.history_moves`). As soon as the
+path gets a record of its own, the derived ones before it are stored with it (`HistoryView.settle`). Numbers follow the
+order of operations, and are the same before and after that.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import NotFound
 from chronicle.workspace import history as stored
-from chronicle.workspace import nodes
-from chronicle.workspace.history import PathHistory, Record
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.history_moves import Moves, above
+from chronicle.workspace.history_own import OwnRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
+    from chronicle.workspace.history import PathHistory, Record
     from chronicle.workspace.oplog import Gap
 
-__all__ = ["HistoryView"]
+__all__ = ["HistoryView", "Versions"]
 
 
 class HistoryView:
     """Reads histories at a moment.
+
+    What was read is kept. The view of an open layer may go on being used while records are added to ``pending``, if
+    `moved` is called after each renaming of a directory.
 
     Args:
         reader: where blobs are read.
@@ -56,29 +59,47 @@ class HistoryView:
         floors_seq: int = 0,
     ) -> None:
         self._reader = reader
-        self._root = root
-        self._pending = pending
+        self._own = OwnRecords(reader, root, pending)
+        self._moves = Moves(self._own, moved_seq)
         self._floors = floors
-        self._gaps = gaps
+        self._gaps: dict[bytes, list[Gap]] = {}
+        for gap in gaps:
+            self._gaps.setdefault(gap.directory, []).append(gap)
         self._floors_seq = floors_seq
-        self._moved_seq = moved_seq
-        self._loaded: dict[bytes, PathHistory | None] = {}
+
+    def moved(self, seq: int) -> None:
+        """Note when a directory was renamed last."""
+        self._moves.moved_seq = seq
 
     def records(self, path: bytes) -> list[Record]:
         """Return all versions of a path, oldest first; empty if there never was one."""
-        history = self._history(path)
+        history = self.stored(path)
         if history is None:
             return self.settle(path)
         return stored.records(self._reader, history) + self.settle(path)
 
+    def in_order(self, path: bytes) -> Versions:
+        """Return what `records` does, to be gone through in pieces."""
+        return Versions(self._reader, self.stored(path), self.numbered(path))
+
+    def has_many(self, path: bytes, limit: int) -> bool:
+        """Say whether a path has more versions than so many, which is at least what is stored in one piece."""
+        history = self.stored(path)
+        if history is None:
+            return len(self._moves.fresh(path).records) > limit
+        return history.head is not None or len(history.tail) + len(self._moves.fresh(path).records) > limit
+
     def find(self, path: bytes, number: int) -> Record | None:
         """Return one version of a path."""
-        history = self._history(path)
-        if history is not None:
+        history = self.stored(path)
+        if history is not None and number <= history.last:
             found = stored.find(self._reader, history, number)
             if found is not None:
                 return found
-        return next((record for record in self.settle(path) if record.number == number), None)
+        fresh = self._moves.fresh(path).records
+        numbers = self._count(path, fresh)[0]
+        at = bisect_left(numbers, number)
+        return replace(fresh[at], number=number) if at < len(numbers) and numbers[at] == number else None
 
     def missing(self, path: bytes, number: int) -> NotFound:
         """Return the error that says why a path has no content at a number that was asked for. Reads its history."""
@@ -98,12 +119,17 @@ class HistoryView:
         return NotFound(f"{name!r} has {which}; there is no iteration {number}")
 
     def last(self, path: bytes) -> Record | None:
-        """Return the newest version of a path, a deletion perhaps."""
-        return self._last_before(path, None)
+        """Return the newest version of a path, a deletion perhaps; only its number may not be final."""
+        fresh = self._moves.fresh(path).records
+        return fresh[-1] if fresh else self._own.last_stored(path)
+
+    def kinds(self, path: bytes) -> int:
+        """Return what a path ever was, as in `chronicle.workspace.history.PathHistory.kinds`; 0 for nothing."""
+        return self._own.stored_kinds(path) | self._moves.fresh(path).kinds
 
     def floor(self, path: bytes) -> int:
         """Return the highest number ever given out for a path."""
-        return self._count(path, self._fresh(path, None))[1]
+        return self._count(path, self._moves.fresh(path).records)[1]
 
     def settle(self, path: bytes) -> list[Record]:
         """Return the versions of a path that are not stored: pending and derived ones, with their final numbers."""
@@ -111,52 +137,50 @@ class HistoryView:
 
     def numbered(self, path: bytes) -> list[tuple[int, Record]]:
         """Return what `settle` does, the numbers beside the records."""
-        fresh = self._fresh(path, None)
+        fresh = self._moves.fresh(path).records
         return list(zip(self._count(path, fresh)[0], fresh, strict=True)) if fresh else []
 
-    def below(self, path: bytes) -> bool:
-        """Say whether any path below this one has a history of its own."""
-        prefix = path + b"/" if path else b""
-        if any(other.startswith(prefix) for other in self._pending):
+    def noted(self, path: bytes) -> list[tuple[int, Record]]:
+        """Return what `numbered` does, without what is derived."""
+        own = {record.seq for record in self._own.pending(path)}
+        return [(number, record) for number, record in self.numbered(path) if record.seq in own]
+
+    def had_entries(self, path: bytes) -> bool:
+        """Say whether anything ever had a version below a path."""
+        if self._own.any_below(path):
             return True
-        found = next(nodes.items(self._reader, self._root, after=prefix), None)
-        return found is not None and found[0].startswith(prefix)
+        return next(self._came_names(path), None) is not None
 
     def names(self, path: bytes) -> list[bytes]:
-        """Return the names in a directory that have a history, or below which something has. Skips what is below."""
-        prefix = path + b"/" if path else b""
-        cut = len(prefix)
-        found = {other[cut:].split(b"/", 1)[0] for other in self._pending if other.startswith(prefix)}
-        after = prefix
-        while True:
-            item = next(nodes.items(self._reader, self._root, after=after), None)
-            if item is None or not item[0].startswith(prefix):
-                return sorted(found)
-            name = item[0][cut:].split(b"/", 1)[0]
-            found.add(name)
-            # What is below the name is passed over: no name has 256 bytes.
-            after = item[0] if item[0] == prefix + name else prefix + name + b"/" + b"\xff" * 256
+        """Return the names in a directory that ever had a version, or below which something had."""
+        return sorted(self._own.names(path).union(self._came_names(path)))
+
+    def _came_names(self, path: bytes) -> Iterator[bytes]:
+        """Yield the names of what is or was in a directory because a directory was renamed."""
+        tried, seen = set[bytes](), set[bytes]()
+        for source in self._moves.sources(path):
+            if source in seen:
+                continue
+            seen.add(source)
+            for name in self._own.names(source) - tried:
+                tried.add(name)
+                if self.kinds(path + b"/" + name):
+                    yield name
 
     def stored(self, path: bytes) -> PathHistory | None:
         """Return what is stored for a path."""
-        return self._history(path)
+        return self._own.stored(path)
 
-    def _history(self, path: bytes) -> PathHistory | None:
-        if path not in self._loaded:
-            self._loaded[path] = stored.path_history(self._reader, self._root, path)
-        return self._loaded[path]
-
-    def _count(self, path: bytes, fresh: Sequence[Record]) -> tuple[list[int], int]:
+    def _count(self, path: bytes, fresh: Sequence[Record]) -> tuple[Sequence[int], int]:
         """Return the numbers of the versions that are not stored, and the highest number ever given out.
 
         Floors and gaps count from the moment they came to be: a version from before has had its number since.
         """
-        history = self._history(path)
+        history = self.stored(path)
         given = history.last if history is not None else 0
         skipped = self._skipped(path)
         if not skipped:
-            numbers = list(range(given + 1, given + 1 + len(fresh)))
-            return numbers, given + len(fresh)
+            return range(given + 1, given + 1 + len(fresh)), given + len(fresh)
         numbers = []
         for record in fresh:
             while skipped and skipped[0][0] <= record.seq:
@@ -172,103 +196,42 @@ class HistoryView:
         floor = self._floors.get(path)
         skipped = [(self._floors_seq, floor, 0)] if floor is not None else []
         if self._gaps:
-            last = self._stored_before(path, None)
+            last = self._own.last_stored(path)
             since = last.seq if last is not None else 0
             skipped.extend(
                 (gap.seq, 0, gap.numbers)
-                for gap in self._gaps
-                if since < gap.seq and path.startswith(gap.directory + b"/")
+                for directory in above(path)
+                for gap in self._gaps.get(directory, ())
+                if since < gap.seq
             )
         return sorted(skipped, key=itemgetter(0))
 
-    def _last_before(self, path: bytes, before: int | None) -> Record | None:
-        """Return the last version of a path with a smaller seq; only its number may not be final."""
-        fresh = self._fresh(path, before)
-        return fresh[-1] if fresh else self._stored_before(path, before)
 
-    def _stored_before(self, path: bytes, before: int | None) -> Record | None:
-        history = self._history(path)
-        if history is None:
-            return None
-        if before is None:
-            return next(stored.newest_first(self._reader, history), None)
-        return stored.last_before(self._reader, history, before)
+class Versions:
+    """The versions of a path at a moment, oldest first. They can be gone through again and again.
 
-    def _fresh(self, path: bytes, before: int | None) -> list[Record]:
-        """Return the versions after the stored ones, with a smaller seq than ``before`` if that is given."""
-        last = self._stored_before(path, before)
-        since = last.seq if last is not None else 0
-        own = [record for record in self._pending.get(path, ()) if before is None or record.seq < before]
-        if self._moved_seq <= since:
-            return own
-        events = self._moves_above(path, since, before)
-        if not events:
-            return own
-        merged: list[Record] = []
-        for record, directory in sorted([*((record, None) for record in own), *events], key=_seq):
-            if directory is None:
-                merged.append(record)
-                continue
-            now = merged[-1] if merged else last
-            derived = self._derive(path, directory, record, now)
-            if derived is not None:
-                merged.append(derived)
-        return merged
+    What is stored is read when it is reached. What was pending stays readable when it is stored meanwhile, but not when
+    it is given up.
 
-    def _moves_above(self, path: bytes, since: int, before: int | None) -> list[tuple[Record, bytes | None]]:
-        """Return the records of the directories above a path that may count for it, each with its directory."""
-        events: list[tuple[Record, bytes | None]] = []
-        cut = path.find(b"/")
-        while cut > 0:
-            directory = path[:cut]
-            history = self._history(directory)
-            own: list[Record] = []
-            if history is not None:
-                for record in stored.newest_first(self._reader, history):
-                    if record.seq <= since:
-                        break
-                    own.append(record)
-            own.extend(record for record in self._pending.get(directory, ()) if record.seq > since)
-            events.extend(
-                (record, directory)
-                for record in own
-                if record.kind is Kind.DIR
-                and record.op in {"rename", "delete"}
-                and (before is None or record.seq < before)
-            )
-            cut = path.find(b"/", cut + 1)
-        return events
+    Args:
+        reader: where blobs are read.
+        history: what is stored.
+        fresh: what is not, with its numbers.
+    """
 
-    def _derive(self, path: bytes, directory: bytes, event: Record, now: Record | None) -> Record | None:
-        """Return what a directory's record means for a path below it, or None if nothing.
+    def __init__(self, reader: BlobReader, history: PathHistory | None, fresh: Sequence[tuple[int, Record]]) -> None:
+        self._reader = reader
+        self._history = history
+        self._fresh = fresh
 
-        Args:
-            path: below the directory.
-            directory: what was renamed to, or away.
-            event: its record.
-            now: the path's version just before.
-        """
-        if event.source is not None:
-            source = event.source + path[len(directory) :]
-            came = self._last_before(source, event.seq)
-            if came is not None and not came.deleted:
-                return replace(
-                    came,
-                    seq=event.seq,
-                    timestamp_ms=event.timestamp_ms,
-                    op="rename",
-                    turn=event.turn,
-                    source=source,
-                )
-        if now is None or now.deleted:
-            return None
-        return Record(0, event.seq, event.timestamp_ms, "delete", event.turn, now.kind)
+    def __iter__(self) -> Iterator[Record]:
+        """Yield them."""
+        if self._history is not None:
+            yield from stored.oldest_first(self._reader, self._history)
+        for number, record in self._fresh:
+            yield replace(record, number=number)
 
 
 def _skip(given: int, skip: tuple[int, int, int]) -> int:
     _, floor, more = skip
     return max(given, floor) + more
-
-
-def _seq(event: tuple[Record, bytes | None]) -> int:
-    return event[0].seq

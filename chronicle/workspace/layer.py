@@ -208,7 +208,7 @@ class Layer(HistoryLayer):
         return SealInput(
             names=self.names,
             files=self._files,
-            view=self._view(),
+            view=self._new_view(),
             records=self._records,
             floors=self.floors,
             gaps=self.gaps,

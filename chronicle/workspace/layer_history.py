@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.history import Record
+    from chronicle.workspace.history_view import Versions
 
-__all__ = ["BeatingReader", "HistoryLayer", "Operations", "encode_path", "iteration_of"]
+__all__ = ["BeatingReader", "HistoryLayer", "Iterations", "Operations", "encode_path", "iteration_of"]
 
 _ZEROS: Final = "0" * len(blob_id(b""))
 
@@ -42,12 +43,14 @@ class HistoryLayer(EntryLayer):
             path: whose.
             hashed: read what was not hashed yet; else zeros stand for its hash, as many as it has digits.
         """
-        raw = encode_path(path)
-        found = self._view().records(raw)
+        found = list(self.iterations(encode_path(path), hashed=hashed))
         if not found:
             raise NotFound(f"{path!r} never existed")
-        content_id = self.content_id if hashed else _as_long
-        return [iteration_of(record, content_id(record)) for record in found]
+        return found
+
+    def iterations(self, path: bytes, *, hashed: bool = True) -> Iterations:
+        """Return a path's iterations at this moment, to be gone through in pieces; none if it never existed."""
+        return Iterations(self._view().in_order(path), self.content_id if hashed else _as_long)
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
@@ -65,12 +68,20 @@ class HistoryLayer(EntryLayer):
         """Return the newest version of a path, a deletion perhaps; None if it never existed."""
         return self._view().last(path)
 
-    def has_history_below(self, path: bytes) -> bool:
-        """Say whether anything below a path has versions."""
-        return self._view().below(path)
+    def kinds_of(self, path: bytes) -> int:
+        """Return what a path ever was, as in `chronicle.workspace.history.PathHistory.kinds`; 0 for nothing."""
+        return self._view().kinds(path)
+
+    def has_many_versions(self, path: bytes, limit: int) -> bool:
+        """Say whether a path has more versions than so many, or more than are stored in one piece."""
+        return self._view().has_many(path, limit)
+
+    def had_entries(self, path: bytes) -> bool:
+        """Say whether anything below a path ever had a version."""
+        return self._view().had_entries(path)
 
     def names_with_history(self, path: bytes) -> list[bytes]:
-        """Return the names in a directory that have versions, or below which something has."""
+        """Return the names in a directory that ever had a version, or below which something had."""
         return self._view().names(path)
 
     def operations(self) -> Operations:
@@ -88,7 +99,7 @@ class HistoryLayer(EntryLayer):
                 record.source,
             )
             for path in self._records
-            for number, record in view.numbered(path)
+            for number, record in view.noted(path)
         ]
         fresh.sort(key=attrgetter("seq"))
         return Operations(self._reader, self._sealed.oplog_id if self._sealed is not None else None, fresh, self.beat)
@@ -117,6 +128,24 @@ class HistoryLayer(EntryLayer):
             settle(_Discard(self._reader, self.beat), self._files, record.held)
         assert record.held.content is not None
         return record.held.content.id
+
+
+class Iterations:
+    """A path's iterations at a moment, which can be gone through again and again.
+
+    Args:
+        versions: what they are.
+        content_id: says what a version's content is called.
+    """
+
+    def __init__(self, versions: Versions, content_id: Callable[[Record], str]) -> None:
+        self._versions = versions
+        self._content_id = content_id
+
+    def __iter__(self) -> Iterator[Iteration]:
+        """Yield them, oldest first."""
+        for record in self._versions:
+            yield iteration_of(record, self._content_id(record))
 
 
 class Operations:
@@ -197,6 +226,7 @@ def iteration_of(record: Record, content_id: str | None = None) -> Iteration:
         op=record.op,
         turn=record.turn,
         source=os.fsdecode(record.source) if record.source is not None else None,
+        mode=record.mode,
     )
 
 

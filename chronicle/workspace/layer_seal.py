@@ -270,6 +270,7 @@ class _Seal:
         numbers: dict[bytes, int] = {}
         # Where a floor is stored, what is derived is stored before it, or it would be numbered after it from then on.
         for path in dict.fromkeys([*layer.records, *layer.floors]):
+            own = {record.seq for record in layer.records.get(path, ())}
             settled = [
                 record.settled(number, record.content if record.held is None else self._store(record.held))
                 for number, record in layer.view.numbered(path)
@@ -289,5 +290,6 @@ class _Seal:
                     record.source,
                 )
                 for record in settled
+                if record.seq in own
             )
         return history.update(self._buffer, layer.commit.histories, changed), numbers

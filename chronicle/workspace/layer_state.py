@@ -92,6 +92,8 @@ class LayerState:
         self._moves: list[bytes] = []
         """Where directories were renamed from and to since the last seal."""
         self._records: dict[bytes, list[Record]] = {}
+        self._kept_view: HistoryView | None = None
+        """See `_view`. To be dropped with anything that it was made of."""
         self.modified: dict[int, FileNode] = {}
         """Files whose data file was changed since the last seal."""
         self._retired: list[DataFile] = []
@@ -151,7 +153,8 @@ class LayerState:
                     content = node.content
             elif isinstance(node, LinkNode):
                 target = node.target
-        record = Record(0, seq, ts_ns // MILLION, op, self.turn, kind_of(node), content, target, source, held)
+        mode = node.mode & 0o7777 if op != "delete" else None
+        record = Record(0, seq, ts_ns // MILLION, op, self.turn, kind_of(node), content, target, source, held, mode)
         known = self._records.get(path)
         if known is None:
             self._records[path] = [record]
@@ -167,7 +170,13 @@ class LayerState:
             self._note(self.names.join(node.parent, node.name), node, op, ts_ns)
 
     def _view(self) -> HistoryView:
-        """Return the histories as they are now."""
+        """Return the histories as they are now. It is the same until what is pending is stored or given up."""
+        if self._kept_view is None:
+            self._kept_view = self._new_view()
+        return self._kept_view
+
+    def _new_view(self) -> HistoryView:
+        """Return the histories as they are now, for use while others may look."""
         commit = self._commit
         gaps = (*commit.gaps, *self.gaps)
         return HistoryView(
@@ -201,7 +210,8 @@ class LayerState:
         else:
             node = Node(ino, mode, uid, gid, ts_ns)
         self._add(parent, name, node, ts_ns)
-        self._note(self.names.join(parent, name), node, "create" if target is None else "symlink", ts_ns)
+        op = "mkdir" if stat.S_ISDIR(mode) else "create" if target is None else "symlink"
+        self._note(self.names.join(parent, name), node, op, ts_ns)
         return node
 
     def do_make_device(
@@ -306,6 +316,8 @@ class LayerState:
             self._note(old_path, node, "delete", ts_ns, seq=seq)
         if moved:
             self._moved_seq = seq
+            if self._kept_view is not None:
+                self._kept_view.moved(seq)
             self._moves += [new_path, old_path]
         self._touch_dir(old_dir, ts_ns)
         self._touch_dir(new_dir, ts_ns)
@@ -456,6 +468,7 @@ class LayerState:
         self.turn = turn
         for known in self._records.values():
             known[:] = [replace(record, turn=turn) for record in known]
+        self._kept_view = None
 
     def _drop_versions(self) -> None:
         """Let go of what only pending versions needed: they are in the blob store, or given up."""
@@ -469,4 +482,5 @@ class LayerState:
                 node.guarded = True
         self.modified = {}
         self._records = {}
+        self._kept_view = None
         self._moves = []

@@ -10,6 +10,8 @@ The encoding is MessagePack, described in docs/internals/workspace.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgpack
@@ -229,7 +231,34 @@ def store_operations(buffer: nodes.NodeBuffer, done: Sequence[Operation]) -> tup
 
 
 def operations(reader: BlobReader, oplog_id: BlobId | None) -> Iterator[Operation]:
-    """Yield every operation up to a commit, oldest first. They are read as they are yielded, the commits before."""
+    """Yield every operation up to a commit, oldest first. They are read as they are yielded, the commits before.
+
+    Renaming a directory is one for its new path and one for its old path. Older code also stored some of those that
+    follow for paths below it, whenever such a path got a version of its own: these are left out.
+    """
+    last = 0
+    for seq, group in groupby(_stored_by_all(reader, oplog_id), key=attrgetter("seq")):
+        if seq > last:
+            last = seq
+            yield from _named(list(group))
+
+
+def _named(done: list[Operation]) -> list[Operation]:
+    """Return what one operation did, without what follows for paths below those that it named."""
+    if len(done) == 1:
+        return done
+    paths = {operation.path for operation in done}
+    return [operation for operation in done if not any(directory in paths for directory in _above(operation.path))]
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    cut = path.find(b"/")
+    while cut > 0:
+        yield path[:cut]
+        cut = path.find(b"/", cut + 1)
+
+
+def _stored_by_all(reader: BlobReader, oplog_id: BlobId | None) -> Iterator[Operation]:
     chain: list[tuple[BlobId, ...]] = []
     while oplog_id is not None:
         root = read_root(reader, oplog_id)

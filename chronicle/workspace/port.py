@@ -53,11 +53,30 @@ class Iteration:
     hash: str
     """The content's id in the tree; empty for a deletion."""
     op: str
-    """``write``, ``create``, ``rename``, ``delete``, ``mode``, ``link``, ``xattr``, ``symlink``, ``restore``."""
+    """``write``, ``create``, ``mkdir``, ``rename``, ``delete``, ``mode``, ``link``, ``xattr``, ``symlink``,
+    ``restore``."""
     turn: int
     """The turn it happened in; between turns, the turn whose commit it will be part of."""
     source: str | None = None
     """For ``rename`` and ``link``, the path it came from."""
+    mode: int | None = None
+    """Permission bits; ``None`` for a deletion, and for versions from before they were recorded."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as an object for JSON, as ``.chronicle/query`` shows it. What is not known is not in it."""
+        shown: dict[str, object] = {
+            "iteration": self.iteration,
+            "timestamp": self.timestamp,
+            "size": self.size,
+            "hash": self.hash,
+            "op": self.op,
+            "turn": self.turn,
+        }
+        if self.mode is not None:
+            shown["mode"] = f"{self.mode:04o}"
+        if self.source is not None:
+            shown["source"] = self.source
+        return shown
 
 
 class Usage(NamedTuple):

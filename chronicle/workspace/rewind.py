@@ -92,7 +92,7 @@ def _record(entry: Entry | None, was: Entry | None, seq: int, turn: int, now_ms:
         assert was is not None
         return Record(0, seq, now_ms, "delete", turn, was.kind)
     target = entry.target if entry.kind is Kind.SYMLINK else None
-    return Record(0, seq, now_ms, "restore", turn, entry.kind, entry.content, target)
+    return Record(0, seq, now_ms, "restore", turn, entry.kind, entry.content, target, mode=entry.mode)
 
 
 def _floor(reader: BlobReader, abandoned: Sequence[OplogRoot], path: bytes) -> int:

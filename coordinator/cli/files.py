@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,5 +118,4 @@ def version_object(record: Record) -> dict[str, Any]:
     """Return a version of a path as JSON: what ``.chronicle/query`` says of it."""
     from chronicle.workspace.layer_history import iteration_of  # noqa: PLC0415
 
-    version = asdict(iteration_of(record))
-    return {name: value for name, value in version.items() if name != "source" or value is not None}
+    return iteration_of(record).as_json()

@@ -73,7 +73,7 @@ class PlainDirectory:
     def _child(self, parent: int, name: bytes) -> bytes:
         return self._paths[parent] + b"/" + name
 
-    def lookup(self, parent: int, name: bytes) -> Attributes | None:
+    def lookup(self, parent: int, name: bytes, asker: int = 0) -> Attributes | None:
         try:
             return self._shown(self._child(parent, name))
         except FileNotFoundError:
@@ -137,7 +137,7 @@ class PlainDirectory:
     def removexattr(self, inode: int, name: bytes) -> None:
         raise OSError(errno.EOPNOTSUPP, "none here")
 
-    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None) -> tuple[int, int]:
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, asker: int = 0) -> tuple[int, int]:
         return os.open(self._paths[inode], flags & ~os.O_CREAT | os.O_CLOEXEC), KEEP_CACHE
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
@@ -163,7 +163,7 @@ class PlainDirectory:
     def fsync(self, handle: int) -> None:
         os.fsync(handle)
 
-    def opendir(self, inode: int) -> int:
+    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, asker: int = 0) -> int:
         return inode
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:

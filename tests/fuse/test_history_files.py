@@ -23,7 +23,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.inodes import MAGIC
+from chronicle.fuse.inodes import FLEETING
 from chronicle.fuse.mounts import Transport
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.workspace.layer_open import open_layer
@@ -80,7 +80,7 @@ def test_query(root: Path) -> None:
     (root / "d" / "out.txt").write_text("one")
     (root / "d" / "out.txt").write_text("two, longer")
     rows = json.loads((root / ".chronicle" / "query" / "d" / "out.txt").read_text())
-    assert [list(row) for row in rows] == [["iteration", "timestamp", "size", "hash", "op", "turn"]] * 2
+    assert [list(row) for row in rows] == [["iteration", "timestamp", "size", "hash", "op", "turn", "mode"]] * 2
     assert [(row["iteration"], row["size"], row["op"], row["turn"]) for row in rows] == [
         (1, 3, "write", 1),
         (2, 11, "write", 1),
@@ -169,15 +169,15 @@ def test_numbers_are_kept_only_of_what_the_kernel_knows(tmp_path: Path) -> None:
     layer, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), MemoryBlobStore(), SystemClock())
     operations = ChronicleOperations(layer)
     try:
-        directory = operations.opendir(MAGIC)
+        directory = operations.opendir(FLEETING)
         assert len(list(operations.list_names(directory, 0))) == 5
-        assert set(operations._magic._keys) == {MAGIC}
+        assert set(operations._magic._keys) == {FLEETING}
         entries = operations.readdir(directory, 0)
         shown = [next(entries)[1].ino, next(entries)[1].ino]
         del entries  # the second did not fit into the reply
-        assert set(operations._magic._keys) == {MAGIC, shown[0]}
+        assert set(operations._magic._keys) == {FLEETING, shown[0]}
         operations.forget([(shown[0], 1)])
-        assert set(operations._magic._keys) == {MAGIC}
+        assert set(operations._magic._keys) == {FLEETING}
     finally:
         layer.close()
 

@@ -63,6 +63,7 @@ def test_histories_find_what_was_appended(batches: list[int], probe: int) -> Non
     if kept is None:
         return
     assert history.records(buffer, kept) == every
+    assert list(history.oldest_first(buffer, kept)) == every
     assert kept.last == every[-1].number
     assert history.find(buffer, kept, probe) == next((one for one in every if one.number == probe), None)
     before = [one for one in every if one.seq < probe * 10]
@@ -124,7 +125,7 @@ def test_formats_do_not_change() -> None:
     many = history.append(buffer, None, [record(number) for number in range(1, 40)])
     assert (
         history.update(buffer, None, {b"path": many})
-        == "37478ad4a96e545b6fd369260df674172f0bc992ecf7806705af8cb3e60e96c2"
+        == "8e756d439380761bbf7551986eaa4ea8e49b1d5650df33f0a3e7906c709f6073"
     )
     done = [Operation(1, 2, "rename", 3, b"p", 4, 5, b"s")]
     assert oplog.store_operations(buffer, done) == ("51f0d81a1f56553f424f92f31c96016dcf40837e109d1ada4d026d8adfee3c78",)

@@ -11,7 +11,8 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
-from chronicle.fuse.magic import Magic, _Text
+from chronicle.fuse.magic import Magic
+from chronicle.fuse.magic_text import Text
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec
 
@@ -128,7 +129,7 @@ def test_any_part_of_a_long_log_is_read_in_any_order(layer: Layer, blobs: Counti
 
 def test_a_log_that_is_read_through_is_not_kept() -> None:
     line = b"x" * 999 + b"\n"
-    file = _Text(lambda: (line for _ in range(10_000)))
+    file = Text(lambda: (line for _ in range(10_000)))
     text = whole(file)
     assert text == line * 10_000
     assert len(file._kept) < len(text) / 3

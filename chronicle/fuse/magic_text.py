@@ -1,0 +1,112 @@
+"""Texts of ``.chronicle`` that are made while they are read: the log of operations, long histories, and diffs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from _typeshed import WriteableBuffer
+
+    from chronicle.workspace.oplog import Operation
+    from chronicle.workspace.port import Iteration
+
+__all__ = ["Text", "log_lines", "query_pieces"]
+
+_KEPT_BYTES: Final = 1024 * 1024
+"""Of a text that is made while it is read. The kernel reads ahead 128 KiB."""
+
+
+def log_lines(done: Iterable[Operation]) -> Iterator[bytes]:
+    """Yield a JSON line for each operation."""
+    for operation in done:
+        line: dict[str, object] = {
+            "seq": operation.seq,
+            "timestamp": operation.timestamp_ms,
+            "turn": operation.turn,
+            "op": operation.op,
+            "path": os.fsdecode(operation.path),
+            "iteration": operation.iteration,
+            "size": operation.size,
+        }
+        if operation.source is not None:
+            line["source"] = os.fsdecode(operation.source)
+        yield json.dumps(line).encode() + b"\n"
+
+
+def query_pieces(history: Iterable[Iteration]) -> Iterator[bytes]:
+    """Yield the pieces of a JSON array that has an object for each version."""
+    before = b"[\n"
+    for item in history:
+        yield before + b" " + json.dumps(item.as_json()).encode()
+        before = b",\n"
+    yield b"\n]\n"
+
+
+class Text(io.RawIOBase):
+    """A text that is made while it is read.
+
+    Of what was read the last is kept, as the kernel may ask for pieces a little out of order.
+
+    Who goes further back, or meets an error, has it made anew from its beginning.
+
+    Args:
+        make: makes it, in pieces; always the same.
+    """
+
+    def __init__(self, make: Callable[[], Iterator[bytes]]) -> None:
+        super().__init__()
+        self._make = make
+        self._at = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pieces = self._make()
+        self._kept = bytearray()
+        self._kept_at = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position, from the beginning."""
+        if whence != io.SEEK_SET:
+            raise io.UnsupportedOperation("where it ends is not known")
+        self._at = offset
+        return offset
+
+    def readinto(self, into: WriteableBuffer) -> int:
+        """Read on; less than wanted only at the end."""
+        target = memoryview(into).cast("B")
+        if self._at < self._kept_at:
+            self._begin()
+        try:
+            self._read_up_to(self._at + len(target))
+        except BaseException:
+            self._begin()  # a generator that has raised would say that the text ends there
+            raise
+        first = self._at - self._kept_at
+        part = self._kept[first : first + len(target)]
+        target[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def _read_up_to(self, end: int) -> None:
+        while self._kept_at + len(self._kept) < end:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            self._kept += piece
+            old = min(self._at - self._kept_at, len(self._kept)) - _KEPT_BYTES
+            if old >= _KEPT_BYTES:
+                del self._kept[:old]
+                self._kept_at += old

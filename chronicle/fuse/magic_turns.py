@@ -1,0 +1,168 @@
+"""The trees of turns, as ``.chronicle/turn`` and ``.chronicle/diff`` show them.
+
+What a turn that is over was does not change. So what was found of it is kept: the commits, and the directories that
+were looked into last.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from chronicle.workspace import nodes, oplog, tree
+
+if TYPE_CHECKING:
+    from chronicle.ids import BlobId
+    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.port import TreeRef
+    from chronicle.workspace.tree import Entry, Kind
+
+__all__ = ["TurnEntry", "Turns"]
+
+_KEPT_DIRECTORIES: Final = 64
+_KEPT_TURNS: Final = 1000
+_LOADED_TOGETHER: Final = 1000
+"""Directories with up to so many entries are kept with them when they were listed."""
+
+
+class TurnEntry(NamedTuple):
+    """What was at a path."""
+
+    entry: Entry
+    mtime_ns: int
+    """0 if it is not known."""
+    below: BlobId | None = None
+    """Of a directory: the map of attributes of what was in it."""
+
+
+class _Directory:
+    """A directory of a turn."""
+
+    __slots__ = ("attributes", "entries", "subtree")
+
+    def __init__(self, found: TurnEntry) -> None:
+        assert found.entry.subtree is not None
+        self.subtree = found.entry.subtree
+        self.attributes = found.below
+        self.entries: dict[bytes, TurnEntry] | None = None
+        """All of them, if they were listed and are few."""
+
+
+class Turns:
+    """Reads the trees of turns that are over.
+
+    Args:
+        layer: whose.
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        self._layer = layer
+        self._base: tuple[TreeRef, int] | None = None
+        """The last commit, and its turn."""
+        self._refs: dict[int, TreeRef | None] = {}
+        self._directories: OrderedDict[tuple[int, bytes], _Directory] = OrderedDict()
+
+    def last(self) -> int:
+        """Return the last turn that a tree was committed at; 0 if there was none."""
+        base = self._layer.base
+        if self._base is None or self._base[0] != base:
+            self._base = base, oplog.read_root(self._layer.reader, base.oplog_id).committed_turn
+        return self._base[1]
+
+    def is_over(self, turn: int) -> bool:
+        """Whether a turn was committed, or has changed nothing."""
+        return turn <= max(self.last(), self._layer.turn - 1)
+
+    def tree_id(self, turn: int) -> BlobId:
+        """Return the tree after a turn that is over."""
+        ref = self._commit(turn)
+        return ref.tree_id if ref is not None else tree.EMPTY
+
+    def find(self, turn: int, path: bytes) -> TurnEntry | None:
+        """Return what a path was after a turn; ``None`` if nothing, or if the turn is not over."""
+        if not self.is_over(turn):
+            return None
+        if not path:
+            return self._root(turn)
+        above, _, name = path.rpartition(b"/")
+        directory = self._directory(turn, above)
+        return self._child(directory, name) if directory is not None else None
+
+    def listing(self, turn: int, path: bytes) -> list[tuple[bytes, Kind]]:
+        """Return what was in a directory after a turn: names and kinds."""
+        directory = self._directory(turn, path) if self.is_over(turn) else None
+        if directory is None:
+            return []
+        if directory.entries is None:
+            entries = tree.list_dir(self._layer.reader, directory.subtree)
+            values = dict(nodes.items(self._layer.reader, directory.attributes))
+            found = {name: _turn_entry(entry, values.get(name)) for name, entry in entries}
+            if len(found) > _LOADED_TOGETHER:
+                return [(name, there.entry.kind) for name, there in found.items()]
+            directory.entries = found
+        return [(name, there.entry.kind) for name, there in directory.entries.items()]
+
+    def _root(self, turn: int) -> TurnEntry:
+        reader = self._layer.reader
+        ref = self._commit(turn)
+        if ref is None:
+            entry = tree.entry_at(reader, tree.EMPTY, b"")
+            assert entry is not None
+            return TurnEntry(entry, 0)
+        entry = tree.entry_at(reader, ref.tree_id, b"")
+        assert entry is not None
+        root = oplog.read_root(reader, ref.oplog_id).root
+        return TurnEntry(entry, root.mtime_ns, root.below)
+
+    def _commit(self, turn: int) -> TreeRef | None:
+        """Return the last tree that was committed at or before a turn that is over; None if there was none."""
+        if turn >= self.last():
+            return self._layer.base
+        if turn not in self._refs:
+            if len(self._refs) >= _KEPT_TURNS:
+                self._refs.clear()
+            reader = self._layer.reader
+            found = oplog.commit_at(reader, oplog.read_root(reader, self._layer.base.oplog_id).commits, turn)
+            self._refs[turn] = found[1] if found is not None else None
+        return self._refs[turn]
+
+    def _directory(self, turn: int, path: bytes) -> _Directory | None:
+        """Return a directory of a turn; ``None`` if there was none at the path."""
+        # Turns after the last commit show the same tree, till the next commit comes: they are kept under its number.
+        turn = min(turn, self.last())
+        at, names = path, []
+        while (directory := self._directories.get((turn, at))) is None and at:
+            at, _, name = at.rpartition(b"/")
+            names.append(name)
+        if directory is None:
+            directory = self._keep(turn, b"", _Directory(self._root(turn)))
+        else:
+            self._directories.move_to_end((turn, at))
+        for name in reversed(names):
+            found = self._child(directory, name)
+            if found is None or found.entry.subtree is None:
+                return None
+            at = at + b"/" + name if at else name
+            directory = self._keep(turn, at, _Directory(found))
+        return directory
+
+    def _keep(self, turn: int, path: bytes, directory: _Directory) -> _Directory:
+        self._directories[turn, path] = directory
+        if len(self._directories) > _KEPT_DIRECTORIES:
+            self._directories.popitem(last=False)
+        return directory
+
+    def _child(self, directory: _Directory, name: bytes) -> TurnEntry | None:
+        if directory.entries is not None:
+            return directory.entries.get(name)
+        entry = tree.entry_at(self._layer.reader, directory.subtree, name)
+        if entry is None:
+            return None
+        return _turn_entry(entry, nodes.lookup(self._layer.reader, directory.attributes, name))
+
+
+def _turn_entry(entry: Entry, value: bytes | None) -> TurnEntry:
+    if value is None:
+        return TurnEntry(entry, 0)
+    attributes = oplog.decode_attr(value)
+    return TurnEntry(entry, attributes.mtime_ns, attributes.below)

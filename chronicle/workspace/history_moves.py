@@ -1,0 +1,203 @@
+"""What renaming a directory means for the paths below it, which have no records of their own for it.
+
+Renaming a directory writes a record for its new path and one for its old path, whatever it holds. At that moment each
+path below got a version too: ``rename`` at its new place if something was at its old one, else ``delete`` if something
+was there before. These are derived here, from the operations alone: what is derived does not depend on which of it was
+stored meanwhile.
+
+Two records of one operation may be found above a path: that of the directory which was renamed, and a stored derived
+one of a directory in between. They have the same seq and say the same, and count once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from chronicle.workspace.history import Record, kinds_of
+from chronicle.workspace.tree import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from chronicle.workspace.history_own import OwnRecords
+
+__all__ = ["NOW", "Fresh", "Moves", "above"]
+
+NOW: Final = 1 << 62
+"""Greater than any seq."""
+_KEPT: Final = 20_000
+"""States of paths that are kept, and records of paths; with more, all are dropped."""
+
+Stamp = tuple[int, ...]
+"""Grows with each record that may give a path a version: numbers of pending records of the path and those above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """The versions of a path that are not stored, oldest first. Their numbers do not count."""
+
+    records: Sequence[Record]
+    """Not to be changed. Valid until the next operation."""
+    kinds: int
+    """What they were; see `chronicle.workspace.history.PathHistory.kinds`."""
+
+
+class Moves:
+    """Derives versions.
+
+    Args:
+        own: the records that paths have themselves.
+        moved_seq: the seq of the last renaming of a directory; 0 if there never was one. To be set when it grows.
+    """
+
+    def __init__(self, own: OwnRecords, moved_seq: int) -> None:
+        self._own = own
+        self.moved_seq = moved_seq
+        self._alive: dict[tuple[bytes, int], Record | None] = {}
+        self._fresh: dict[bytes, tuple[Stamp, Fresh]] = {}
+        self._fresh_size = 0
+
+    def alive(self, path: bytes, before: int) -> Record | None:
+        """Return the version that was at a path just before an operation, as it was made; ``None`` if nothing was.
+
+        Args:
+            path: where.
+            before: the seq of an operation that has happened.
+        """
+        known = self._alive
+        trail: list[tuple[bytes, int]] = []
+        while True:
+            key = path, before
+            if key in known:
+                found = known[key]
+                break
+            trail.append(key)
+            last = self._own.last_before(path, before)
+            since = last.seq if last is not None else 0
+            move = self._last_above(path, since, before)
+            if move is None:
+                found = last if last is not None and not last.deleted else None
+                break
+            directory, record = move
+            source = _source(record)
+            if source is None:
+                found = None
+                break
+            path, before = source + path[len(directory) :], record.seq
+        if len(known) + len(trail) > _KEPT:
+            known.clear()
+        known.update(dict.fromkeys(trail, found))
+        return found
+
+    def fresh(self, path: bytes) -> Fresh:
+        """Return the versions of a path after the stored ones."""
+        own = self._own.pending(path)
+        stamp = (self.moved_seq, len(own), *(len(self._own.pending(directory)) for directory in above(path)))
+        known = self._fresh.get(path)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        last = self._own.last_stored(path)
+        since = last.seq if last is not None else 0
+        moves = self._moves_above(path, since) if self.moved_seq > since else []
+        if moves:
+            found = self._merged(path, own, moves, last)
+            fresh = Fresh(found, kinds_of(found))
+        elif known is not None and known[1].records is own:
+            fresh = Fresh(own, known[1].kinds | kinds_of(own[known[0][1] :]))
+        else:
+            fresh = Fresh(own, kinds_of(own))
+        size = 1 if fresh.records is own else 1 + len(fresh.records)
+        self._fresh_size += size
+        if self._fresh_size > _KEPT:
+            self._fresh.clear()
+            self._fresh_size = size
+        self._fresh[path] = stamp, fresh
+        return fresh
+
+    def _merged(
+        self, path: bytes, own: Sequence[Record], moves: list[tuple[bytes, Record]], last: Record | None
+    ) -> list[Record]:
+        merged: list[Record] = []
+        now = last if last is not None and not last.deleted else None
+        events: list[tuple[int, bytes | None, Record]] = [(record.seq, None, record) for record in own]
+        events += [(record.seq, directory, record) for directory, record in moves]
+        events.sort(key=lambda event: event[0])
+        for seq, directory, record in events:
+            if directory is None:
+                merged.append(record)
+                now = None if record.deleted else record
+                continue
+            source = _source(record)
+            came = None
+            if source is not None:
+                source += path[len(directory) :]
+                came = self.alive(source, seq)
+            if came is not None:
+                derived = replace(
+                    came, seq=seq, timestamp_ms=record.timestamp_ms, op="rename", turn=record.turn, source=source
+                )
+                merged.append(derived)
+            elif now is not None:
+                merged.append(Record(0, seq, record.timestamp_ms, "delete", record.turn, now.kind))
+            now = came
+        return merged
+
+    def _moves_above(self, path: bytes, since: int) -> list[tuple[bytes, Record]]:
+        """Return the moves of directories above a path, each operation once."""
+        found: dict[int, tuple[bytes, Record]] = {}
+        for directory in above(path):
+            for record in self._own.moves(directory, since, NOW):
+                found.setdefault(record.seq, (directory, record))
+        return list(found.values())
+
+    def _last_above(self, path: bytes, since: int, before: int) -> tuple[bytes, Record] | None:
+        """Return the newest move of a directory above a path with a seq between two."""
+        return self._last_of(above(path), since, before) if self.moved_seq > since else None
+
+    def _last_of(self, directories: Iterable[bytes], since: int, before: int) -> tuple[bytes, Record] | None:
+        found = None
+        for directory in directories:
+            record = self._own.last_move(directory, since, before)
+            if record is not None:
+                found = directory, record
+                since = record.seq
+        return found
+
+    def sources(self, path: bytes) -> Iterator[bytes]:
+        """Yield the paths at which there may be records of what came into a directory by renaming directories.
+
+        What is in a directory at a moment either has records there, or came with the last move of the directory or of
+        one above it. So each move that brought something is followed back through the last one before it.
+        """
+        if not self.moved_seq:
+            return
+        seen: set[tuple[bytes, int]] = set()
+        for directory in (*above(path), path):
+            for record in self._own.moves(directory, 0, NOW):
+                yield from self._origins(path, directory, record, seen)
+
+    def _origins(self, path: bytes, directory: bytes, record: Record, seen: set[tuple[bytes, int]]) -> Iterator[bytes]:
+        while (source := _source(record)) is not None:
+            path = source + path[len(directory) :]
+            if (path, record.seq) in seen:
+                return
+            seen.add((path, record.seq))
+            yield path
+            before = self._last_of((*above(path), path), 0, record.seq)
+            if before is None:
+                return
+            directory, record = before
+
+
+def above(path: bytes) -> Iterator[bytes]:
+    """Yield the directories above a path but for the root, the topmost first."""
+    cut = path.find(b"/")
+    while cut > 0:
+        yield path[:cut]
+        cut = path.find(b"/", cut + 1)
+
+
+def _source(record: Record) -> bytes | None:
+    """Return where a move has brought a directory from; ``None`` if what was below is gone."""
+    return record.source if record.op == "rename" and record.kind is Kind.DIR else None

@@ -1,0 +1,236 @@
+"""The records that paths have themselves, stored and pending, for deriving what follows from renamed directories.
+
+What was read is kept, so a view that is asked many times reads each history once. Records are only ever appended with
+growing sequence numbers, and so nothing that is kept becomes wrong.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from chronicle.workspace import history as stored
+from chronicle.workspace import nodes
+from chronicle.workspace.tree import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from chronicle.blobs.store import BlobReader
+    from chronicle.ids import BlobId
+    from chronicle.workspace.history import PathHistory, Record
+
+__all__ = ["OwnRecords", "is_move"]
+
+_KEPT: Final = 4_096
+"""Paths of which something is kept; with one more, all of it is dropped."""
+_LONGEST_NAME: Final = b"\xff" * 256
+"""Sorts behind every name, which has 255 bytes at most."""
+
+
+def is_move(record: Record) -> bool:
+    """Whether a record of a directory may change what is below it."""
+    return record.op == "rename" or (record.op == "delete" and record.kind is Kind.DIR)
+
+
+class OwnRecords:
+    """Records by path.
+
+    Args:
+        reader: where blobs are read.
+        root: the stored map of histories.
+        pending: records that are not stored yet, oldest first. Only appended to, but for turns, as long as this lives.
+    """
+
+    def __init__(self, reader: BlobReader, root: BlobId | None, pending: Mapping[bytes, Sequence[Record]]) -> None:
+        self._reader = reader
+        self._root = root
+        self._pending = pending
+        self._histories: dict[bytes, PathHistory | None] = {}
+        self._moves: dict[bytes, _StoredMoves] = {}
+        self._names: dict[bytes, set[bytes]] = {}
+        """By directory, the names in it that have pending records, or below which something has."""
+        self._named = 0
+        """How many of the pending paths are in it."""
+
+    def stored(self, path: bytes) -> PathHistory | None:
+        """Return what is stored for a path."""
+        try:
+            return self._histories[path]
+        except KeyError:
+            pass
+        found = stored.path_history(self._reader, self._root, path)
+        if len(self._histories) >= _KEPT:
+            self._histories.clear()
+        self._histories[path] = found
+        return found
+
+    def pending(self, path: bytes) -> Sequence[Record]:
+        """Return a path's pending records, oldest first. Valid until the next operation."""
+        return self._pending.get(path, ())
+
+    def last_stored(self, path: bytes) -> Record | None:
+        """Return a path's newest stored record."""
+        history = self.stored(path)
+        return next(stored.newest_first(self._reader, history), None) if history is not None else None
+
+    def stored_kinds(self, path: bytes) -> int:
+        """Return what the stored records of a path say that it was. Reads all of them once if they are of format 1."""
+        history = self.stored(path)
+        if history is None:
+            return 0
+        if history.kinds is None:
+            kinds = stored.kinds_of(stored.newest_first(self._reader, history))
+            history = self._histories[path] = replace(history, kinds=kinds)
+        assert history.kinds is not None
+        return history.kinds
+
+    def last_before(self, path: bytes, before: int) -> Record | None:
+        """Return a path's newest record with a smaller seq."""
+        pending = self._pending.get(path)
+        if pending and pending[0].seq < before:
+            return pending[bisect_left(pending, before, key=_seq) - 1]
+        history = self.stored(path)
+        return stored.last_before(self._reader, history, before) if history is not None else None
+
+    def moves(self, directory: bytes, since: int, before: int) -> list[Record]:
+        """Return the moves of a directory with a seq between two, oldest first; see `is_move`."""
+        found = self._stored_moves(directory, since, before)
+        pending = self._pending.get(directory)
+        if pending:
+            last = len(pending) if pending[-1].seq < before else bisect_left(pending, before, key=_seq)
+            first = bisect_left(pending, since + 1, 0, last, key=_seq)
+            found += [record for record in pending[first:last] if is_move(record)]
+        return found
+
+    def last_move(self, directory: bytes, since: int, before: int) -> Record | None:
+        """Return the newest of `moves`."""
+        pending = self._pending.get(directory)
+        if pending and pending[-1].seq > since:
+            at = len(pending) if pending[-1].seq < before else bisect_left(pending, before, key=_seq)
+            while at and pending[at - 1].seq > since:
+                at -= 1
+                if is_move(pending[at]):
+                    return pending[at]
+        moves = self._loaded(directory)
+        return moves.last(since, before) if moves is not None else None
+
+    def _stored_moves(self, directory: bytes, since: int, before: int) -> list[Record]:
+        moves = self._loaded(directory)
+        return moves.between(since, before) if moves is not None else []
+
+    def _loaded(self, directory: bytes) -> _StoredMoves | None:
+        moves = self._moves.get(directory)
+        if moves is None:
+            history = self.stored(directory)
+            if history is None or history.kinds == stored.OTHER:
+                return None
+            if len(self._moves) >= _KEPT:
+                self._moves.clear()
+            moves = self._moves[directory] = _StoredMoves(self._reader, history)
+        return moves
+
+    def names(self, directory: bytes) -> set[bytes]:
+        """Return the names in a directory that have records, or below which something has."""
+        prefix = directory + b"/" if directory else b""
+        cut = len(prefix)
+        found = set(self._pending_names(directory))
+        after = prefix
+        while True:
+            item = next(nodes.items(self._reader, self._root, after=after), None)
+            if item is None or not item[0].startswith(prefix):
+                return found
+            after, value = item
+            name = after[cut:].split(b"/", 1)[0]
+            if stored.has_records(value):
+                found.add(name)
+            if name in found and after != prefix + name:
+                after = prefix + name + b"/" + _LONGEST_NAME  # what is below the name is passed over
+
+    def any_below(self, directory: bytes) -> bool:
+        """Say whether any path below a directory has records."""
+        if self._pending_names(directory):
+            return True
+        prefix = directory + b"/" if directory else b""
+        for path, value in nodes.items(self._reader, self._root, after=prefix):
+            if not path.startswith(prefix):
+                return False
+            if stored.has_records(value):
+                return True
+        return False
+
+    def _pending_names(self, directory: bytes) -> set[bytes]:
+        if self._named < len(self._pending):
+            for path in islice(self._pending, self._named, None):
+                self._add_name(path)
+            self._named = len(self._pending)
+        return self._names.get(directory, set())
+
+    def _add_name(self, path: bytes) -> None:
+        while path:
+            directory, _, name = path.rpartition(b"/")
+            names = self._names.setdefault(directory, set())
+            if name in names:
+                return
+            names.add(name)
+            path = directory
+
+
+class _StoredMoves:
+    """The stored moves of one directory, read from the newest on as far as they are wanted."""
+
+    def __init__(self, reader: BlobReader, history: PathHistory) -> None:
+        self._reader = reader
+        self._history = history
+        self._newest_first: list[Record] = []
+        self._rest: Iterator[Record] | None = stored.newest_first(reader, history)
+        self._read_to = 1 << 63
+        """The seq of the last record that was read."""
+
+    def between(self, since: int, before: int) -> list[Record]:
+        """Return those with a seq between two, oldest first."""
+        self._read_on(since)
+        found = self._newest_first
+        return found[bisect_left(found, 1 - before, key=_minus_seq) : bisect_left(found, -since, key=_minus_seq)][::-1]
+
+    def last(self, since: int, before: int) -> Record | None:
+        """Return the newest with a seq between two."""
+        found = self._newest_first
+        while True:
+            at = bisect_left(found, 1 - before, key=_minus_seq)
+            if at < len(found):
+                return found[at] if found[at].seq > since else None
+            if self._read_to <= since or not self._read_one():
+                return None
+
+    def _read_on(self, since: int) -> None:
+        while self._read_to > since and self._read_one():
+            pass
+
+    def _read_one(self) -> bool:
+        if self._rest is None:
+            return False
+        try:
+            record = next(self._rest, None)
+        except BaseException:  # a generator that has raised would say that it is at its end
+            self._rest = stored.newest_first(self._reader, self._history)
+            self._newest_first.clear()
+            self._read_to = 1 << 63
+            raise
+        if record is None:
+            self._rest = None
+            return False
+        self._read_to = record.seq
+        if is_move(record):
+            self._newest_first.append(record)
+        return True
+
+
+_seq = attrgetter("seq")
+
+
+def _minus_seq(record: Record) -> int:
+    return -record.seq
