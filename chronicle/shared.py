@@ -99,7 +99,10 @@ class SharedRecord:
                 f'{self._shown}/format is damaged: it should hold {{"chronicle-store": {FORMAT}}}; write that into it'
             ) from error
         if found > FORMAT:
-            raise UnsupportedFormat(f"{self._shown} has format {found}, this is {FORMAT}: upgrade podium")
+            raise UnsupportedFormat(
+                f"a newer version made the store {self._shown}: its format is {found}, this version reads up to "
+                f"{FORMAT}; upgrade podium"
+            )
 
     def sizes(self) -> dict[str, int]:
         """Return all objects of the store, with their sizes in bytes."""
@@ -288,7 +291,8 @@ class SharedRecord:
             raise Corrupt(f"{self._shown}/{name} cannot be read: {error}") from error
         if version > _FORK_FORMAT:
             raise UnsupportedFormat(
-                f"{self._shown}/{name} has format {version}, this is {_FORK_FORMAT}: upgrade podium"
+                f"a newer version wrote {self._shown}/{name}: its format is {version}, this version reads up to "
+                f"{_FORK_FORMAT}; upgrade podium"
             )
         return found
 

@@ -14,7 +14,7 @@ from chronicle.cli.commits import commit, fork, log, restore
 from chronicle.cli.exits import MEANINGS, ExitCode, exit_code
 from chronicle.cli.look import cat, diff, history
 from chronicle.cli.mounts import checkout, mount, unmount
-from chronicle.cli.output import say
+from chronicle.cli.output import say, write
 from chronicle.cli.upkeep import gc, stats, verify
 from chronicle.stdout import whole_stdout
 
@@ -37,8 +37,22 @@ for _command in (mount, unmount, checkout, commit, log, history, cat, diff, rest
     app.command()(_command)
 
 
+def _show_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version  # noqa: PLC0415  slow, and rarely asked for
+
+        write(f"chronicle {version('podium')}")
+        raise typer.Exit
+
+
 @app.callback()
-def options(*, debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False) -> None:
+def options(
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    version: Annotated[  # noqa: ARG001 - shown while it is parsed
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
     """Take the options that stand before the command."""
     _Debug.on = debug
 

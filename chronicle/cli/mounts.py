@@ -58,7 +58,8 @@ def mount(
     workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")] = MAIN,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C, then unmount.")] = False,
     quota_bytes: Annotated[
-        str | None, typer.Option("--quota-bytes", metavar="SIZE", help="How much its files may hold, such as 500M.")
+        str | None,
+        typer.Option("--quota-bytes", metavar="SIZE", help="Most bytes of its files, such as 500M."),
     ] = None,
     quota_files: Annotated[
         int | None,
@@ -76,7 +77,7 @@ def mount(
 ) -> None:
     """Mount a workspace. What is written is kept in the store at once, and committed with `chronicle commit`.
 
-    Quotas hold while it is mounted; old versions do not count.
+    Quotas hold while it is mounted; old versions do not count. Without the options there is no limit.
     """
     from chronicle.repository import mounting  # noqa: PLC0415 - the help needs none of it
     from chronicle.workspace.port import Quota  # noqa: PLC0415

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from copy import copy
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.fuse.filesystem import DIRECT_IO, KEEP_CACHE, NO_FLUSH
@@ -211,7 +212,19 @@ class ChronicleOperations:
         if inode >= MAGIC:
             return self._magic_entry(inode)
         self._layer.shed()
-        return self._layer.node(inode)
+        node = self._layer.node(inode)
+        if inode == ROOT_INO and not node.ctime_ns:
+            return self._dated(node)
+        return node
+
+    def _dated(self, root: Node) -> Node:
+        """Return the root of a workspace in which nothing was ever changed with a time: it has none of its own yet.
+
+        It is the one at which the workspace was first opened on this node; its lock file was made then.
+        """
+        dated = copy(root)
+        dated.mtime_ns = dated.ctime_ns = dated.atime_ns = (self._layer.directory.parent / "lock").stat().st_mtime_ns
+        return dated
 
     def setattr(self, inode: int, changes: Changes, handle: int | None) -> Attributes:
         """Set attributes."""

@@ -151,7 +151,7 @@ def _keep(place: StorePlace, workspace: str, recovered: TreeRef) -> None:
     """
     mark = f".kept-{recovered.oplog_id[:_KEPT_DIGITS]}"
     kept = workspace[: MAX_WORKSPACE_ID - len(mark)] + mark
-    with place.journal(kept) as journal:
+    with place.journal(kept, new=True) as journal:
         if any(commit.ref == recovered for commit in commits(journal, workspace)):
             return
         if all(session.name != kept for session in journal.sessions()):

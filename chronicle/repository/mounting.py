@@ -75,7 +75,7 @@ def mount(
     place.create()
     with place.busy(), place.queue(workspace):
         _check_unmounted(place, workspace)  # someone else may have been faster
-        with place.journal(workspace) as journal:
+        with place.journal(workspace, new=True) as journal:
             session = committing.ensure_session(place, journal, workspace)
             spec = replace(committing.spec_of(place, journal, session), quota=quota)
         _mount(place, spec, mountpoint, with_caller=with_caller, transport=transport)
@@ -150,11 +150,13 @@ def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None
             mounted below it goes with it.
 
     Raises:
-        NotFound: nothing of this store is mounted there.
+        NotFound: nothing of this store is mounted there; or its directory is gone, and it is not to be forced.
         Conflict: programs use it, something is mounted below it, or another command on it takes too long.
         Unavailable: whoever has it mounted does not answer, and it is not to be forced.
     """
     mountpoint = mounts.resolved(mountpoint)
+    if not force:
+        place.check_kept()
     try:
         served = _served(place)
     except Unavailable as error:
@@ -304,4 +306,5 @@ def mounted_at(place: StorePlace, mountpoint: Path) -> str:
     mount = _served(place).get(os.fspath(mountpoint))
     if mount is not None:
         return str(mount["workspace_id"])
+    place.check_kept()
     raise NotFound(f"no workspace of {place.name} is mounted at {mountpoint}")

@@ -70,6 +70,8 @@ class StorePlace:
         self.directory = directory.expanduser().absolute()
         self.clock = clock if clock is not None else SystemClock()
         self._url = url
+        self._mounted_at: Path | None = None
+        """The mountpoint by which it was found, if it was found so."""
 
     @classmethod
     def at(cls, store: str) -> Self:
@@ -108,7 +110,9 @@ class StorePlace:
         source = mounts.source_of(path)
         if source is None or not source.startswith(SCHEME):
             raise NotFound(f"{path} is not in a mounted workspace; name the store with --store")
-        return cls(Path(urllib.parse.unquote(source.removeprefix(SCHEME))))
+        place = cls(Path(urllib.parse.unquote(source.removeprefix(SCHEME))))
+        place._mounted_at = mounts.point_of(path)
+        return place
 
     # -- making and opening ---------------------------------------------------------------------------------------
 
@@ -177,6 +181,8 @@ class StorePlace:
             if type(found) is not int or not isinstance(url, str | None):
                 raise TypeError
         except (FileNotFoundError, NotADirectoryError):
+            if self._mounted_at is not None:
+                raise NotFound(self._gone(self._mounted_at)) from None
             raise NotFound(f"{self.directory} is no store; chronicle mount makes one") from None
         except PermissionError:
             raise StorageRefused(f"{self._format_path} cannot be read; mend its permissions") from None
@@ -189,11 +195,29 @@ class StorePlace:
                 "node has of a store at one; write that into it"
             ) from error
         if found > _FORMAT_OF_URL:
-            raise UnsupportedFormat(f"{self.directory} has format {found}, this is {_FORMAT_OF_URL}: upgrade podium")
+            raise UnsupportedFormat(
+                f"a newer version made the store {self.directory}: its format is {found}, this version reads up to "
+                f"{_FORMAT_OF_URL}; upgrade podium"
+            )
         if self._url is None:
             self._url = url
         elif url != self._url:
             raise Corrupt(f"{self.directory} is of the store {url}, not of {self.name}; move it away")
+
+    def check_kept(self) -> None:
+        """Check that the directory of a store that is mounted is still there.
+
+        Raises:
+            NotFound: it is not; the message says what can be done.
+        """
+        if self._mounted_at is not None and not os.path.lexists(self._format_path):
+            raise NotFound(self._gone(self._mounted_at))
+
+    def _gone(self, mountpoint: Path) -> str:
+        return (
+            f"the store {self.directory} of the workspace that is mounted at {mountpoint} was removed or renamed: put "
+            f"it back, or give the mount up with chronicle unmount --force {mountpoint}"
+        )
 
     def reach(self) -> None:
         """Check that the store is there; what a node has of one at a URL is made if it is not.
@@ -310,11 +334,13 @@ class StorePlace:
         return SharedRecord(open_remote(self._url), self.name, self.directory)
 
     @contextmanager
-    def journal(self, workspace: str | None = None) -> Iterator[SqliteJournalStore]:
+    def journal(self, workspace: str | None = None, *, new: bool = False) -> Iterator[SqliteJournalStore]:
         """Open the journal, up to date with what other nodes have committed.
 
         Args:
-            workspace: the one that matters; all if not given.
+            workspace: the one that matters; all if not given, or if the store has none of that name: an error names
+                those that there are.
+            new: whether it may be a new workspace; then others do not matter if the store has none of that name.
 
         Raises:
             Corrupt: the journal was lost; or commits that are known here are not at the store's URL any more.
@@ -326,6 +352,8 @@ class StorePlace:
             shared = self.shared
             if shared is not None:
                 shared.pull(journal, workspace)
+                if workspace is not None and not new and not _has(journal, workspace):
+                    shared.pull(journal)
             with self.whole(workspace):
                 yield journal
 
@@ -397,6 +425,14 @@ class StorePlace:
             yield blobs
         finally:
             blobs.close()
+
+
+def _has(journal: SqliteJournalStore, workspace: str) -> bool:
+    try:
+        journal.session(workspace)
+    except NotFound:
+        return False
+    return True
 
 
 def _size(path: Path) -> int:

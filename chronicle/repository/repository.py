@@ -159,7 +159,7 @@ class Repository(StorePlace):
         """
         check_spec(LayerSpec(workspace, self.layers, None, committing.EPOCH, 1))
         self.create()
-        with self.busy(), self.journal(workspace) as journal, self.blobs() as blobs, ExitStack() as stack:
+        with self.busy(), self.journal(workspace, new=True) as journal, self.blobs() as blobs, ExitStack() as stack:
             session = committing.ensure_session(self, journal, workspace)
             with self.queue(workspace):
                 spec = replace(committing.spec_of(self, journal, session), quota=quota)

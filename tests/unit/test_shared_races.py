@@ -12,7 +12,7 @@ import pytest
 
 from chronicle import shared
 from chronicle.blobs.fsspec_objects import RemoteObjects, open_remote
-from chronicle.errors import Conflict, Corrupt, InvalidInput, StorageRefused, UnsupportedFormat
+from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository
 from chronicle.repository.place import StorePlace
@@ -421,7 +421,7 @@ def test_a_store_that_a_newer_version_makes_at_the_same_moment_stays(
 ) -> None:
     objects = open_remote(url)
     meanwhile(monkeypatch, RemoteObjects, step, lambda: objects.write("format", [NEWER]))
-    with pytest.raises(UnsupportedFormat, match="has format 99"):
+    with pytest.raises(UnsupportedFormat, match="its format is 99, this version reads up to .*upgrade podium"):
         first.create()
     assert objects.read("format") == NEWER
 
@@ -454,3 +454,22 @@ def test_a_folder_that_comes_to_be_while_it_is_listed_is_no_object(
             assert objects.sizes("workspaces") == {}
         assert asked == [f"{objects._root}/workspaces"]
         assert objects.sizes("workspaces") == {"workspaces/main/session": 2}
+
+
+def test_a_workspace_that_is_not_there_is_refused_with_the_names_of_all(first: Repository, second: Repository) -> None:
+    commit(first, "one")
+    commit(first, "two", "side")
+    for asked in (
+        second.commits,
+        lambda name: second.commit(name, "message"),
+        lambda name: second.fork(name, "1", "new"),
+    ):
+        with pytest.raises(NotFound, match="there is no workspace 'nope'; there is main, side$"):
+            asked("nope")
+
+
+def test_a_workspace_is_made_without_reading_the_others(first: Repository, second: Repository) -> None:
+    commit(first, "one")
+    commit(second, "two", "side")
+    with closing(SqliteJournalStore(second.directory / "journal.db")) as journal:
+        assert [session.name for session in journal.sessions()] == ["side"]
