@@ -4,7 +4,7 @@
 
     format            the version of this layout
     lock              held by the service while it runs
-    journal.db        the journal (SQLite)
+    journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, what it was when it was closed
     blobs/            the blob store
     nodes/<node>/     what belongs to one node: layers/ and mounts/
     logs/             of the service and its hosts
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.blobs.store import BlobStore
-    from chronicle.journal.store import JournalStore
     from podium.address import Address
 
 __all__ = ["Home"]
@@ -162,7 +161,7 @@ class Home:
 
     # -- what is in it --------------------------------------------------------------------------------------------
 
-    def journal(self, *, create: bool = True, read_only: bool = False) -> JournalStore:
+    def journal(self, *, create: bool = True, read_only: bool = False) -> SqliteJournalStore:
         """Open the journal.
 
         Args:
@@ -171,11 +170,12 @@ class Home:
 
         Raises:
             HomeError: there is none, and none is to be made.
+            Corrupt: it is gone or damaged.
         """
         from chronicle.journal.sqlite import SqliteJournalStore  # noqa: PLC0415  not every command reads it
 
         try:
-            return SqliteJournalStore(self.path / "journal.db", create=create, read_only=read_only)
+            return SqliteJournalStore(self.path / "journal.db", create=create, read_only=read_only, watched=True)
         except NotFound:
             raise HomeError(
                 f"no agent has run in the home {self.path} yet: podium run starts one; if one has, its journal.db is "
@@ -207,6 +207,10 @@ class Home:
     def node(self, node: str) -> Path:
         """Return the directory of one node."""
         return self.path / "nodes" / node
+
+    def has_layers(self) -> bool:
+        """Whether some node keeps files of an agent."""
+        return any(self.path.glob("nodes/*/layers/*"))
 
     @property
     def run_dir(self) -> Path:

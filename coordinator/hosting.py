@@ -94,7 +94,7 @@ class AgentHost:
         log_to(Path(config.logs) / "hosts.log")
         self._clock = SystemClock()
         self._ids = IdSource()
-        self._store = SqliteJournalStore(Path(config.journal))
+        self._store = SqliteJournalStore(Path(config.journal), watched=True)
         self._blobs = FsspecBlobStore(config.blobs_url)
         self._class: type[BaseAgent] | None = None
         self._activation: Activation | None = None

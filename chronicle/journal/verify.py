@@ -8,7 +8,8 @@ is found only against a head that was kept elsewhere (`Anchor`).
 
 Payloads that were erased, and events that were folded, are no damage: the chain goes on over them.
 
-What is not chained is not checked: inboxes, outboxes, leases, and snapshots, which are derived.
+What is not chained is not checked: inboxes, outboxes, leases, and snapshots, which are derived; of a SQLite store see
+`chronicle.journal.sqlite.health`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from coordinator.cli.options import (
     HomeOption,
     JsonOption,
 )
-from coordinator.cli.record import read_journal, service_alive
+from coordinator.cli.record import nothing_left, read_journal, service_alive
 from coordinator.cli.terminal import say, table, write_json
 from coordinator.cli.times import ago, iso
 
@@ -51,11 +51,14 @@ def ps(
     For each: awake or asleep, its turn and version, its last activity, how many messages wait or were set aside.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415
+    from chronicle.errors import Corrupt  # noqa: PLC0415
     from podium.record import list_agents  # noqa: PLC0415
 
     now_ms = SystemClock().now_ms()
     with read_journal(home) as store:
         rows = [_row(store, session, now_ms) for session in list_agents(store)]
+        if not rows and (problem := nothing_left(home, store)) is not None:
+            raise Corrupt(f"{home}/journal.db is damaged: {problem}; put it back from a backup")
     alive = service_alive(home)
     if json:
         write_json({"home": str(home), "service": alive, "agents": [asdict(row) for row in rows]})

@@ -7,9 +7,11 @@ import re
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
+import typer
+
 from chronicle.errors import NotFound
 from podium.address import Address
-from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
+from podium.errors import InvalidAddress, PodiumError, UnknownAgent, UnknownMoment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,9 +19,20 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobStore
     from chronicle.journal.records import Session
+    from chronicle.journal.sqlite import SqliteJournalStore
     from chronicle.journal.store import JournalStore
 
-__all__ = ["find_agent", "nearest", "opened_blobs", "opened_journal", "read_journal", "service_alive", "split_moment"]
+__all__ = [
+    "find_agent",
+    "nearest",
+    "nothing_left",
+    "opened_blobs",
+    "opened_journal",
+    "opened_to_verify",
+    "read_journal",
+    "service_alive",
+    "split_moment",
+]
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 _SHOWN: Final = 5
@@ -36,12 +49,43 @@ def opened_journal(home: Path) -> Iterator[JournalStore]:
 
 
 @contextmanager
-def read_journal(home: Path) -> Iterator[JournalStore]:
-    """Open a home's journal for a while, to read it: nothing is written, so the home need not be writable."""
+def read_journal(home: Path) -> Iterator[SqliteJournalStore]:
+    """Open a home's journal for a while, to read it: nothing is written, so the home need not be writable.
+
+    Raises:
+        Corrupt: its file is damaged. If that is only seen at the end, what could be read was shown already; if it shows
+            in another error, this one takes its place.
+    """
+    from coordinator.home import Home  # noqa: PLC0415
+
+    with closing(Home(home).open().journal(create=False, read_only=True)) as store:
+        try:
+            yield store
+        except (OSError, typer.Exit):
+            raise
+        except Exception as error:
+            # A name that is not there may have been lost; in a large home that is looked for by what costs little.
+            store.check(thorough=store.is_small or not isinstance(error, PodiumError))
+            raise
+        store.check()
+
+
+@contextmanager
+def opened_to_verify(home: Path) -> Iterator[SqliteJournalStore]:
+    """As `read_journal`, for one who looks for damage by itself."""
     from coordinator.home import Home  # noqa: PLC0415
 
     with closing(Home(home).open().journal(create=False, read_only=True)) as store:
         yield store
+
+
+def nothing_left(home: Path, store: JournalStore) -> str | None:
+    """Say why a journal without any agent cannot be right; ``None`` if it can, or there are agents."""
+    from coordinator.home import Home  # noqa: PLC0415
+
+    if store.sessions() or store.tombstones() or not Home(home).has_layers():
+        return None
+    return "it has no agent and none was deleted, but there are files of agents in nodes/"
 
 
 @contextmanager

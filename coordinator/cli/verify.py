@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
 from coordinator.cli.progress import Progress
-from coordinator.cli.record import find_agent, opened_blobs, read_journal
+from coordinator.cli.record import find_agent, nothing_left, opened_blobs, opened_to_verify
 from coordinator.cli.terminal import one_line, write_json, write_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.journal.records import Session
+    from chronicle.journal.sqlite import SqliteJournalStore
+    from coordinator.verification import SessionCheck, Verifier
 
 __all__ = ["verify"]
 
@@ -26,18 +33,23 @@ def verify(
 ) -> None:
     """Check that everything is as it was written.
 
-    The chain of events of every branch, and every blob that the files and histories of all turns reach, each read
-    back and hashed. A home that was rewritten consistently, hashes and all, is not caught.
+    The journal's file, the chain of events of every branch, and every blob that the files and histories of all turns
+    reach, each read back and hashed. A home that was rewritten consistently, hashes and all, is not caught.
     """
     from coordinator.verification import Verifier  # noqa: PLC0415
 
-    checks = []
-    with read_journal(home) as store, opened_blobs(home) as blobs, Progress(lines=False) as progress:
-        sessions = [find_agent(store, agent)] if agent is not None else store.sessions()
+    checks: list[SessionCheck] = []
+    with opened_to_verify(home) as store, opened_blobs(home) as blobs, Progress(lines=False) as progress:
+        progress.show("checking journal.db")
+        damage = store.damage() or nothing_left(home, store)
+        progress.clear()
+        if damage is not None and not json:
+            write_line(f"journal.db: BAD: {damage}")
         verifier = Verifier(store, blobs)
+        sessions = _sessions(store, agent, damage)
         for number, session in enumerate(sessions, start=1):
             progress.show(f"checking {one_line(session.name)} ({number} of {len(sessions)})")
-            check = verifier.check(session)
+            check = _check(verifier, session, damage)
             checks.append(check)
             if not json:
                 progress.clear()
@@ -50,9 +62,10 @@ def verify(
     if json:
         write_json(
             {
-                "ok": not bad,
+                "ok": not bad and damage is None,
                 "events": events,
                 "blobs": blobs_read,
+                "journal": damage,
                 "agents": [
                     {
                         "agent": check.name,
@@ -66,9 +79,32 @@ def verify(
             }
         )
     else:
-        write_line(
-            f"{events} events and {blobs_read} blobs checked: "
-            + (f"{bad} of {len(checks)} agents are damaged" if bad else "all is as it was written")
-        )
-    if bad:
+        write_line(f"{events} events and {blobs_read} blobs checked: " + _verdict(len(checks), bad, damage))
+    if bad or damage is not None:
         raise typer.Exit(ExitCode.DAMAGED)
+
+
+def _sessions(store: SqliteJournalStore, agent: str | None, damage: str | None) -> Sequence[Session]:
+    try:
+        return [find_agent(store, agent)] if agent is not None else store.sessions()
+    except Exception:
+        if damage is None:
+            raise
+        return []  # what cannot be read is said
+
+
+def _check(verifier: Verifier, session: Session, damage: str | None) -> SessionCheck:
+    from coordinator.verification import SessionCheck  # noqa: PLC0415
+
+    try:
+        return verifier.check(session)
+    except Exception as error:
+        if damage is None:
+            raise
+        return SessionCheck(str(session.name), 0, 0, f"it cannot be read: {error}")  # any error may come of the damage
+
+
+def _verdict(checked: int, bad: int, damage: str | None) -> str:
+    if bad:
+        return f"{bad} of {checked} agents are damaged"
+    return "all is as it was written" if damage is None else "journal.db is damaged"

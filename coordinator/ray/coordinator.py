@@ -78,7 +78,7 @@ class CoordinatorActor:
     def __init__(self, config: CoordinatorConfig) -> None:
         self._config = config
         log_to(config.logs / "coordinator.log")
-        self._store = SqliteJournalStore(config.journal)
+        self._store = SqliteJournalStore(config.journal, watched=True)
         self._clock = SystemClock()
         self._ids = IdSource()
         self._changed = asyncio.Event()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.home import Home
 from coordinator.service.protocol import EXIT_HELD
+from podium.errors import HomeError
 
 if TYPE_CHECKING:
     from coordinator.config import Settings
@@ -71,6 +72,17 @@ async def _serve(home: Home, settings: Settings) -> None:
     finally:
         _end_if_it_hangs(settings.stop_timeout_s + _GRACE_S)  # until the process has ended
         await fleet.stop()
+        _close_journal(home)
+
+
+def _close_journal(home: Home) -> None:
+    """Open the journal once more and close it, as the last one: coordinator and hosts were ended with it open."""
+    from chronicle.errors import ChronicleError  # noqa: PLC0415
+
+    try:
+        home.journal(create=False).close()
+    except (ChronicleError, HomeError) as error:  # the next one who opens it says so, too
+        print(f"the journal was not closed in order: {error}", file=sys.stderr)  # noqa: T201  the service's log
 
 
 def _end_if_it_hangs(limit_s: float) -> None:

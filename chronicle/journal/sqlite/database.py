@@ -13,6 +13,7 @@ and the connections that it inherited are kept from being closed there.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -30,7 +31,7 @@ from chronicle.errors import (
     Unavailable,
     UnsupportedFormat,
 )
-from chronicle.journal.sqlite import schema
+from chronicle.journal.sqlite import health, schema, sums
 from chronicle.journal.sqlite.lock import WriterLock
 from chronicle.journal.sqlite.waiting import WaitingRoom
 from chronicle.private import private_mode
@@ -55,6 +56,7 @@ _CHECKPOINT_PAGES: Final = 256
 LOG_INDEX_BYTES: Final = 32 * 1024
 """What SQLite makes ``-shm`` at least, before it reads or writes the log."""
 _IDLE_READERS: Final = 8
+_log: Final = logging.getLogger(__name__)
 _open_databases: Final[weakref.WeakSet[SqliteDatabase]] = weakref.WeakSet()
 _inherited: Final[list[SqliteConnection]] = []
 """In a forked child: the parent's connections, kept so that they are not closed by garbage collection."""
@@ -79,17 +81,23 @@ class SqliteDatabase:
             not.
         serve: does in a transaction what another process left in the waiting room; tells whether it could.
         create: make it if it is not there.
+        watched: keep beside it what it was when it was closed (`chronicle.journal.sqlite.sums`).
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
         StorageRefused: it or its directory cannot be written, or the disk is full.
         NotFound: there is none, and ``create`` is false.
-        Corrupt: it is not a journal.
+        Corrupt: it is not a journal; or it was watched, and is gone or not what it was when it was closed.
         UnsupportedFormat: it is a journal of a newer format.
     """
 
-    def __init__(self, path: Path, serve: Callable[[SqliteConnection, bytes], bool], *, create: bool) -> None:
+    def __init__(
+        self, path: Path, serve: Callable[[SqliteConnection, bytes], bool], *, create: bool, watched: bool = False
+    ) -> None:
+        if watched:
+            sums.refuse_loss(path)
         _check_path(path, create=create)
+        self._watched = False
         self._path = path
         self._serve = serve
         self._pid = os.getpid()
@@ -109,8 +117,11 @@ class SqliteDatabase:
                 if create:
                     _make(path)
                 self._writer = self._connect()
+                if schema.version_of(self._writer, path) <= schema.VERSION:
+                    _forget_sums(path)
                 _set_up(self._writer, path)
             sync_directory(path.parent)
+            self._watched = watched
         except BaseException:
             self.close()
             raise
@@ -254,12 +265,26 @@ class SqliteDatabase:
         try:
             for db in self._all:
                 db.close()
+            if self._all and self._watched:
+                self._keep_sums()
             self._all.clear()
             self._readers.clear()
         finally:
             self._room.close()
             self._lock.forget()
             self._lock.leave()
+
+    def damage(self) -> str | None:
+        """Say what is wrong with the file; ``None`` if nothing is found. It reads all of it."""
+        with self.reading_one_moment() as db:
+            return health.damage(db, self._path)
+
+    def _keep_sums(self) -> None:
+        """Write what the file is now, if nobody else has it open. Without it a later look at the file sees less."""
+        try:
+            sums.keep(self._path)
+        except (OSError, sqlite3.Error) as error:
+            _log.warning("what %s is when it is closed could not be written beside it: %s", self._path, error)
 
     def _connect(self) -> SqliteConnection:
         db = sqlite3.connect(
@@ -364,6 +389,22 @@ def _check_path(path: Path, *, create: bool) -> None:
         raise StorageRefused(f"the directory {directory} is not writable; mend its permissions or choose another")
     elif not create:
         raise NotFound(f"there is no journal {path}")
+
+
+def _forget_sums(path: Path) -> None:
+    """Remove what the file was when it was closed, as it is going to be written; not if it is something else by now.
+
+    Raises:
+        Corrupt: it was changed since. Writing to it would hide that.
+        StorageRefused: it cannot be removed.
+    """
+    problem = sums.damaged_page(path, sums.LOOK_BYTES)
+    if problem is not None:
+        raise sums.damaged(path, problem)
+    try:
+        sums.forget_sums(path)
+    except OSError as error:
+        raise StorageRefused(f"cannot write beside {path}: {error.strerror}; make its directory writable") from error
 
 
 def _make(path: Path) -> None:

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
-from chronicle.journal.sqlite import schema
+from chronicle.journal.sqlite import health, schema, sums
 from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
 
 if TYPE_CHECKING:
@@ -49,8 +49,10 @@ class ReadOnlyDatabase:
 
     Args:
         path: the file.
+        watched: what it was when it was closed is kept beside it (`chronicle.journal.sqlite.sums`).
 
     Raises:
+        Corrupt: it is gone or empty, and was watched.
         NotFound: there is no journal, or only the file of one that is just being made.
         InvalidInput: it is a directory.
         StorageRefused: it may not be read.
@@ -61,7 +63,9 @@ class ReadOnlyDatabase:
         Unavailable: it was written to all the time.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, watched: bool = False) -> None:
+        if watched:
+            sums.refuse_loss(path)
         _check_path(path)
         self._path = path
         self._pid = os.getpid()
@@ -129,6 +133,11 @@ class ReadOnlyDatabase:
             readers, self._idle = self._idle, []
         for reader in readers:
             reader.db.close()
+
+    def damage(self) -> str | None:
+        """Say what is wrong with the file; ``None`` if nothing is found. It reads all of it."""
+        with self.reading_one_moment() as db:
+            return health.damage(db, self._path)
 
     def _refuse(self) -> NoReturn:
         raise InvalidInput(f"the journal {self._path} was opened for reading only")

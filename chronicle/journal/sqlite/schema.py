@@ -19,7 +19,7 @@ from chronicle.errors import Corrupt, UnsupportedFormat
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION", "prepare", "version_of"]
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION", "make_tables", "prepare", "version_of"]
 
 APPLICATION_ID: Final = 0x4348_4A4C
 """``CHJL`` in the file's header: tells a journal from other SQLite databases."""
@@ -177,14 +177,19 @@ def prepare(
             for step in range(version, target):
                 migrations[step](db)
         else:
-            for statement in _statements(_TABLES):
-                db.execute(statement)
+            make_tables(db)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {target}")
         db.execute("COMMIT")
     except BaseException:
         db.execute("ROLLBACK")
         raise
+
+
+def make_tables(db: sqlite3.Connection) -> None:
+    """Make the tables, indexes and views of this version, in the caller's transaction."""
+    for statement in _statements(_TABLES):
+        db.execute(statement)
 
 
 def _statements(script: str) -> list[str]:

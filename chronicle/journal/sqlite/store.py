@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronicle.errors import ChronicleError, Unavailable
+from chronicle.errors import ChronicleError, Corrupt, Unavailable
 from chronicle.journal.sql import commits
 from chronicle.journal.sql.store import SqlJournalStore
-from chronicle.journal.sqlite import handover
+from chronicle.journal.sqlite import handover, sums
 from chronicle.journal.sqlite.database import SqliteDatabase
 from chronicle.journal.sqlite.readonly import ReadOnlyDatabase
 
@@ -29,21 +29,66 @@ class SqliteJournalStore(SqlJournalStore):
         create: false to refuse a path where no journal is.
         read_only: nothing is written, made or locked, so nothing need be writable; there must be a journal. Methods
             that write raise `InvalidInput`.
+        watched: keep beside the file what it was when it was closed, so that `damage` finds any change of it since,
+            and a file that is lost is not made anew.
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
         StorageRefused: it or its directory cannot be written, or the disk is full.
         NotFound: there is none, and ``create`` is false or ``read_only`` true; to read only, one that is only being
             made, and has no tables yet, is none.
-        Corrupt: the file is not a journal.
+        Corrupt: the file is not a journal; or it is gone, and was watched.
         UnsupportedFormat: it is a journal of a newer format; to read only, of an older one too.
         Unavailable: it was not closed in order, and cannot be read where nothing can be written.
     """
 
-    def __init__(self, path: Path | str, *, create: bool = True, read_only: bool = False) -> None:
-        path = Path(path)
-        self._shared = None if read_only else SqliteDatabase(path, self._serve, create=create)
-        super().__init__(self._shared or ReadOnlyDatabase(path))
+    def __init__(
+        self, path: Path | str, *, create: bool = True, read_only: bool = False, watched: bool = False
+    ) -> None:
+        self._path = path = Path(path)
+        self._file = (
+            ReadOnlyDatabase(path, watched=watched)
+            if read_only
+            else SqliteDatabase(path, self._serve, create=create, watched=watched)
+        )
+        self._shared = self._file if isinstance(self._file, SqliteDatabase) else None
+        super().__init__(self._file)
+
+    def damage(self) -> str | None:
+        """Say what is wrong with the file below its rows' chains; ``None`` if nothing is found.
+
+        It reads the whole file: checksums of its pages if it was closed in order, SQLite's own check, the tables, what
+        was there when it was closed, and rows that belong to nothing.
+        """
+        try:
+            return self._file.damage()
+        except (Corrupt, TypeError, ValueError) as error:
+            return str(error)
+
+    def check(self, *, thorough: bool = False) -> None:
+        """Raise if the file is damaged, as far as that is quickly seen: by its checksums and by missing sessions.
+
+        Args:
+            thorough: look for all that `damage` finds.
+
+        Raises:
+            Corrupt: it is.
+        """
+        problem = self.damage() if thorough else self._quick_damage()
+        if problem is not None:
+            raise sums.damaged(self._path, problem)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether looking through all of the file takes less than a second."""
+        return self._path.stat().st_size <= sums.LOOK_BYTES
+
+    def _quick_damage(self) -> str | None:
+        problem = sums.damaged_page(self._path, sums.LOOK_BYTES)
+        if problem is not None:
+            return problem
+        with self._file.reading_one_moment() as db:
+            return sums.missing(db, self._path, names_only=True)
 
     def _write(self, ready: Ready) -> None:
         """Do a commit, alone or along with those of other processes."""

@@ -1,0 +1,95 @@
+"""Is a journal's file, below the rows that the chains cover, what it should be?
+
+What is looked at, cheapest first: the file's checksums and what it had when it was closed (`sums`), SQLite's own check
+of its pages and indexes, the tables' declarations, the kinds of the values in them, and rows that belong to nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from chronicle.journal.sqlite import schema, sums
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["damage"]
+
+_OWNED: Final = {
+    "branch": ("session", "session"),
+    "inbox": ("session", "session"),
+    "catalogue": ("id >> 32", "session"),
+    "event": ("id >> 32", "branch"),
+    "snapshot": ("id >> 32", "branch"),
+    "snapshot_pack": ("id >> 32", "branch"),
+}
+"""By table: what names the owner of a row, and the table that it is in."""
+_KINDS: Final = {"INTEGER": "integer", "TEXT": "text", "BLOB": "blob"}
+
+
+def damage(db: sqlite3.Connection, path: Path) -> str | None:
+    """Say what is wrong with a journal; ``None`` if nothing is found. It reads the whole file.
+
+    Args:
+        db: a connection that reads, all of one moment.
+        path: the journal's file.
+
+    Raises:
+        sqlite3.Error: something is so wrong that SQLite cannot read it.
+    """
+    return (
+        sums.damaged_page(path)
+        or _structure(db)
+        or _declarations(db)
+        or sums.missing(db, path)
+        or _kinds(db)
+        or _owners(db)
+    )
+
+
+def _structure(db: sqlite3.Connection) -> str | None:
+    (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+    return None if found == "ok" else f"SQLite finds it malformed: {' '.join(str(found).split())}"
+
+
+def _declarations(db: sqlite3.Connection) -> str | None:
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        schema.make_tables(fresh)
+        expected = _declared(fresh)
+    found = _declared(db)
+    for key in sorted(expected.keys() | found.keys()):
+        if expected.get(key) != found.get(key):
+            kind, name = key
+            what = "is missing" if key not in found else "is declared in another way" if key in expected else "is new"
+            return f"its {kind} {name} {what}"
+    return None
+
+
+def _declared(db: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, str | None]]:
+    rows = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
+    return {(kind, name): (table, sql) for kind, name, table, sql in rows}
+
+
+def _kinds(db: sqlite3.Connection) -> str | None:
+    """Find a value of another type than its column's: SQLite keeps what it is given, and reads what it finds."""
+    for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        columns = db.execute(f"PRAGMA table_info({table})").fetchall()
+        wrong = [
+            f"typeof({name}) <> '{_KINDS[kind]}'" + ("" if needed else f" AND {name} IS NOT NULL")
+            for _, name, kind, needed, _, key in columns
+            if not key
+        ]
+        row = db.execute(f"SELECT rowid FROM {table} WHERE {' OR '.join(wrong)} LIMIT 1").fetchone()
+        if row is not None:
+            return f"row {row[0]} of its table {table} holds a value of a wrong type"
+    return None
+
+
+def _owners(db: sqlite3.Connection) -> str | None:
+    for table, (owner, among) in _OWNED.items():
+        row = db.execute(f"SELECT rowid FROM {table} WHERE {owner} NOT IN (SELECT key FROM {among}) LIMIT 1").fetchone()
+        if row is not None:
+            return f"row {row[0]} of its table {table} belongs to a {among} that is not there"
+    return None

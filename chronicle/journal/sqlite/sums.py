@@ -1,0 +1,262 @@
+"""What a journal's file was when it was closed last, kept outside of it.
+
+SQLite finds damage of its own structure, and the chains find changed events; what neither covers are rows that are not
+chained (inboxes, outboxes, leases) and whole tables that look empty after a page of them was lost. So whoever closes a
+journal last, when its write-ahead log is gone, writes two files beside it:
+
+- ``journal.db-sums``, a checksum of each page of the file. Whoever opens the journal to write removes it first. As long
+  as it is there, the file must be what it says, to the byte.
+- ``journal.db-heads``, a line of JSON for each session and branch that there were, with their heads, after a line that
+  names the format and counts them. It stays while the journal is written to. As nothing there ever goes without a trace
+  (`chronicle.journal.chain`), it says what must be there at least.
+
+A journal that was not closed in order (killed, or in use) has no sums, and the heads of the last time. Both files are
+left as they are for a journal of more than `MAX_BYTES`, where writing them would take long: such a journal has no sums.
+
+Both are replaced in one step and synced, so one that cannot be read is damaged itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import urllib.parse
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from blake3 import blake3
+
+from chronicle.errors import Corrupt
+from chronicle.private import private_mode
+from chronicle.whole import replacing, sync_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = [
+    "LOOK_BYTES",
+    "MAX_BYTES",
+    "damaged",
+    "damaged_page",
+    "forget_sums",
+    "had_sessions",
+    "heads_path",
+    "keep",
+    "missing",
+    "refuse_loss",
+]
+
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Hashing that much takes 0.1 s, and as long again to read it where the system has it in memory."""
+LOOK_BYTES: Final = 64 * 1024 * 1024
+"""Up to here a file is held against its checksums each time it is opened: 25 ms, where the system has it in memory."""
+_FORMAT: Final = 1
+_PAGE_BYTES: Final = 16384
+_SUM_BYTES: Final = 8
+
+
+def sums_path(path: Path) -> Path:
+    """Return where the checksums of a journal's pages are."""
+    return path.with_name(path.name + "-sums")
+
+
+def heads_path(path: Path) -> Path:
+    """Return where the heads of a journal are."""
+    return path.with_name(path.name + "-heads")
+
+
+def forget_sums(path: Path) -> None:
+    """Remove the checksums, before anything is written; the caller syncs the directory.
+
+    Raises:
+        OSError: they cannot be removed.
+    """
+    sums_path(path).unlink(missing_ok=True)
+
+
+def keep(path: Path) -> None:
+    """Write what the file is now; the caller has the writer lock, and has closed its connections.
+
+    Nothing is done unless the file is at rest: its log is gone, so nobody has it open.
+
+    Raises:
+        OSError, sqlite3.Error: it could not be written, or read.
+    """
+    if path.with_name(path.name + "-wal").exists() or not 0 < path.stat().st_size <= MAX_BYTES:
+        return
+    heads = list(_heads(path))
+    lines = [{"format": _FORMAT, "lines": len(heads)}, *heads]
+    _replace(heads_path(path), "".join(json.dumps(line) + "\n" for line in lines))
+    sums = {"format": _FORMAT, "page_bytes": _PAGE_BYTES, "size_bytes": path.stat().st_size, "sums": _sums(path)}
+    _replace(sums_path(path), json.dumps(sums) + "\n")
+    sync_directory(path.parent)
+
+
+def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
+    """Hold the file against its checksums, if it has any.
+
+    Args:
+        path: the journal's file.
+        max_bytes: of a larger file nothing is said.
+
+    Returns:
+        what is not as it was written; ``None`` if all is, or nothing is known of it.
+    """
+    try:
+        before = sums_path(path).read_bytes()
+        size = path.stat().st_size
+        if size > max_bytes:
+            return None
+        problem = _compare(path, size, before)
+        # Whoever writes to the journal removes the sums first: only if they are still there did they hold all the time.
+        return problem if problem is not None and sums_path(path).read_bytes() == before else None
+    except FileNotFoundError:
+        return None
+
+
+def _compare(path: Path, size: int, sums: bytes) -> str | None:
+    try:
+        said = json.loads(sums)
+        if said["format"] > _FORMAT:
+            return None  # of a newer version, which says more
+        expected, pages, page_bytes = said["size_bytes"], bytes.fromhex(said["sums"]), int(said["page_bytes"])
+    except (ValueError, KeyError, TypeError):
+        return f"{sums_path(path).name}, which has its checksums, is damaged"
+    if size != expected:
+        return f"it has {size} bytes, and had {expected} when it was closed"
+    now = bytes.fromhex(_sums(path, page_bytes))
+    for at in range(0, max(len(now), len(pages)), _SUM_BYTES):
+        if now[at : at + _SUM_BYTES] != pages[at : at + _SUM_BYTES]:
+            offset = at // _SUM_BYTES * page_bytes
+            return f"its page at byte {offset} is not what was written"
+    return None
+
+
+def missing(db: sqlite3.Connection, path: Path, *, names_only: bool = False) -> str | None:
+    """Say what a journal had when it was closed last and has not any more; ``None`` if nothing.
+
+    Args:
+        db: a connection that reads, all of one moment.
+        path: the journal's file.
+        names_only: look for sessions only, not for their branches.
+    """
+    try:
+        text = heads_path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        first, *lines = [json.loads(line) for line in text.splitlines()]
+        if first["format"] > _FORMAT:
+            return None
+        if first["lines"] != len(lines):
+            return f"{heads_path(path).name}, which has its heads, is damaged"
+        for line in lines:
+            if "session_id" in line:
+                problem = _missing_session(db, line)
+            else:
+                problem = None if names_only else _missing_branch(db, line)
+            if problem is not None:
+                return problem
+    except (ValueError, KeyError, TypeError):
+        return f"{heads_path(path).name}, which has its heads, is damaged"
+    return None
+
+
+def had_sessions(path: Path) -> int:
+    """Return how many sessions a journal had when it was closed last, by what was kept outside of it; 0 if unknown."""
+    try:
+        return sum(b'"session_id"' in line for line in heads_path(path).read_bytes().splitlines())
+    except OSError:
+        return 0
+
+
+def _missing_session(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
+    session_id, name = line["session_id"], line["name"]
+    row = db.execute(
+        "SELECT name, epoch, last_position, catalogue_size FROM session WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    if row is None:
+        gone = db.execute("SELECT 1 FROM tombstone WHERE session_id = ?", (session_id,)).fetchone()
+        return None if gone else f"{name} ({session_id}) was there when it was closed, and is gone without a tombstone"
+    if row[0] != name or any(now < then for now, then in zip(row[1:], line["at_least"], strict=True)):
+        return f"the record of {name} ({session_id}) is older than when it was closed"
+    return None
+
+
+def _missing_branch(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
+    branch_id, seq = line["branch_id"], line["seq"]
+    row = db.execute("SELECT key, seq, folded_seq, hash FROM branch WHERE branch_id = ?", (branch_id,)).fetchone()
+    if row is None:
+        deleted = db.execute(
+            "SELECT 1 FROM catalogue WHERE branch_id = ? AND change = 'deleted' UNION ALL "
+            "SELECT 1 FROM tombstone WHERE session_id = ?",
+            (branch_id, line["of"]),
+        ).fetchone()
+        return None if deleted else f"branch {branch_id} was there when it was closed, and is gone"
+    key, now, folded, digest = row
+    if now < seq:
+        return f"branch {branch_id} has {now} events, and had {seq} when it was closed"
+    if now > seq:
+        event = db.execute("SELECT hash FROM event WHERE id = ?", (key << 32 | seq,)).fetchone()
+        if event is None:  # it was folded since, or the head was the parent's when it was closed
+            return None if seq <= folded or not line["own"] else f"branch {branch_id} lacks event {seq}"
+        digest = event[0]
+    if bytes(digest).hex() != line["hash"]:
+        return f"event {seq} of branch {branch_id} is another one than when it was closed"
+    return None
+
+
+def _heads(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield what there is, of a file at rest."""
+    with closing(sqlite3.connect(f"file:{urllib.parse.quote(os.fspath(path))}?mode=ro&immutable=1", uri=True)) as db:
+        for session_id, name, *at_least in db.execute(
+            "SELECT session_id, name, epoch, last_position, catalogue_size FROM session ORDER BY key"
+        ):
+            yield {"session_id": session_id, "name": name, "at_least": at_least}
+        for branch_id, seq, digest, parent_seq, folded_seq, session_id in db.execute(
+            "SELECT branch_id, seq, hash, parent_seq, folded_seq, session_id FROM branch "
+            "JOIN session ON session.key = branch.session ORDER BY branch.key"
+        ):
+            own = seq > max(parent_seq, folded_seq)
+            yield {"branch_id": branch_id, "seq": seq, "hash": bytes(digest).hex(), "own": own, "of": session_id}
+
+
+def _sums(path: Path, page_bytes: int = _PAGE_BYTES) -> str:
+    found = bytearray()
+    with path.open("rb") as file:
+        while page := file.read(page_bytes):
+            found += blake3(page).digest(length=_SUM_BYTES)
+    return found.hex()
+
+
+def _replace(path: Path, text: str) -> None:
+    with replacing(path) as partial:
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, private_mode(path.parent))
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def damaged(path: Path, problem: str) -> Corrupt:
+    """Return the error of a journal in which something is not as it was written."""
+    return Corrupt(
+        f"{path} is damaged: {problem}; put it back from a backup, with its -wal and -heads. podium verify says what "
+        f"can be read. To go on with the file as it is, remove {path.name}-sums and {path.name}-heads"
+    )
+
+
+def refuse_loss(path: Path) -> None:
+    """Refuse to make a journal where one was.
+
+    Raises:
+        Corrupt: there is no file, or an empty one, and one was closed there that had sessions.
+    """
+    sessions = had_sessions(path)
+    if sessions and (not path.exists() or not path.stat().st_size):
+        raise Corrupt(
+            f"{path} is {'empty' if path.exists() else 'gone'}, and it had {sessions} sessions when it was closed, as "
+            f"{heads_path(path).name} says: put it back from a backup, or remove {heads_path(path).name} to begin anew"
+        )
