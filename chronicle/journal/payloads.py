@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.canonical import decode
-from chronicle.errors import Corrupt, NotFound
+from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.journal.chain import payload_digest, seal
 
 if TYPE_CHECKING:
@@ -50,7 +50,11 @@ def payload_of(event: Event, blobs: BlobReader | None = None) -> Json:
         Corrupt: the payload is not the one that the event was sealed with.
         Unavailable: the blob store could not be reached.
     """
-    return decode(payload_bytes(event, blobs))
+    data = payload_bytes(event, blobs)
+    try:
+        return decode(data)
+    except InvalidInput as error:  # what was sealed was JSON; a row's digest is that of what is there now
+        raise Corrupt(f"the payload of event {event.event_id} (seq {event.seq}) was changed: {error}") from error
 
 
 def payload_bytes(event: Event, blobs: BlobReader | None = None) -> bytes:
