@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.blobs.store import BlobStore
+    from chronicle.journal.sqlite import SqliteJournalStore
     from podium.address import Address
 
 __all__ = ["Home"]
