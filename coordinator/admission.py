@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from chronicle.journal.records import MessageStatus, NewMessage
 from podium.busy import admit_message
-from podium.settled import settled_frames
+from podium.settled import retry_frames, settled_frames
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.clock import Clock
     from chronicle.ids import IdSource, MessageId
-    from chronicle.journal.records import Receipt, Session
+    from chronicle.journal.records import Head, Receipt, Session
     from chronicle.journal.store import JournalStore
     from podium.address import Address
     from podium.busy import BusyPolicy
@@ -48,6 +48,14 @@ class Admitted:
         """
         return await asyncio.to_thread(self._settled)
 
+    async def failed_tries(self) -> list[Frame]:
+        """Return a ``turn_retry`` frame for each of its tries that failed and that another one followed or follows.
+
+        Raises:
+            NotFound: its record was pruned.
+        """
+        return await asyncio.to_thread(self._failed_tries)
+
     async def count_before(self) -> int:
         """Return how many messages wait before it now.
 
@@ -60,7 +68,13 @@ class Admitted:
         message = self._store.message(self.message_id)
         if message.status is MessageStatus.PENDING:
             return []
-        return settled_frames(self._store, self._blobs, self._store.head(self._session.main_branch_id), message)
+        return settled_frames(self._store, self._blobs, self._head(), message)
+
+    def _failed_tries(self) -> list[Frame]:
+        return retry_frames(self._store, self._blobs, self._head(), self._store.message(self.message_id))
+
+    def _head(self) -> Head:
+        return self._store.head(self._session.main_branch_id)
 
 
 class Admission:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import faulthandler
 import os
 import sys
 import threading
@@ -29,6 +30,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.logs import log_to
+from coordinator.process_end import leave_last_words
 from podium.activation import Activation
 from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
@@ -77,6 +79,8 @@ class HostConfig:
     logs: str
     """Directory of the agents' logs."""
     lease_ttl_s: float
+    last_words: str
+    """Path of a file that this process writes when it ends itself."""
 
 
 class AgentHost:
@@ -111,12 +115,19 @@ class AgentHost:
         self._class = load_agent_class(Path(code.file), code.class_name)
 
     async def activate(
-        self, address: Address, lease: Lease, *, unclean: bool, taken_back: Sequence[MessageId] = ()
+        self,
+        address: Address,
+        lease: Lease,
+        *,
+        unclean: bool,
+        lost: str | None = None,
+        taken_back: Sequence[MessageId] = (),
     ) -> int:
         """Take an agent: load its state, open its workspace and begin to handle its messages.
 
         Args:
             unclean: the activation before did not end in order.
+            lost: how its process ended, in a few words; ``None`` if that is not known.
             taken_back: messages not to be handled any more: their sender took them back.
 
         Returns:
@@ -142,7 +153,7 @@ class AgentHost:
         )
         activation = Activation(self._class, address, lease, environment)
         try:
-            await activation.start(unclean=unclean)
+            await activation.start(unclean=unclean, lost=lost)
         except BaseException:
             await activation.abandon()
             raise
@@ -286,8 +297,12 @@ class AgentHost:
         activation = self._activation
         due_s = activation.due_s if activation is not None else None
         if activation is not None and due_s is not None and self._clock.monotonic_s() > due_s + _DEADLINE_GRACE_S:
+            late = f"{_DEADLINE_GRACE_S:g} s after {activation.due_because}"
+            why = f"podium ended it, because the turn went on {late} and blocked the event loop"
             _log.error("turn_would_not_stop", agent_id=str(activation.address), host_id=self._config.host_id)
             sys.stdout.flush()
+            faulthandler.dump_traceback()  # what the code that blocks does, in the agent's log
+            leave_last_words(Path(self._config.last_words), why)
             os._exit(_EXIT_DEADLINE)
 
     async def _open_workspace(self, request: WorkspaceRequest) -> Opened:

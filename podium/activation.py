@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState
     from podium.environment import Environment
-    from podium.events import Cause
+    from podium.events import Cause, ErrorInfo
     from podium.stream import Frame
 
 __all__ = ["Activation", "Step"]
@@ -92,11 +92,12 @@ class Activation:
 
     # -- life -----------------------------------------------------------------------------------------------------
 
-    async def start(self, *, unclean: bool = False) -> None:
+    async def start(self, *, unclean: bool = False, lost: str | None = None) -> None:
         """Load state, open the workspace, and record what an earlier activation left unfinished.
 
         Args:
             unclean: the activation before did not end in order; that counts as one attempt of the inbox's head.
+            lost: how its process ended, in a few words; ``None`` if that is not known.
 
         Raises:
             StateError: the stored state does not fit the class.
@@ -106,7 +107,7 @@ class Activation:
         session = await self._env.run_store(self._env.store.session, str(self.address))
         recovered = await self._runner.open(session, self._lease)
         if unclean or recovered is not None:
-            await self._record_lost_try(recovered, unclean=unclean)
+            await self._record_lost_try(recovered, unclean=unclean, lost=lost)
             await self._runner.next_turn()  # the workspace need not tell of it any more
 
     async def handle_next(self) -> Step:
@@ -218,6 +219,11 @@ class Activation:
     def due_s(self) -> float | None:
         """When the running hook's time is over, by the clock's ``monotonic_s``; ``None`` when no hook runs."""
         return self._usercode.due_s
+
+    @property
+    def due_because(self) -> str:
+        """Why the running hook's time ends when it does, such as ``its limit of 600 s``; to be read as `due_s`."""
+        return self._usercode.due_because
 
     async def cancel(self, message_id: MessageId) -> None:
         """Take a message back for its sender, or give up one that was parked.
@@ -361,15 +367,13 @@ class Activation:
         await self._runner.next_turn()
         return done.answer
 
-    async def _record_lost_try(self, recovered: TreeRef | None, *, unclean: bool) -> None:
+    async def _record_lost_try(self, recovered: TreeRef | None, *, unclean: bool, lost: str | None) -> None:
         message = await self._runner.ledger.next_message() if unclean else None
         last_try = message is not None and message.attempts + 1 >= self._class.max_attempts
-        await self._runner.record_failure(
-            message,
-            Outcome.PARKED if last_try else Outcome.FAILED,
-            {"type": "HostLost", "message": "its process ended before the turn was committed"},
-            recovered,
-        )
+        ended = "its process ended before the turn was committed"
+        error: ErrorInfo = {"type": "HostLost", "message": f"{ended}: {lost}" if lost else ended}
+        _log.info("try_lost", agent_id=str(self.address), error=error)
+        await self._runner.record_failure(message, Outcome.PARKED if last_try else Outcome.FAILED, error, recovered)
 
 
 def _instance(agent_class: type[BaseAgent]) -> BaseAgent:

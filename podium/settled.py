@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chronicle.journal.store import JournalStore
     from podium.stream import Frame
 
-__all__ = ["settled_frames"]
+__all__ = ["retry_frames", "settled_frames"]
 
 _WINDOW: Final = 1000
 """Events read at a time, going back from the head: what is asked for is nearly always recent."""
@@ -45,6 +45,25 @@ def settled_frames(store: JournalStore, blobs: BlobReader, head: Head, message: 
     """
     frames = _committed if message.status is MessageStatus.CONSUMED else _given_up
     return [{"message_id": message.message_id, **frame} for frame in frames(store, blobs, head, message)]
+
+
+def retry_frames(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> list[Frame]:
+    """Return a ``turn_retry`` frame for each failed try of a message that another one followed or follows, in order."""
+    found: list[Frame] = []
+    end = head.seq if message.attempts else 0
+    while end > 0 and (not found or found[-1]["attempt"] > 1):
+        start = max(0, end - _WINDOW)
+        for event in reversed(list(store.events(head.branch_id, start, end, (TURN_FAILED,)))):
+            if event.correlation_id != message.message_id or event.erased:
+                continue
+            payload = _payload(event, blobs)
+            if payload["parked"] or cast("int", payload["attempt"]) > message.attempts:
+                continue  # the last one, or one of before the message was put back into the inbox
+            found.append({"type": "turn_retry", "attempt": payload["attempt"], "error": payload["error"]})
+            if payload["attempt"] == 1:
+                break
+        end = start
+    return [{"message_id": message.message_id, **frame} for frame in reversed(found)]
 
 
 def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> Iterator[Frame]:

@@ -56,8 +56,16 @@ class _Call:
     message_id: MessageId | None
     """On whose behalf."""
     scope: asyncio.Timeout
+    limit_s: float
     due_s: float
     """When its time is over."""
+    shortened: bool = False
+    """Whether that is before its limit."""
+
+    def end_by(self, now_s: float) -> None:
+        """Let its time be over now, unless it is already."""
+        self.shortened = self.shortened or now_s < self.due_s
+        self.due_s = min(self.due_s, now_s)
 
 
 class UserCode:
@@ -81,6 +89,12 @@ class UserCode:
         call = self._call
         return call.due_s if call is not None else None
 
+    @property
+    def due_because(self) -> str:
+        """Why the running hook's time ends when `due_s` says, in a few words."""
+        call = self._call
+        return "it was cancelled" if call is None or call.shortened else f"its limit of {call.limit_s:g} s"
+
     async def call(self, hook: Callable[[], Awaitable[Any]], limit_s: float, message_id: MessageId | None) -> Any:
         """Await a hook and return its answer.
 
@@ -92,7 +106,7 @@ class UserCode:
             TryFailed: it raised, took too long or was taken back.
         """
         scope = asyncio.timeout(limit_s)
-        self._call = _Call(message_id, scope, self._clock.monotonic_s() + limit_s)
+        self._call = _Call(message_id, scope, limit_s, self._clock.monotonic_s() + limit_s)
         try:
             async with scope:
                 if message_id in self._taken_back:
@@ -103,7 +117,9 @@ class UserCode:
             if task is not None and task.cancelling():
                 raise
             raise TryFailed({"type": "CancelledError", "message": "a task it awaited was cancelled"}) from error
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # the last two would end the event loop
+        except GeneratorExit:  # its event loop is gone
+            raise
+        except BaseException as error:  # some of these would end the event loop or the activation
             if message_id is not None and message_id in self._taken_back:
                 raise TryFailed({"type": "Cancelled", "message": "it was taken back"}, cancelled=True) from error
             if self._interrupted:
@@ -134,7 +150,7 @@ class UserCode:
         """Stop the hook that runs, if one does, as if its time were over."""
         call = self._call
         if call is not None and not call.scope.expired():
-            call.due_s = min(call.due_s, self._clock.monotonic_s())
+            call.end_by(self._clock.monotonic_s())
             call.scope.reschedule(asyncio.get_running_loop().time())
 
     def take_back(self, message_id: str) -> None:
@@ -153,7 +169,7 @@ class UserCode:
         """
         call = self._call
         if call is not None and call.message_id is not None and message_id in (None, call.message_id):
-            call.due_s = min(call.due_s, self._clock.monotonic_s())
+            call.end_by(self._clock.monotonic_s())
 
     def is_taken_back(self, message_id: str) -> bool:
         """Whether a message was taken back."""

@@ -176,8 +176,15 @@ def _failure(frame: dict[str, Any], log: Path | None) -> str:
         why = _message(frame["error"])
         return f"cancelled: {why}" if why and why != _OWN else "cancelled: nothing of this turn was kept"
     parked = " The message is set aside; podium inbox shows it." if frame.get("parked") else ""
-    more = f"\nThe agent's log says more: {log}" if log is not None else ""
+    more = f"\nThe agent's log says more: {log}" if log is not None and _has_text(log) else ""
     return f"failed: {_reason(frame['error'])}. State and files are as before it.{parked}{more}"
+
+
+def _has_text(log: Path) -> bool:
+    try:
+        return log.stat().st_size > 0
+    except OSError:  # there is none
+        return False
 
 
 def _reason(error: dict[str, Any]) -> str:

@@ -91,6 +91,8 @@ class CoordinatorActor:
         self._leases = HostLeases(self._store, self._clock, config.lease_ttl_s, alive=lives)
         self._holds = Holds(self._clock)
         self._taking_back = TakingBack(self._store, self._clock, self._ids, self._cancel_in_host)
+        self._deaths: dict[Address, str] = {}
+        """How the last host of an agent died, in a few words."""
         self._progress_s = self._clock.monotonic_s()
         """When a host last became ready or took an agent."""
         self._begun = False
@@ -324,19 +326,29 @@ class CoordinatorActor:
             lease, unclean = taken = await self._leases.wait_for(address, host_id, self._config.wake_timeout_s)
             taken_back = await asyncio.to_thread(self._taking_back.noted, address)
             async with asyncio.timeout(self._config.wake_timeout_s):
-                turn = await handle.activate.remote(address, *taken, taken_back)
+                lost = self._deaths.get(address)
+                turn = await handle.activate.remote(address, *taken, lost, taken_back)
             route = Route(host_id, taken[0].epoch, turn)
         except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
-            await self._hosts.end(host_id)
+            await self._hosts.end(host_id, died=isinstance(error, ray.exceptions.RayActorError))
             if lease is not None and not unclean:  # nothing was tried under it; else the next activation counts the try
                 await asyncio.to_thread(self._store.release_lease, lease.session_id, lease.epoch)
-            await self._wake_failed(address, waking, cause_of(error))
+            await self._wake_failed(address, waking, self._died(host_id, address, cause_of(error)))
             return
+        self._deaths.pop(address, None)
         self._routes[address] = route
         self._progress_s = self._clock.monotonic_s()
         self._wakings.done(address, waking, route)
         self._hosts.watch_over(host_id)
+
+    def _died(self, host_id: str, address: Address, error: Exception) -> Exception:
+        """Return the error of a waking; if its host died, with how it did."""
+        how = self._hosts.take_end(host_id)
+        if how is None or not isinstance(error, HostDied):
+            return error
+        log = self._config.logs / f"{address.workspace_id}.log"
+        return HostDied(f"the agent's process died while it was being woken: {how}; {log} says more")
 
     async def _wake_failed(self, address: Address, waking: Waking, error: Exception) -> None:
         """Leave an agent to the next host if its host or its mount service died, else tell those who wait for it."""
@@ -351,9 +363,12 @@ class CoordinatorActor:
                 return
         self._wakings.fail(address, waking, error)
 
-    async def _host_lost(self, host: Host) -> None:
+    async def _host_lost(self, host: Host, how: str | None) -> None:
         """Wake the agent of a host that ended or died again if messages wait for it."""
         assert host.address is not None, "it was given to an agent"
+        self._deaths.pop(host.address, None)
+        if how is not None:
+            self._deaths[host.address] = how
         route = self._routes.get(host.address)
         if route is not None and route.host_id == host.host_id:
             del self._routes[host.address]

@@ -49,8 +49,6 @@ _EMBEDDED_NODE: Final = "local"
 _NODE_MANAGER: Final = f"node-manager-{_EMBEDDED_NODE}"
 _PLACE_EVERY_S: Final = 2.0
 """How often a message that waits is told how many are before it."""
-_LOST: Final = {"type": "HostLost", "message": "its process ended before the turn was committed"}
-"""What ended a try that no host could say anything about; the journal has the same."""
 
 
 class Fleet:
@@ -189,35 +187,41 @@ class Fleet:
         self, address: Address, code: Code, message: Admitted, stopped: set[MessageId]
     ) -> AsyncIterator[Frame]:
         lost: Route | None = None
-        attempt: int | None = None  # the one that was under way when the host was lost
+        told = 0  # the last attempt that was said to have failed
+        untold = False  # whether attempts may have failed of which no host could say anything; the journal has them
         while True:
             route = self._routes.get(address)
             if route is None:
-                if frames := await message.settled():  # there is nothing to wake it for
+                frames = await message.settled()
+                if not frames:
+                    route = await self._wake(address, code, lost)
+                if untold:
+                    for frame in await message.failed_tries():
+                        if frame["attempt"] > told:
+                            told = frame["attempt"]
+                            yield frame
+                if route is None:  # there is nothing to wake it for
                     for frame in frames:
                         yield frame
                     return
-                route = await self._wake(address, code, lost)
                 self._routes[address] = route
-                if attempt is not None and not await message.settled():
-                    yield {"type": "turn_retry", "message_id": message.message_id, "attempt": attempt, "error": _LOST}
-                attempt = None
+                untold = False
                 start = {"type": "agent_start", "agent": str(address), "turn": route.turn}
                 yield {"message_id": message.message_id, **start}
             try:
                 async for frame in self._stream(address, route, message, stopped):
-                    if frame["type"] == "turn_start":
-                        attempt = frame["attempt"]
-                    elif frame["type"] == "turn_retry":
-                        attempt = None
+                    if frame["type"] == "turn_retry":
+                        if frame["attempt"] <= told:
+                            continue
+                        told = frame["attempt"]
                     yield frame
             except AgentAsleep:
-                lost, attempt = route, None
+                lost = route
             except ray.exceptions.RayTaskError as error:
                 raise cause_of(error) from error
             except (ray.exceptions.RayError, HostDied) as error:
                 print(f"host {route.host_id} of {address} is lost: {error}")  # noqa: T201  the service's log
-                lost = route
+                lost, untold = route, True
             else:
                 return
             if self._routes.get(address) == route:

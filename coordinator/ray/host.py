@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import ray
 
 from coordinator.hosting import AgentHost
+from coordinator.process_end import tell_of_os_exit
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
 
 if TYPE_CHECKING:
@@ -43,15 +46,22 @@ class HostActor:
     """
 
     def __init__(self, config: HostConfig) -> None:
+        tell_of_os_exit(Path(config.last_words))
         self._host = AgentHost(config, _announce)
+
+    async def process_id(self) -> int:
+        """Return the id of this process."""
+        return os.getpid()
 
     async def load(self, code: Code) -> None:
         """Import an agent's class."""
         self._host.load(code)
 
-    async def activate(self, address: Address, lease: Lease, unclean: bool, taken_back: Sequence[MessageId]) -> int:
+    async def activate(
+        self, address: Address, lease: Lease, unclean: bool, lost: str | None, taken_back: Sequence[MessageId]
+    ) -> int:
         """Take an agent; return the turns it has committed."""
-        return await self._host.activate(address, lease, unclean=unclean, taken_back=taken_back)
+        return await self._host.activate(address, lease, unclean=unclean, lost=lost, taken_back=taken_back)
 
     async def deliver(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
         """Yield a message's frames in batches."""

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import ray
 import structlog
 
 from coordinator.model import Host, HostStatus
@@ -27,6 +28,9 @@ _START_DEADLINE_S: Final = 180.0
 """For a node to start a host: longer than it gives the host's process and its imports itself."""
 _NODE_DEADLINE_S: Final = 60.0
 """For all else that is asked of a node."""
+_SHORT_OF_MEMORY: Final = "running low on memory"
+"""In Ray's text of the death of an actor that its memory monitor killed."""
+_NO_MEMORY: Final = "killed by Ray, because the node was running out of memory"
 
 _log = structlog.stdlib.get_logger("coordinator")
 
@@ -39,7 +43,8 @@ class Hosts:
         silence_s: how long a host may be silent before it is taken to hang, seconds.
         tasks: in which hosts are watched.
         changed: called when a host is gone.
-        lost: awaited when a host that was given to an agent ended or died, once it is forgotten.
+        lost: awaited when a host that was given to an agent ended or died, once it is forgotten, with how it died in a
+            few words, if that is known.
     """
 
     def __init__(
@@ -48,7 +53,7 @@ class Hosts:
         silence_s: float,
         tasks: Tasks,
         changed: Callable[[], None],
-        lost: Callable[[Host], Awaitable[None]],
+        lost: Callable[[Host, str | None], Awaitable[None]],
     ) -> None:
         self._node_manager = node_manager
         self._silence_s = silence_s
@@ -57,6 +62,7 @@ class Hosts:
         self._lost = lost
         self._known: dict[str, Host] = {}
         self._watches: dict[str, asyncio.Task[None]] = {}
+        self._ends: dict[str, str] = {}
         self._node: Any = None
 
     def find_node(self) -> None:
@@ -98,15 +104,27 @@ class Hosts:
         if host_id in self._known:
             self._known[host_id] = replace(self._known[host_id], status=HostStatus.WARM)
 
-    async def end(self, host_id: str) -> Host | None:
-        """End a host's process and forget it; return what was known of it, ``None`` the second time."""
+    async def end(self, host_id: str, *, died: bool = False) -> Host | None:
+        """End a host's process and forget it; return what was known of it, ``None`` the second time.
+
+        If it had ended by itself, `take_end` tells how.
+
+        Args:
+            died: whether it is known to be dead or dying.
+        """
         try:
             async with asyncio.timeout(_NODE_DEADLINE_S):
-                await self._node.end_host.remote(host_id)
+                how = await self._node.end_host.remote(host_id, died=died)
+            if how is not None:
+                self._ends[host_id] = how
         except Exception as error:  # noqa: BLE001  its agent must not be stuck with it
             _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
         self._changed()
         return self._known.pop(host_id, None)
+
+    def take_end(self, host_id: str) -> str | None:
+        """Return how a host ended by itself, in a few words, and forget it; ``None`` if it did not or nobody knows."""
+        return self._ends.pop(host_id, None)
 
     async def end_others(self) -> None:
         """End whatever hosts the node has that are not known here."""
@@ -145,7 +163,7 @@ class Hosts:
 
     async def _watch(self, host_id: str) -> None:
         """Wait for a host's end, whether in order or not, and clear up after it."""
-        handle = find_actor(host_id)
+        handle, why, died = find_actor(host_id), None, False
         if handle is not None:
             try:
                 silence_s = self._silence_s
@@ -153,11 +171,18 @@ class Hosts:
                     handle.wait_ended.remote(), silence_s / BEATS, lambda: check_answers(handle, silence_s)
                 )
                 _log.info("agent_ended", host_id=host_id, ending=str(ending))
-            except Exception as error:  # noqa: BLE001  a host may die of anything
-                _log.warning("host_lost", host_id=host_id, error=str(cause_of(error)))
-        await self._clear_up(host_id)
+            except ray.exceptions.RayActorError as error:
+                _log.warning("host_died", host_id=host_id, error=str(error))
+                died = True
+                why = _NO_MEMORY if _SHORT_OF_MEMORY in str(error) else None
+            except Exception as error:  # noqa: BLE001  an activation may break in any way
+                cause = cause_of(error)
+                _log.warning("host_lost", host_id=host_id, error=str(cause))
+                why = f"{type(cause).__name__}: {cause}"
+        await self._clear_up(host_id, why, died=died)
 
-    async def _clear_up(self, host_id: str) -> None:
-        host = await self.end(host_id)
+    async def _clear_up(self, host_id: str, why: str | None = None, *, died: bool = False) -> None:
+        host = await self.end(host_id, died=died)
+        ended = self.take_end(host_id)
         if host is not None and host.address is not None:  # else someone else has just done it
-            await self._lost(host)
+            await self._lost(host, why or ended)

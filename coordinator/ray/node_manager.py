@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -22,8 +23,10 @@ from chronicle.fuse import zygote
 from chronicle.fuse.client import unmount_workspace
 from coordinator.hosting import HostConfig
 from coordinator.logs import log_to, rotate_logs
+from coordinator.process_end import OomKills, WatchedProcess, describe_end, last_words
 from coordinator.ray.cluster import NAMESPACE, find_actor
 from coordinator.ray.host import HostActor
+from podium.errors import HostDied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +37,9 @@ __all__ = ["NodeConfig", "NodeManagerActor"]
 
 _LOAD_DEADLINE_S: Final = 120.0
 """For a process to be made and user code to be imported, while others are on a busy machine."""
+
+_DYING_S: Final = 15.0
+"""How long a process that Ray holds to be dead may take to end: the kernel may write a core dump first, say."""
 
 _ROTATE_EVERY_S: Final = 2.0
 """How often the lengths of log files are looked at; what is written meanwhile is what they may grow beyond theirs."""
@@ -75,8 +81,11 @@ class NodeManagerActor:
         log_to(Path(config.logs) / "node.log")
         self._mounts = Path(config.directory) / "mounts"
         self._layers = Path(config.directory) / "layers"
+        self._ends = Path(config.run_dir) / "ends"
         self._zygote_socket = Path(config.run_dir) / "zygote.sock"
-        for directory in (self._mounts, self._layers):
+        self._processes: dict[str, WatchedProcess] = {}
+        self._oom_kills = OomKills()
+        for directory in (self._mounts, self._layers, self._ends):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         threading.Thread(target=self._rotate_logs, name="log-rotation", daemon=True).start()
         if config.presentation == "fuse":
@@ -92,6 +101,7 @@ class NodeManagerActor:
 
         Raises:
             AgentLoadError: the code cannot be used; the host is ended.
+            HostDied: its process ended meanwhile; the message says how.
         """
         await self.ready()
         mountpoint = self._mounts / host_id
@@ -116,23 +126,59 @@ class NodeManagerActor:
                 presentation=self._config.presentation,
                 logs=self._config.logs,
                 lease_ttl_s=self._config.lease_ttl_s,
+                last_words=str(self._ends / host_id),
             )
         )
         try:
             async with asyncio.timeout(_LOAD_DEADLINE_S):
+                self._watch(host_id, await host.process_id.remote())
                 await host.load.remote(code)
+        except ray.exceptions.RayActorError as error:
+            how = await self.end_host(host_id, died=True)
+            log = Path(self._config.logs) / "hosts.log"
+            raise HostDied(
+                f"the agent's process died while it imported {code.file}{f': {how}' if how else ''}; {log} says more"
+            ) from error
         except BaseException:
             await self.end_host(host_id)
             raise
 
-    async def end_host(self, host_id: str) -> None:
-        """End a host's process, if it lives, and leave nothing mounted at its place. Doing it twice is harmless."""
-        host = find_actor(host_id)
+    async def end_host(self, host_id: str, *, died: bool = False) -> str | None:
+        """End a host's process, if it lives, and leave nothing mounted at its place. Doing it twice is harmless.
+
+        Args:
+            died: whether it is known to be dead or dying.
+
+        Returns:
+            how it ended by itself before, in a few words; ``None`` if it did not, or that is not known.
+        """
+        host, process = find_actor(host_id), self._processes.pop(host_id, None)
+        died = died or host is None
+        how = await asyncio.to_thread(self._how_it_ended, host_id, process, died=died)
         if host is not None:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.kill(host)
+        if process is not None:
+            process.close()
+        await self._clear_mountpoint(host_id)
+        return how
+
+    def _watch(self, host_id: str, pid: int) -> None:
+        try:
+            self._processes[host_id] = WatchedProcess(pid)
+        except OSError as error:  # it died at once, or the kernel has no pidfds
+            _log.warning("host_not_watched", host_id=host_id, error=str(error))
+
+    def _how_it_ended(self, host_id: str, process: WatchedProcess | None, *, died: bool) -> str | None:
+        status = process.wait_status(_DYING_S if died else 0) if process is not None else None
+        words = last_words(self._ends / host_id)
+        if not died and status is None:  # it lives
+            return None
+        return describe_end(status, oom=self._oom_kills.lately(), words=words)
+
+    async def _clear_mountpoint(self, host_id: str) -> None:
         mountpoint = self._mounts / host_id
-        if mountpoint.is_symlink():
+        if os.path.islink(mountpoint):  # noqa: PTH114  is_symlink raises where a mount's server died with its host
             mountpoint.unlink()
             return
         if self._config.presentation == "fuse":
@@ -170,6 +216,7 @@ class NodeManagerActor:
 
     def _rotate_logs(self) -> None:
         while True:
+            self._oom_kills.sample()
             try:
                 rotate_logs(Path(self._config.logs), self._config.log_bytes)
             except OSError as error:

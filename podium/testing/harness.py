@@ -224,10 +224,14 @@ class AgentHarness:
         self.store.release_lease(activation.lease.session_id, activation.lease.epoch)
         self._activation = None
 
-    async def kill(self) -> None:
-        """End its activation as a kill of its process would, and wake it again."""
+    async def kill(self, how: str | None = None) -> None:
+        """End its activation as a kill of its process would, and wake it again.
+
+        Args:
+            how: how the process ended, in a few words; part of what is recorded of the try that was lost.
+        """
         await self.activation.abandon()
-        await self._wake(unclean=True)
+        await self._wake(unclean=True, lost=how)
 
     # -- looking at it --------------------------------------------------------------------------------------------
 
@@ -285,7 +289,7 @@ class AgentHarness:
         async with self._handling:  # several may be sending
             return Step.NOTHING if subscription.ended else await self.activation.handle_next()
 
-    async def _wake(self, *, unclean: bool) -> None:
+    async def _wake(self, *, unclean: bool, lost: str | None = None) -> None:
         session = self.store.session(str(self.address))
         lease = self.store.acquire_lease(
             session.session_id, self._holder, self.clock.now_ms(), _LEASE_MS, takeover=unclean
@@ -302,7 +306,7 @@ class AgentHarness:
         )
         activation = Activation(self._class, self.address, lease, environment)
         try:
-            await activation.start(unclean=unclean)
+            await activation.start(unclean=unclean, lost=lost)
         except BaseException:  # as a host that could not take the agent: another class may be tried on the same store
             await activation.abandon()
             self.store.release_lease(lease.session_id, lease.epoch)

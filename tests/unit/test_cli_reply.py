@@ -92,10 +92,17 @@ def test_a_failure_says_what_was_kept_and_what_became_of_the_message(capsys: pyt
     )
 
 
-def test_a_failure_names_the_log_that_has_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    view = TextReply(Said(), "echo/a", log=Path("logs/a.log"))
-    view.show({"type": "error", "error": {"type": "KeyError", "message": "'x'"}, "parked": False})
-    assert capsys.readouterr().err.endswith("as before it.\nThe agent's log says more: logs/a.log\n")
+def test_a_failure_names_the_log_if_it_says_anything(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    view = TextReply(Said(), "echo/a", log=log)
+    failure = {"type": "error", "error": {"type": "KeyError", "message": "'x'"}, "parked": False}
+    view.show(failure)
+    log.touch()
+    view.show(failure)
+    assert "log" not in capsys.readouterr().err
+    log.write_text("Traceback")
+    view.show(failure)
+    assert capsys.readouterr().err.endswith(f"as before it.\nThe agent's log says more: {log}\n")
 
 
 def test_a_cancelled_reply_is_no_failure_of_the_agent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from podium.agent import AgentContext, BaseAgent
 from podium.agent.context import Reply
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import Evicted, PodiumError
+from podium.settled import retry_frames
 from podium.testing import AgentHarness
 
 
@@ -219,6 +220,33 @@ async def test_a_kill_counts_one_attempt_and_keeps_the_tree() -> None:
             "message": "its process ended before the turn was committed",
         }
         assert failure["tree_id"] is not None
+
+
+async def test_the_failed_tries_of_a_message_come_from_the_journal() -> None:
+    async with AgentHarness(Counter) as agent:
+        await agent.send("before")
+        receipt = agent.admit("hang")
+
+        def retries() -> list[tuple[int, str]]:
+            message = agent.store.message(receipt.message_id)
+            head = agent.store.head(agent.store.session(str(agent.address)).main_branch_id)
+            frames = retry_frames(agent.store, agent.blobs, head, message)
+            assert all(frame["message_id"] == receipt.message_id for frame in frames)
+            return [(frame["attempt"], frame["error"]["message"]) for frame in frames]
+
+        assert retries() == []
+        await agent.kill("exit status 3")
+        await agent.kill()
+        ended = "its process ended before the turn was committed"
+        told = [(1, f"{ended}: exit status 3"), (2, ended)]
+        assert retries() == told
+        await agent.kill("killed by SIGKILL (signal 9)")
+        assert agent.store.message(receipt.message_id).status is MessageStatus.PARKED
+        assert retries() == told, "no try follows the last one"
+        agent.store.retry_message(agent.store.session(str(agent.address)).session_id, receipt.message_id)
+        assert retries() == [], "it was put back with no failed try counted"
+        await agent.kill("exit status 4")
+        assert retries() == [(1, f"{ended}: exit status 4")]
 
 
 async def test_an_older_epoch_writes_nothing() -> None:

@@ -26,16 +26,36 @@ async def interrupts() -> None:
     raise KeyboardInterrupt
 
 
+async def raises_what_is_no_exception() -> None:
+    class Odd(BaseException):
+        """Not an `Exception`."""
+
+    raise Odd
+
+
 async def cancels_itself() -> None:
     raise asyncio.CancelledError
 
 
-@pytest.mark.parametrize("hook", [leaves_with_an_exit_code, interrupts, cancels_itself])
+@pytest.mark.parametrize("hook", [leaves_with_an_exit_code, interrupts, raises_what_is_no_exception, cancels_itself])
 async def test_what_would_end_the_event_loop_is_a_failed_try(hook: Callable[[], Awaitable[None]]) -> None:
     usercode = UserCode("a", ManualClock())
     with pytest.raises(TryFailed):
         await usercode.call(hook, LIMIT_S, MessageId("m"))
     assert usercode.due_s is None
+
+
+async def test_why_its_time_is_over() -> None:
+    usercode = UserCode("a", ManualClock())
+    said: list[str] = []
+
+    async def asked() -> None:
+        said.append(usercode.due_because)
+        usercode.make_due("m")
+        said.append(usercode.due_because)
+
+    await usercode.call(asked, LIMIT_S, MessageId("m"))
+    assert said == ["its limit of 600 s", "it was cancelled"]
 
 
 async def test_taking_a_message_back_makes_it_due_at_once() -> None:

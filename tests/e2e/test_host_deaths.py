@@ -1,0 +1,65 @@
+"""An agent whose process dies: its sender is told how, of each try, and where a traceback is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.cli.exits import ExitCode
+
+from .conftest import HELLO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .conftest import Podium
+
+AGENT = f"{Path(__file__).parent / 'deaths.py'}:Deaths"
+LOST = "HostLost: its process ended before the turn was committed"
+KERNEL_TELLS = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 15)
+"""Whether the kernel tells the exit status of a process that is no child."""
+
+
+@pytest.fixture
+def served(podium: Podium) -> Iterator[Podium]:
+    """The command on a home whose service stays up meanwhile."""
+    chat = podium.chat(HELLO, "stays")
+    chat.say("hi")
+    yield podium
+    assert chat.close() == ExitCode.OK
+
+
+def test_each_failed_try_says_how_the_process_ended(served: Podium) -> None:
+    limit = "podium ended it, because the turn went on 5 s after its limit of 2 s and blocked the event loop"
+    for how, says, logged in (
+        ("exit", f"{LOST}: exit status 3, os._exit was called", "deaths.py"),
+        ("kill", f"{LOST}: killed by SIGKILL (signal 9)" if KERNEL_TELLS else LOST, "try_lost"),
+        ("crash", f"{LOST}: killed by SIGSEGV (signal 11)" if KERNEL_TELLS else LOST, "Segmentation fault"),
+        ("raise", "Odd: by itself", "deaths.py"),
+        ("block", f"{LOST}: {limit}", 'deaths.py", line'),
+    ):
+        failed = served("run", AGENT, "--key", how, "--message", how, check=False)
+        assert failed.returncode == ExitCode.TURN_FAILED
+        *_, retried, ended, log = failed.stderr.splitlines()
+        assert retried == f"attempt 1 failed: {says}. Trying again."
+        assert ended.startswith(f"failed: {says}. ")
+        path = Path(log.removeprefix("The agent's log says more: "))
+        assert logged in path.read_text(), how
+    tries = [event["payload"] for event in served.lines("log", "deaths/exit") if event["type"] == "turn.failed"]
+    assert [(failed["attempt"], failed["parked"]) for failed in tries] == [(1, False), (2, True)]
+
+
+def test_a_process_that_dies_while_it_imports_says_how(served: Podium, tmp_path: Path) -> None:
+    file = tmp_path / "leaves.py"
+    text = "import os\nif not os.environ['AGENT_WORKSPACE'].count('podium-inspect-'):\n    os._exit(7)\n"
+    file.write_text(text + (Path(__file__).parent / "deaths.py").read_text().replace("from __future__", "# from"))
+    failed = served("run", f"{file}:Deaths", "--message", "hi", check=False)
+    assert failed.returncode == ExitCode.UNAVAILABLE
+    hosts_log = served.home / "logs" / "hosts.log"
+    how = "exit status 7, os._exit was called"
+    death = f"the agent's process died while it imported {file}: {how}; {hosts_log} says more"
+    assert death in failed.stderr
+    assert str(file) in hosts_log.read_text()

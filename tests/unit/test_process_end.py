@@ -1,0 +1,124 @@
+"""How a process ended that is no child of ours: from the kernel, and from what it left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.clock import ManualClock
+from coordinator.process_end import OomKills, WatchedProcess, describe_end, last_words, leave_last_words
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KERNEL_TELLS = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 15)
+"""Whether the kernel tells the exit status of a process that is no child."""
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def orphan() -> subprocess.Popen[str]:
+    """A process that starts another one, whose exit status it drops, and says its id."""
+    script = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    exec(sys.stdin.readline())\n"
+        "    os._exit(0)\n"
+        "print(pid, flush=True)\n"
+        "while True:\n"
+        "    time.sleep(60)\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("os._exit(3)", "exit status 3"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL (signal 9)"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV (signal 11)"),
+    ],
+)
+def test_the_status_of_a_process_that_another_one_reaps(orphan: subprocess.Popen[str], code: str, says: str) -> None:
+    with orphan:
+        assert orphan.stdin is not None
+        assert orphan.stdout is not None
+        watched = WatchedProcess(int(orphan.stdout.readline()))
+        assert watched.wait_status(0) is None, "it lives"
+        orphan.stdin.write(code + "\n")
+        orphan.stdin.flush()
+        status = watched.wait_status(DEADLINE_S)
+        watched.close()
+        orphan.kill()
+    assert describe_end(status, oom=False, words=None) == (says if KERNEL_TELLS else None)
+
+
+def test_a_process_that_is_gone_cannot_be_watched() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait(DEADLINE_S)
+    with pytest.raises(ProcessLookupError):
+        WatchedProcess(process.pid)
+
+
+def test_lack_of_memory_is_suspected_only_where_it_can_be_the_reason() -> None:
+    suspect = "the kernel was killing processes for lack of memory at that time"
+    assert describe_end(signal.SIGKILL, oom=True, words=None) == f"killed by SIGKILL (signal 9); {suspect}"
+    assert describe_end(None, oom=True, words=None) == suspect
+    assert describe_end(signal.SIGSEGV, oom=True, words=None) == "killed by SIGSEGV (signal 11)"
+    assert describe_end(3 << 8, oom=True, words=None) == "exit status 3"
+    assert describe_end(None, oom=False, words=None) is None
+    assert describe_end(75 << 8, oom=True, words="podium ended it") == "podium ended it"
+
+
+def test_kills_for_lack_of_memory_count_for_half_a_minute() -> None:
+    clock = ManualClock()
+    killed = [4]
+    kills = OomKills(lambda: killed[0], clock.monotonic_s)
+    assert not kills.lately()
+    killed[0] = 5
+    assert kills.lately()
+    for _ in range(14):
+        clock.advance(2.0)
+        kills.sample()
+        assert kills.lately()
+    for _ in range(4):
+        clock.advance(2.0)
+        kills.sample()
+    assert not kills.lately()
+
+
+def test_the_first_last_words_count_and_are_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "host_1"
+    assert last_words(path) is None
+    leave_last_words(path, "because")
+    leave_last_words(path, "exit status 75")
+    assert last_words(path) == "because"
+    assert last_words(path) is None
+    leave_last_words(tmp_path / "none" / "host_1", "nowhere")
+
+
+def test_os_exit_says_who_called_it(tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    script = (
+        "import os, sys\nfrom pathlib import Path\n"
+        "from coordinator.process_end import tell_of_os_exit\n"
+        "tell_of_os_exit(Path(sys.argv[1]))\n"
+        "if os.fork() == 0:\n    os._exit(0)\n"
+        "os.wait()\n"
+        "def careless():\n    os._exit(3)\n"
+        "careless()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(words)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert ended.returncode == 3
+    assert "in careless" in ended.stderr
+    assert ended.stderr.count("was called") == 1, "a forked child ends with it in order"
+    assert last_words(words) == "exit status 3, os._exit was called"
