@@ -49,6 +49,7 @@ FORMAT: Final = 2
 _WHOLE_FORMAT: Final = 1
 """Of archives that begin with an agent's first event; podium could read it before there were others."""
 _MANIFEST: Final = "archive.json"
+_NOTHING: Final = "; nothing was imported"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The date of every member: equal agents make equal files."""
 
@@ -146,13 +147,17 @@ class Archive:
     Raises:
         Corrupt: it is no archive, or its table of contents is damaged.
         UnsupportedFormat: a newer version wrote it.
+        NotFound: there is no such file.
         OSError: it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._checked = False
         try:
             self._zip = zipfile.ZipFile(path)
+        except FileNotFoundError:
+            raise NotFound(f"there is no file {path}; name one that podium export wrote") from None
         except zipfile.BadZipFile as error:
             raise Corrupt(f"{path} is not an archive of an agent, or its end is cut off: {error}") from error
         try:
@@ -168,11 +173,16 @@ class Archive:
         self._zip.close()
 
     def check(self) -> None:
-        """Check the chain of events and every blob.
+        """Check the chain of events and every blob, unless that was done before.
 
         Raises:
             Corrupt: something is damaged or missing; the message says where in the file.
         """
+        if not self._checked:
+            self._check()
+            self._checked = True
+
+    def _check(self) -> None:
         checker = TreeChecker(self)
         branches = self.manifest.branches
         head = self.manifest.base or empty_head(branches[0].branch_id if branches else BranchId(""))
@@ -232,7 +242,8 @@ class Archive:
             fields = json.loads(self._read(_MANIFEST))
             if fields["format"] > FORMAT:
                 raise UnsupportedFormat(
-                    f"{self._path} has format {fields['format']}; this podium reads {FORMAT}: upgrade podium"
+                    f"a newer version wrote {self._path}: its format is {fields['format']}, this version reads up to "
+                    f"{FORMAT}; upgrade podium"
                 )
             return Manifest(
                 agent=str(fields["agent"]),
@@ -246,7 +257,9 @@ class Archive:
             raise self._damaged(_MANIFEST, f"it cannot be read: {error}") from error
 
     def _damaged(self, where: str, why: str) -> Corrupt:
-        return Corrupt(f"{self._path}: {where}: {why}; nothing was imported")
+        """Return the error of some damage; ``why`` may be the text of one about a part of that place."""
+        inner = why.replace(f"{self._path}: ", "").removesuffix(_NOTHING)
+        return Corrupt(f"{self._path}: {where}: {inner}{_NOTHING}")
 
 
 class _Noting:

@@ -78,6 +78,7 @@ def import_(
     with Archive(file) as archive:
         manifest = archive.manifest
         target = Address.parse(name or manifest.agent)
+        archive.check()  # before a home is made for it
         Home(home).create(blobs_url)
         with opened_journal(home) as store, opened_blobs(home) as blobs:
             imported = import_agent(store, blobs, archive, target, IdSource(), SystemClock().now_ms())

@@ -19,10 +19,16 @@ _LETTERS = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
 """As git has them."""
 
 
-def write_state(patch: Sequence[JsonObject]) -> None:
-    """Write a patch, an operation a line."""
-    for operation in patch:
+def write_state(patch: Sequence[JsonObject], most: int | None = None) -> None:
+    """Write a patch, an operation a line.
+
+    Args:
+        most: how many operations to write; how many are left out is said in a last line.
+    """
+    for operation in patch[:most]:
         write_line(f"  {json_text(operation)}")
+    if most is not None and len(patch) > most:
+        write_line(f"  … and {len(patch) - most} more; --json has them all")
 
 
 def write_files(changes: Iterable[Change]) -> None:

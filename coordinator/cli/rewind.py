@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from podium.events import Part
 
 __all__ = ["rewind"]
+
+_MOST_SHOWN: Final = 20
+"""Changes of the state that are shown as text: going back in a long list has one for each of its items."""
 
 
 def rewind(
@@ -117,7 +120,7 @@ def _write_text(plan: Rewind, files: list[Change]) -> None:
 
     if plan.patch:
         write_line("state")
-        write_state(plan.patch)
+        write_state(plan.patch, _MOST_SHOWN)
     if files:
         write_line("files")
         write_files(files)

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["json_text", "one_line", "say", "shown", "table", "warn", "write", "write_json", "write_line"]
 
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""C0 but tab and newline, DEL, and C1, of which 0x9b starts an escape sequence on some terminals."""
-_UNSAFE_IN_JSON: Final = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Beyond what JSON escapes anyway: C1, line separators, direction overrides, and what UTF-8 cannot encode."""
+_INVISIBLE: Final = r"\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
+"""What changes the order or the place of the characters around it, or hides text: marks and overrides of direction,
+separators of lines, annotations, tags, spaces without a width. Not the two joiners, which emoji and scripts need."""
+_CONTROLS: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_INVISIBLE}]")
+"""C0 but tab and newline, DEL, and C1, of which 0x9b starts an escape sequence on some terminals; and `_INVISIBLE`."""
+_UNSAFE_IN_JSON: Final = re.compile(rf"[\x7f-\x9f\ud800-\udfff{_INVISIBLE}]")
+"""Beyond what JSON escapes anyway: C1, `_INVISIBLE`, and what UTF-8 cannot encode."""
 
 
 def shown(text: str, *, tty: bool | None = None) -> str:
@@ -47,7 +50,7 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     """Return a value as JSON that is safe to show and to encode; whole numbers of any size keep their digits."""
     separators = (",", ":") if indent is None else (",", ": ")
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
-    return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def write_json(value: object) -> None:

@@ -310,7 +310,10 @@ async def test_damage_is_named_by_its_place(parent: AgentHarness, tmp_path: Path
     def events(change: Any) -> str:
         return refused(lambda name, data: b"\n".join(change(data.splitlines())) if name == "events/0.jsonl" else data)
 
-    assert blob.removeprefix("blobs/") in refused(lambda name, data: None if name == blob else data)
+    missing = refused(lambda name, data: None if name == blob else data)
+    assert blob.removeprefix("blobs/") in missing
+    assert missing.count("nothing was imported") == 1
+    assert str(target) not in missing
     assert blob.removeprefix("blobs/") in refused(lambda name, data: data + b"x" if name == blob else data)
     assert events(lambda lines: [lines[0], *lines[2:]]).startswith("events/0.jsonl line 2: ")
     assert events(lambda lines: lines[:-1]).startswith("events/0.jsonl: ends at event ")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
+from coordinator.cli.changes import write_state
 from coordinator.cli.exits import ExitCode
 from coordinator.home import Home
 from podium.address import Address
@@ -14,6 +16,8 @@ from tests.unit.cli_home import HomeMaker, Podium
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from chronicle.canonical import JsonObject
 
 
 @pytest.fixture
@@ -199,10 +203,35 @@ def test_export_and_import(podium: Podium, tmp_path: Path) -> None:
     podium("import", str(file), "--as", "other/b", home=elsewhere)
     assert podium.json("state", "other/b", home=elsewhere)["state"] == {"count": 3}
     podium("export", "counter/a", str(file), code=ExitCode.USAGE)
-    podium("import", str(tmp_path / "nothing"), code=ExitCode.OS_ERROR)
+    podium("import", str(tmp_path / "nothing"), code=ExitCode.NOT_FOUND)
+    assert f"there is no file {tmp_path / 'nothing'}" in podium.err
     file.write_bytes(file.read_bytes()[:-9])
     podium("import", str(file), "--as", "counter/c", code=ExitCode.DAMAGED)
     assert "is not an archive" in podium.err
+
+
+def test_an_import_that_is_refused_makes_no_home(podium: Podium, tmp_path: Path) -> None:
+    file, changed, home = tmp_path / "a.podium", tmp_path / "changed.podium", tmp_path / "new home"
+    podium("export", "counter/a", str(file))
+    with zipfile.ZipFile(file) as source, zipfile.ZipFile(changed, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name).replace(b'"turn":1', b'"turn":2'))
+    podium("import", str(changed), home=home, code=ExitCode.DAMAGED)
+    assert podium.err.count("nothing was imported") == 1
+    podium("import", str(tmp_path / "nothing"), home=home, code=ExitCode.NOT_FOUND)
+    podium("import", str(file), "--as", "no address", home=home, code=ExitCode.INVALID_ADDRESS)
+    assert not home.exists()
+
+
+def test_going_back_in_a_long_list_shows_some_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    patch: list[JsonObject] = [{"op": "remove", "path": f"/items/{number}"} for number in range(300)]
+    write_state(patch, most=20)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 21
+    assert lines[0] == '  {"op":"remove","path":"/items/0"}'
+    assert lines[-1] == "  … and 280 more; --json has them all"
+    write_state(patch[:20], most=20)
+    assert len(capsys.readouterr().out.splitlines()) == 20
 
 
 # -- delete and gc -----------------------------------------------------------------------------------------------------

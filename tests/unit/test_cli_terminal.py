@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chronicle.cli import output as chronicle_output
 from coordinator.cli import terminal
 from coordinator.cli.times import ago, iso
 
@@ -27,6 +28,27 @@ def test_a_terminal_gets_no_control_characters() -> None:
     nasty = "a\x1b[2Jb\x9b31mc\rd\x07\x00\x7fe\tf\ng"
     assert terminal.shown(nasty, tty=True) == "a[2Jb31mcde\tf\ng"
     assert terminal.shown(nasty, tty=False) == nasty
+
+
+@pytest.mark.parametrize(
+    "steering",
+    ["\u202e", "\u202a", "\u2066", "\u2069", "\u200e", "\u200f", "\u061c", "\u2028", "\u200b", "\ufeff", "\U000e0041"],
+)
+def test_a_terminal_gets_nothing_that_changes_the_order_of_text_or_hides_some(steering: str) -> None:
+    nasty = f"safe{steering}gpj.exe"
+    assert terminal.shown(nasty, tty=True) == "safegpj.exe"
+    assert terminal.shown(nasty, tty=False) == nasty
+    assert steering not in terminal.one_line(nasty)
+    as_json = terminal.json_text(nasty)
+    assert as_json.isascii()
+    assert json.loads(as_json) == nasty
+    assert steering not in chronicle_output.shown(nasty)
+
+
+def test_a_terminal_gets_what_scripts_and_emoji_are_joined_with() -> None:
+    for joined in ("\U0001f469\u200d\U0001f52c", "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "e\u0301"):
+        assert terminal.shown(joined, tty=True) == joined
+        assert terminal.json_text(joined) == f'"{joined}"'
 
 
 def test_whether_stdout_is_a_terminal_is_asked_at_each_output(monkeypatch: pytest.MonkeyPatch) -> None:
