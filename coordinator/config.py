@@ -1,6 +1,6 @@
 """Settings of a process, read once from the environment (``PODIUM_…``) by its main function and passed down.
 
-Each field says its unit, its default and why.
+Each field says its unit, its default and why. ``docs/settings.md`` lists them for users.
 """
 
 from __future__ import annotations

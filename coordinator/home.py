@@ -4,6 +4,7 @@
 
     format            the version of this layout
     lock              held by the service while it runs
+    starting          held by the client that starts the service
     journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, what it was when it was closed
     blobs/            the blob store
     nodes/<node>/     what belongs to one node: layers/ and mounts/
@@ -26,7 +27,7 @@ import socket
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from chronicle.errors import Conflict, NotFound
 from chronicle.private import make_private
@@ -285,6 +286,20 @@ class Home:
                 yield True
             finally:
                 fcntl.flock(file, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+
+    def start_alone(self) -> TextIO | None:
+        """Become the one client that starts the home's service.
+
+        Returns:
+            a file: closing it lets others start one, and so does our death; ``None`` while another client has it.
+        """
+        file = (self.path / "starting").open("a")  # closed at exec, so that the service does not hold it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
 
     def service_alive(self) -> bool:
         """Whether a service holds this home now."""

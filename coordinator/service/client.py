@@ -15,7 +15,7 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
 from podium.busy import BusyPolicy
@@ -249,15 +249,19 @@ async def connect(
     home.create()
     deadline = _Deadline(timeout_s)
     process: subprocess.Popen[bytes] | None = None
-    while True:
-        client = await _attach(home)
-        if client is not None:
-            break
-        process = await asyncio.to_thread(_start, home, process)
-        on_progress(f"{_stage(home)} ({deadline.elapsed_s:.0f} s)")
-        if deadline.passed:
-            raise ServiceError(f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}")
-        await asyncio.sleep(_POLL_S)
+    with contextlib.ExitStack() as starting:
+        alone: TextIO | None = None
+        while (client := await _attach(home)) is None:
+            if alone is None and (alone := home.start_alone()) is not None:
+                starting.enter_context(alone)
+            if alone is not None:
+                process = await asyncio.to_thread(_start, home, process)
+            on_progress(f"{_stage(home)} ({deadline.elapsed_s:.0f} s)")
+            if deadline.passed:
+                raise ServiceError(
+                    f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}"
+                )
+            await asyncio.sleep(_POLL_S)
     if process is not None and client.notice:
         on_notice(client.notice)
     try:
@@ -337,8 +341,7 @@ async def _attach(home: Home) -> ServiceClient | None:
 def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Popen[bytes]:
     """Start the service, unless the one we started is still on its way.
 
-    Of several that are started at once, one gets the home; the others exit with `EXIT_HELD`, and so does one that comes
-    while an earlier service is ending.
+    One that comes while an earlier service is ending exits with `EXIT_HELD`.
 
     Raises:
         ServiceError: it could not start; the message has the end of its log.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -13,7 +14,7 @@ from coordinator.admission import Admission
 from coordinator.config import Settings
 from coordinator.home import Home
 from coordinator.ray.fleet import Fleet
-from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
+from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused, connect
 from coordinator.service.server import ServiceServer
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ DEADLINE_S = 60
 
 class Answering:
     """A fleet whose agents answer at once."""
+
+    notice = None
 
     async def register(self, code: Code) -> None:
         await asyncio.sleep(0)
@@ -104,3 +107,49 @@ async def test_a_message_that_was_not_admitted_is_not_said_to_be(home: Home) -> 
             await sent(client, "a", "one")
     with closing(home.journal()) as journal:
         assert journal.sessions() == []
+
+
+class Starting:
+    """A process of a service that is on its way."""
+
+    def __init__(self, commands: list[list[str]], command: list[str], **_: object) -> None:
+        commands.append(command)
+
+    def poll(self) -> int | None:
+        return None
+
+
+async def test_of_several_clients_one_starts_the_service(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr("coordinator.service.client.subprocess.Popen", partial(Starting, commands))
+    waiting: list[str] = []
+    served = asyncio.Event()
+
+    async def attach(name: str) -> None:
+        async with connect(home, lambda _: waiting.append(name), lambda _: None):
+            pass
+
+    async def serve() -> None:
+        while set(waiting) != {"a", "b", "c", "d"}:
+            await asyncio.sleep(0.01)
+        async with ServiceServer(home, Settings(), cast("Fleet", Answering())).listening():
+            await served.wait()
+
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        server = tasks.create_task(serve())
+        async with asyncio.TaskGroup() as clients:
+            for name in "abcd":
+                clients.create_task(attach(name))
+        served.set()
+        await server
+    assert len(commands) == 1
+
+
+def test_a_client_that_starts_a_service_and_dies_lets_another_one(home: Home) -> None:
+    first = home.start_alone()
+    assert first is not None
+    assert home.start_alone() is None
+    first.close()
+    second = home.start_alone()
+    assert second is not None
+    second.close()
