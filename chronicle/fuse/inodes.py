@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from chronicle.packed_map import PackedMap
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -17,6 +19,7 @@ MAGIC: Final = 1 << 62
 """Numbers from here on are those of ``.chronicle`` and what is in it."""
 FLEETING: Final = MAGIC + (1 << 60)
 """``.chronicle`` itself. Of it, and of what has a greater number, the kernel may keep nothing."""
+_COUNT_BYTES: Final = 8
 
 
 class Inodes:
@@ -29,11 +32,33 @@ class Inodes:
     def __init__(self, forgotten: Callable[[int], None]) -> None:
         self._forgotten = forgotten
         self.counts: dict[int, int] = {}
-        """By inode number. The hot paths add to it by themselves."""
+        """By inode number, what was counted since `pack`. The hot paths add to it by themselves."""
+        self._packed = PackedMap()
+        """What was counted before, of numbers below `MAGIC`."""
+
+    def __contains__(self, inode: int) -> bool:
+        return inode in self.counts or inode in self._packed
 
     def known(self) -> list[int]:
         """Return the numbers of the files and directories that the kernel may have something cached of."""
-        return [inode for inode in self.counts if inode < MAGIC]
+        return list({*(inode for inode in self.counts if inode < MAGIC), *(inode for inode, _ in self._packed.items())})
+
+    def pack(self) -> None:
+        """Take as little memory as can be."""
+        magic: dict[int, int] = {}
+        for inode, times in self.counts.items():
+            if inode < MAGIC:
+                self._packed.put(inode, (times + self._before(inode)).to_bytes(_COUNT_BYTES))
+            else:
+                magic[inode] = times
+        self._packed.pack()
+        self.counts.clear()
+        self.counts.update(magic)
+
+    def _before(self, inode: int) -> int:
+        """Return how often the kernel got a number before `pack`."""
+        packed = self._packed.get(inode)
+        return int.from_bytes(packed) if packed is not None else 0
 
     def count(self, inode: int) -> None:
         """Note that a reply gave this number to the kernel."""
@@ -43,9 +68,12 @@ class Inodes:
         """Take off what the kernel has forgotten: numbers, and how often."""
         counts = self.counts
         for inode, times in forgotten:
-            left = counts.get(inode, 0) - times
+            left = counts.pop(inode, 0) - times
+            if left <= 0 and inode in self._packed:
+                left += int.from_bytes(self._packed.pop(inode) or b"")
             if left > 0:
                 counts[inode] = left
             else:
-                counts.pop(inode, None)
                 self._forgotten(inode)
+        if not counts:
+            counts.clear()  # its table, too, which may be large

@@ -86,7 +86,7 @@ class ChronicleOperations:
         self._magic = Magic(layer)
         self._inodes = Inodes(self._forgotten)
         self._counts = self._inodes.counts
-        layer.names.referred = self._counts
+        layer.names.referred = self._inodes
         self._handles: dict[int, Handle] = {}
         self._listings: dict[int, _Listing] = {}
         self._readings: dict[int, _Reading] = {}

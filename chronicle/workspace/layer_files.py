@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
@@ -21,6 +22,7 @@ import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt
+from chronicle.packed_map import PackedMap
 from chronicle.workspace import content as contents
 from chronicle.workspace.layer_log import LayerLog
 from chronicle.workspace.versions import DataFile, Undo, VersionFile
@@ -37,6 +39,8 @@ __all__ = ["LayerFiles"]
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CACHE_SLACK: Final = 1000
 """How many outdated entries the cache index may have before it is written anew at opening."""
+_CLEAN: Final = struct.Struct("<QQ32s")
+"""Number of the data file, bytes, raw id of the content."""
 _COPY_BYTES: Final = 1024 * 1024
 _PART_BYTES: Final = 4096
 """Read together with what is asked for of a version that is not all on this node."""
@@ -61,7 +65,8 @@ class LayerFiles:
         """Names the next file; never used twice in a layer directory."""
         self._unneeded: list[DataFile] = []
         """What goes when the log is synced."""
-        self._clean: dict[int, tuple[int, Content]] = {}
+        self._clean = PackedMap()
+        """By inode number, what data file holds what content, as `_encode_clean` has it."""
         self._cache: LayerLog | None = None
         with contextlib.ExitStack() as undo:
             self._data_fd = os.open(directory / "data", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -172,7 +177,7 @@ class LayerFiles:
 
     def remove_orphans(self, kept: Container[int]) -> None:
         """Remove the files that neither ``kept`` nor the cache index names: what a crash left behind."""
-        clean = {number for number, _ in self._clean.values()}
+        clean = {_decode_clean(raw)[0] for _, raw in self._clean.items()}
         for fd in (self._data_fd, self._undo_fd):
             for name in os.listdir(fd):
                 number = int(name, 16)
@@ -244,10 +249,10 @@ class LayerFiles:
 
     def cached(self, ino: int, content: Content) -> DataFile | None:
         """Return the data file that holds this content for an inode, if one does."""
-        known = self._clean.get(ino)
-        if known is None or known[1] != content:
+        number = self.clean_number(ino)
+        if number is None or self._clean.get(ino) != _encode_clean(number, content):
             return None
-        data = DataFile(known[0])
+        data = DataFile(number)
         try:
             size = self.stat_data(data).st_size
         except FileNotFoundError:
@@ -270,20 +275,22 @@ class LayerFiles:
         """Put data files that hold what the blob store has into the cache index."""
         frames = []
         for ino, data, content in entries:
-            frames.append(_encode_clean(ino, data.number, content))
-            self._clean[ino] = (data.number, content)
+            frames.append(_frame_clean(ino, data.number, content))
+            self._clean.put(ino, _encode_clean(data.number, content))
         self._cache_log().append_all(frames)
+        if len(frames) > 1:
+            self._clean.pack()
 
     def forget_clean(self, ino: int) -> None:
         """Take an inode out of the cache index: its data file changes, or goes."""
         if ino in self._clean:
             self._cache_log().append(msgpack.packb((ino,)))
-            del self._clean[ino]
+            self._clean.pop(ino)
 
     def clean_number(self, ino: int) -> int | None:
         """Return the number of the data file that the cache index has for an inode."""
         known = self._clean.get(ino)
-        return known[0] if known is not None else None
+        return _decode_clean(known)[0] if known is not None else None
 
     def settle(self) -> None:
         """Note that what a loss of power left was seen to: until the next one, everything is as it was written."""
@@ -292,7 +299,7 @@ class LayerFiles:
 
     def _cache_log(self) -> LayerLog:
         if self._cache is None:
-            live = [_encode_clean(ino, number, content) for ino, (number, content) in self._clean.items()]
+            live = [_frame_clean(ino, *_decode_clean(raw)) for ino, raw in self._clean.items()]
             self._cache = LayerLog.create(self._directory / "cache", [_BOOT_ID.read_bytes().strip(), *live])
         return self._cache
 
@@ -308,11 +315,11 @@ class LayerFiles:
             for frame in frames[1:]:
                 fields = msgpack.unpackb(frame, use_list=False)
                 if len(fields) == 1:
-                    self._clean.pop(fields[0], None)
+                    self._clean.pop(fields[0])
                 else:
                     ino, number, size, raw = fields
                     content = contents.Content(from_raw(raw), size, chunked=size > contents.WHOLE_BYTES)
-                    self._clean[ino] = (number, content)
+                    self._clean.put(ino, _encode_clean(number, content))
                     self.next_number = max(self.next_number, number + 1)
             if len(frames) <= 2 * len(self._clean) + _CACHE_SLACK:
                 return log
@@ -320,6 +327,17 @@ class LayerFiles:
         return self._cache_log() if frames[0] == boot else None
 
 
-def _encode_clean(ino: int, number: int, content: Content) -> bytes:
+def _frame_clean(ino: int, number: int, content: Content) -> bytes:
+    """Return an entry of the cache index."""
     packed: bytes = msgpack.packb((ino, number, content.size, to_raw(content.id)))
     return packed
+
+
+def _encode_clean(number: int, content: Content) -> bytes:
+    """Return a data file's number and its content as they are in memory."""
+    return _CLEAN.pack(number, content.size, to_raw(content.id))
+
+
+def _decode_clean(raw: bytes) -> tuple[int, Content]:
+    number, size, identifier = _CLEAN.unpack(raw)
+    return number, contents.Content(from_raw(identifier), size, chunked=size > contents.WHOLE_BYTES)

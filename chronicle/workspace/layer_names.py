@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import stat
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgpack
 
@@ -27,14 +27,32 @@ from chronicle.workspace.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.tree import EMPTY, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from chronicle.blobs.store import BlobReader
 
-__all__ = ["KEPT_NODES", "Names"]
+__all__ = ["KEPT_NODES", "Names", "Referred"]
 
 KEPT_NODES: Final = 10_000
 """How many nodes may be in memory although nothing of them differs from the last seal: 7 MB."""
+
+
+class Referred(Protocol):
+    """The inode numbers by which nodes are called from outside."""
+
+    def __contains__(self, inode: int, /) -> bool:
+        """Say whether a node is called by this number."""
+
+    def pack(self) -> None:
+        """Take as little memory as can be: many nodes were dropped."""
+
+
+class _Nobody:
+    """Calls no node by its number."""
+
+    def __contains__(self, inode: int, /) -> bool:
+        return False
+
+    def pack(self) -> None:
+        """Nothing is kept."""
 
 
 class Names:
@@ -56,8 +74,8 @@ class Names:
         self.next_ino = commit.next_ino
         self.by_ino: dict[int, Node] = {}
         """Those in memory."""
-        self.referred: Container[int] = ()
-        """The inode numbers by which nodes are called from outside; kept by whoever opened the layer."""
+        self.referred: Referred = _Nobody()
+        """Set by what calls nodes by their numbers."""
         self.kept_nodes = KEPT_NODES
         self.places = Places()
         """Where those are that are not in memory and called by their numbers."""
@@ -276,6 +294,8 @@ class Names:
             return False
         for node in reversed(list(self.by_ino.values())):  # directories are mostly older than what is in them
             self._drop(node)
+        self.places.pack()
+        self.referred.pack()
         self.by_ino = dict(self.by_ino)  # the table of a dictionary does not shrink by itself
         return before - len(self.by_ino) > self.kept_nodes
 

@@ -2,12 +2,14 @@
 
 The kernel calls a file by its number as long as it remembers it, which may be for days. A node that is as it was sealed
 can be read from the stored tree whenever it is asked for; what is kept of it is its directory's number and its name,
-some 150 bytes instead of 700.
+some 40 bytes instead of 700.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from chronicle.packed_map import PackedMap
 
 __all__ = ["Places"]
 
@@ -18,7 +20,7 @@ class Places:
     """The directories and names of nodes, by inode number."""
 
     def __init__(self) -> None:
-        self._at: dict[int, bytes] = {}
+        self._at = PackedMap()
         """A directory's number and a name in it, in one object."""
         self._below: dict[int, int] = {}
         """By directory, how many of the others are in it."""
@@ -31,7 +33,7 @@ class Places:
 
     def add(self, ino: int, parent: int, name: bytes) -> None:
         """Note where a node is that is not noted yet."""
-        self._at[ino] = parent.to_bytes(_INO_BYTES) + name
+        self._at.put(ino, parent.to_bytes(_INO_BYTES) + name)
         self._below[parent] = self._below.get(parent, 0) + 1
 
     def find(self, ino: int) -> tuple[int, bytes] | None:
@@ -41,7 +43,7 @@ class Places:
 
     def remove(self, ino: int) -> int | None:
         """Forget where a node is; return its directory's number, ``None`` if it was not noted."""
-        place = self._at.pop(ino, None)
+        place = self._at.pop(ino)
         if place is None:
             return None
         parent = int.from_bytes(place[:_INO_BYTES])
@@ -51,6 +53,10 @@ class Places:
         else:
             del self._below[parent]
         return parent
+
+    def pack(self) -> None:
+        """Take as little memory as can be, after many were added."""
+        self._at.pack()
 
     def has_below(self, ino: int) -> bool:
         """Say whether a node is noted that is in this directory, which is to be found then, too."""
