@@ -108,6 +108,7 @@ class ApiWorkspace:
         """
         wanted = Mode(mode)
         with self._lock:
+            self._layer.shed()
             place, node = self._follow(path)
             if wanted.kind == "x" and node is not None:
                 raise FileExistsError(errno.EEXIST, "exists", path)
@@ -148,6 +149,7 @@ class ApiWorkspace:
     def status(self, path: str, *, follow_links: bool = True) -> Status:
         """Return what is at a path, ``""`` being the root."""
         with self._lock:
+            self._layer.shed()
             return _status(self._node(path, last=follow_links))
 
     def exists(self, path: str) -> bool:
@@ -161,6 +163,7 @@ class ApiWorkspace:
     def list(self, path: str = "") -> list[tuple[str, Status]]:
         """Return what is in a directory, by name."""
         with self._lock:
+            self._layer.shed()
             node = self._node(path)
             if not isinstance(node, DirNode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)

@@ -242,8 +242,10 @@ class Life:
     def forget_contents(self) -> None:
         """Have the contents of closed files in the blob store only, as on a node that did not write them."""
         files = self.layer._files
-        for ino, (number, _) in list(files._clean.items()):
+        for ino, _ in list(files._clean.items()):
             node = self.layer.names.by_ino.get(ino)
+            number = files.clean_number(ino)
+            assert number is not None
             if isinstance(node, FileNode) and not node.dirty and not node.opens:
                 node.data = None
                 files.forget_clean(ino)
