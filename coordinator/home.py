@@ -64,6 +64,8 @@ class Home:
         self.path = path.expanduser().absolute()
         self._blobs_at: str | None = None
         """The URL of its blobs; empty if they are in it, None as long as nobody has looked."""
+        self._identity: bytes | None = None
+        """What is the same whatever path leads to the directory; kept, as the directory may be removed meanwhile."""
 
     # -- making and checking --------------------------------------------------------------------------------------
 
@@ -218,10 +220,16 @@ class Home:
     def run_dir(self) -> Path:
         """A short directory for sockets and Ray's session, of this user and home alone; there while a service runs.
 
+        A home that is there has one, by whatever path it is named: through a symlink or a bind mount, too.
+
         Raises:
             HomeError: someone else made it, so it cannot be trusted.
         """
-        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
+        if self._identity is None:
+            with contextlib.suppress(OSError):
+                found = self.path.stat()
+                self._identity = f"{found.st_dev}:{found.st_ino}".encode()
+        digest = hashlib.sha256(self._identity or os.fsencode(self.path)).hexdigest()[:12]
         directory = Path(tempfile.gettempdir()) / f"podium-{os.getuid()}" / digest
         for part in (directory.parent, directory):
             try:

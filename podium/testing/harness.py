@@ -18,7 +18,7 @@ import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import encode
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentHarness", "Exchange"]
 
 _LEASE_MS = 60_000
+_VARIABLE: Final = "AGENT_WORKSPACE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,9 @@ class Exchange:
 class AgentHarness:
     """One agent under test. Use it as an async context manager.
 
+    ``$AGENT_WORKSPACE`` belongs to the test's process: it is set to the agent's workspace before its hooks run, and at
+    the end to what it was. Of agents whose hooks run at the same time, all see that of the one that began last.
+
     Args:
         agent_class: what is tested.
         key: the second part of its address.
@@ -123,6 +127,9 @@ class AgentHarness:
         self._layers = Path()
         self._activation: Activation | None = None
         self._handling = asyncio.Lock()
+        self._root: Path | None = None
+        """The workspace's, once it was opened."""
+        self._variable_before = os.environ.get(_VARIABLE)
         self.address = Address(agent_type_of(agent_class), key)
         self.store: JournalStore = store or MemoryJournalStore()
         self.blobs: BlobStore = blobs or MemoryBlobStore()
@@ -131,17 +138,26 @@ class AgentHarness:
     async def __aenter__(self) -> Self:
         self._layers = Path(self._directory.__enter__())
         now_ms = self.clock.now_ms()
+        self._variable_before = os.environ.get(_VARIABLE)
         try:
             self.store.ensure_session(str(self.address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
             await self._wake(unclean=False)
         except BaseException:
-            self._directory.__exit__(None, None, None)
+            self._leave()
             raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         if self._activation is not None:
             await self.sleep()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Leave no directory, and the process's environment as it was."""
+        if self._variable_before is None:
+            os.environ.pop(_VARIABLE, None)
+        else:
+            os.environ[_VARIABLE] = self._variable_before
         self._directory.__exit__(None, None, None)
 
     # -- talking to it --------------------------------------------------------------------------------------------
@@ -202,6 +218,7 @@ class AgentHarness:
             await self._wake(unclean=False)
         handled = 0
         async with self._handling:
+            self._set_variable()
             while (step := await self.activation.handle_next()) is not Step.NOTHING:
                 handled += step is Step.HANDLED
         return handled
@@ -213,6 +230,7 @@ class AgentHarness:
             whether it is awake.
         """
         self.clock.advance(seconds)
+        self._set_variable()
         if self._activation is not None and seconds >= self._class.idle_timeout_s and await self._activation.idle():
             await self.sleep()
         return self._activation is not None
@@ -220,6 +238,7 @@ class AgentHarness:
     async def sleep(self) -> None:
         """End its activation in order."""
         activation = self.activation
+        self._set_variable()
         await activation.stop()
         self.store.release_lease(activation.lease.session_id, activation.lease.epoch)
         self._activation = None
@@ -287,6 +306,7 @@ class AgentHarness:
     async def _one_step(self, subscription: Subscription) -> Step:
         """Handle what is next unless a message's stream has ended; `Step.NOTHING` then, and if nothing waits."""
         async with self._handling:  # several may be sending
+            self._set_variable()
             return Step.NOTHING if subscription.ended else await self.activation.handle_next()
 
     async def _wake(self, *, unclean: bool, lost: str | None = None) -> None:
@@ -311,8 +331,12 @@ class AgentHarness:
             await activation.abandon()
             self.store.release_lease(lease.session_id, lease.epoch)
             raise
-        os.environ["AGENT_WORKSPACE"] = str(activation.workspace.root)
         self._activation = activation
+
+    def _set_variable(self) -> None:
+        """Let code of the agent's that runs next find its workspace, as in a process of its own."""
+        if self._root is not None:
+            os.environ[_VARIABLE] = str(self._root)
 
     async def _open_workspace(self, request: WorkspaceRequest) -> Opened:
         spec = LayerSpec(
@@ -323,4 +347,7 @@ class AgentHarness:
             turn=request.turn,
             quota=workspace_quota_of(self._class),
         )
-        return open_dir_workspace(spec, self.blobs, self._layers / "files", self.clock)
+        opened = open_dir_workspace(spec, self.blobs, self._layers / "files", self.clock)
+        self._root = opened.workspace.root
+        self._set_variable()
+        return opened

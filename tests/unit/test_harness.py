@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -71,3 +72,71 @@ async def test_what_agents_tell_each_other_is_received(caplog: pytest.LogCapture
         assert await second.receive() == 2
         assert second.state == {"heard": ["from a", "from a", "good"]}
         assert [payload["parked"] for _, payload in second.events("turn.failed")] == [False, True]
+
+
+class Finding(BaseAgent):
+    """Notes in each hook where its workspace is by the environment."""
+
+    idle_timeout_s = 10
+
+    async def on_init(self, ctx: AgentContext[Any]) -> None:
+        await self._note(ctx, "init")
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        await self._note(ctx, "message")
+
+    async def on_idle_timeout(self, ctx: AgentContext[Any]) -> bool:
+        await self._note(ctx, "idle")
+        return True
+
+    async def on_shutdown(self, ctx: AgentContext[Any]) -> None:
+        await self._note(ctx, "shutdown")
+
+    async def _note(self, ctx: AgentContext[Any], hook: str) -> None:
+        found.append((hook, os.environ["AGENT_WORKSPACE"] == str(ctx.workspace)))
+
+
+found: list[tuple[str, bool]] = []
+
+
+async def test_each_agent_finds_its_own_workspace_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_WORKSPACE", "/before")
+    found.clear()
+    async with AgentHarness(Finding, "a") as first, AgentHarness(Finding, "b") as second:
+        for agent in (first, second, first):
+            await agent.send("where")
+        assert not await first.advance(20)
+        await second.send("where")
+        await first.send("where")
+    assert [hook for hook, _ in found] == [
+        *("init", "message"),
+        *("init", "message"),
+        *("message", "idle", "shutdown"),
+        *("message", "init", "message"),
+        *("shutdown", "shutdown"),
+    ]
+    assert all(right for _, right in found)
+    assert os.environ["AGENT_WORKSPACE"] == "/before"
+    monkeypatch.delenv("AGENT_WORKSPACE")
+    async with AgentHarness(Finding, "a"):
+        assert "AGENT_WORKSPACE" in os.environ
+    assert "AGENT_WORKSPACE" not in os.environ
+
+
+class Ordered(BaseAgent):
+    class State(DeltaState):
+        ages: dict[str, int] = {}
+        seen: list[list[str]] = []
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.ages[message["text"]] = 1
+        ctx.state.seen.append(list(ctx.state.ages))
+
+
+async def test_the_keys_of_a_dict_are_sorted_when_the_agent_wakes() -> None:
+    async with AgentHarness(Ordered) as agent:
+        await agent.send("b")
+        await agent.send("a")
+        await agent.sleep()
+        await agent.send("c")
+        assert agent.state["seen"] == [["b"], ["b", "a"], ["a", "b", "c"]]

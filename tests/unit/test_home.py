@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -53,6 +54,20 @@ def test_one_service_holds_a_home(tmp_path: Path) -> None:
         with Home(tmp_path).service_lock() as again:
             assert not again
     assert not home.service_alive()
+
+
+def test_a_home_has_one_service_by_whatever_path_it_is_named(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    (tmp_path / "link").symlink_to(home.path)
+    other = Home(tmp_path / "other").create()
+    assert Home(tmp_path / "link").socket_path == home.socket_path == Home(home.path).socket_path != other.socket_path
+
+
+def test_the_directory_of_a_running_service_is_known_when_its_home_is_removed(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    before = home.run_dir
+    shutil.rmtree(home.path)
+    assert home.run_dir == before
 
 
 @pytest.fixture

@@ -78,6 +78,9 @@ class DeltaState(TrackedModel, BaseModel, metaclass=_StateMeta):
     change it further. What JSON cannot hold is refused where it is put, with the path. Validators of the whole model
     run when the turn commits. Two instances never share a default.
 
+    The order of a dict's keys is not part of the state: they are as they were put in until the agent sleeps, and sorted
+    when it wakes. Where order matters, keep a list, or sort when reading.
+
     Attributes:
         _version: of the declared fields; raise it when a stored state would not fit any more, and declare a
             `podium.state.migration` from the version before.
