@@ -192,7 +192,7 @@ class FileSystem(Protocol):
         """
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes; fewer only at the end."""
+        """Return up to ``size`` bytes; fewer only at the end, and of what was opened with `DIRECT_IO`."""
 
     def write(
         self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None, whole: bool = True

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["FLEETING", "MAGIC", "Inodes"]
 
 MAGIC: Final = 1 << 62
-"""Numbers from here on are those of ``.chronicle`` and what is in it."""
+"""``.chronicle`` itself. Numbers from here on are those of what is in it."""
 FLEETING: Final = MAGIC + (1 << 60)
-"""``.chronicle`` itself. Of it, and of what has a greater number, the kernel may keep nothing."""
+"""Of what has this number or a greater one, the kernel may keep nothing."""
 _COUNT_BYTES: Final = 8
 
 

@@ -15,8 +15,8 @@ kernel knows one of them by a name, and it is the directory. A program that open
 O_DIRECTORY wants the file. It gets ESTALE, upon which the kernel looks all names up once more, in the same system call
 (``do_filp_open`` in fs/namei.c); this time the last one is the file.
 
-Inode numbers are given to entries as they are met. Those of trees of turns that are over are in a range of their own,
-as the kernel may keep what it knows of them.
+Inode numbers are given to entries as they are met. Those of what stays as it is are in a range of their own, as the
+kernel may keep what it knows of them: trees of turns that are over, and directories that lead to what was.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ NAME: Final = b".chronicle"
 """The directory's name, in the root only."""
 
 Key = tuple[bytes, ...]
+Place = tuple[Key, bool, bool]
+"""A key, whether it is the directory of that key, and whether the kernel may keep what it knows of it."""
+_ROOT: Final[Place] = ((), True, True)
 _TOP_MODE: Final = stat.S_IFDIR | 0o500
 """Old contents are readable here whatever the modes of their files were, so it is for the owner of the workspace."""
 _DIR_MODE: Final = stat.S_IFDIR | 0o555
@@ -59,7 +62,9 @@ _LINK_MODE: Final = stat.S_IFLNK | 0o777
 _NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
 _TOP: Final = (b"at", b"diff", b"log", b"query", b"turn")
 _SIZED_VERSIONS: Final = 64
-"""The size of a longer history is not known before it was read, and shown as 0."""
+"""The size of a longer history, or of one that follows from directories that moved, is shown as 0."""
+_IN_TURN: Final = 3
+"""Parts of the key of a path in the tree of a turn."""
 _READERS: Final = 64
 """So many processes, at most, are remembered between being refused a directory and asking for the file."""
 
@@ -127,31 +132,32 @@ class Magic:
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
         self._turns = Turns(layer)
-        self._inodes: dict[tuple[Key, bool], int] = {((), True): FLEETING}
-        """By key, and whether it is the directory of that key."""
-        self._keys: dict[int, tuple[Key, bool]] = {FLEETING: ((), True)}
-        self._next = FLEETING + 1
-        self._next_lasting = MAGIC
+        self._inodes: dict[Place, int] = {_ROOT: MAGIC}
+        self._keys: dict[int, Place] = {MAGIC: _ROOT}
+        self._next = FLEETING
+        self._next_lasting = MAGIC + 1
         self._readers: dict[int, Key] = {}
         """By process, what it wants to read, and not to look into."""
 
     def forget(self, inode: int) -> None:
         """Let go of an inode number that the kernel has forgotten."""
-        if inode != FLEETING:
+        if inode != MAGIC:
             place = self._keys.pop(inode, None)
             if place is not None:
                 del self._inodes[place]
 
     def root(self) -> MagicEntry:
         """Return ``.chronicle`` itself."""
-        return self._directory(())
+        return self._directory((), lasting=True)
 
     def entry(self, inode: int) -> MagicEntry | None:
         """Return what has an inode number, None if it is not there any more."""
         place = self._keys.get(inode)
         if place is None:
             return None
-        key, is_directory = place
+        key, is_directory, _ = place
+        if key and key[0] == b"turn" and len(key) == _IN_TURN:
+            return self._find_in_turn(key)
         return self._find_directory(key) if is_directory else self._find_file(key)
 
     def lookup(self, inode: int, name: bytes, asker: int = 0) -> MagicEntry | None:
@@ -166,8 +172,10 @@ class Magic:
         if place is None:
             return None
         key = _below(place[0], name)
-        if asker in self._readers and self._readers[asker] == key:
+        if self._readers and self._readers.get(asker) == key:
             return self._find_file(key)
+        if key[0] == b"turn" and len(key) == _IN_TURN:
+            return self._find_in_turn(key)
         return self._find_directory(key) or self._find_file(key)
 
     def wants_file(self, inode: int, asker: int) -> bool:
@@ -175,7 +183,7 @@ class Magic:
 
         That ends when the process opens it, or another one.
         """
-        key, _ = self._keys[inode]
+        key = self._keys[inode][0]
         if self._find_file(key) is None:
             return False
         if len(self._readers) >= _READERS:
@@ -196,7 +204,7 @@ class Magic:
 
         ``at`` and ``diff`` list nothing: what could be asked for there is endless.
         """
-        key, _ = self._keys[inode]
+        key = self._keys[inode][0]
         match key:
             case (b"turn",):
                 return [(b"%d" % turn, stat.S_IFDIR) for turn in range(self._turns.last() + 1)]
@@ -251,26 +259,26 @@ class Magic:
         """Return the directory of a key."""
         match key:
             case () | (b"query",) | (b"at",) | (b"turn",) | (b"diff",):
-                return self._directory(key)
-            case (b"query", path) if self._is_directory(path):
-                return self._directory(key)
+                return self._directory(key, lasting=True)
+            case (b"query", path):
+                return self._query_directory(key, path)
             case (b"at", number) if _NUMBER.fullmatch(number):
-                return self._directory(key)
+                return self._directory(key, lasting=True)
             case (b"at", number, path) if _NUMBER.fullmatch(number):
                 return self._directory_at(key, int(number), path)
-            case (b"turn", number, *path) if _NUMBER.fullmatch(number):
-                found = self._turns.find(int(number), path[0] if path else b"")
-                if found is not None and found.entry.kind is Kind.DIR:
-                    return self._directory(key, _DIR_MODE, found.mtime_ns, lasting=True)
+            case (b"turn", *_):
+                return self._find_in_turn(key)
         return None
 
-    def _is_directory(self, path: bytes) -> bool:
-        """Whether a path is a directory, or was one as far as ``query`` is concerned."""
+    def _query_directory(self, key: Key, path: bytes) -> MagicEntry | None:
+        """Return the directory of a path that is one, or was one as far as ``query`` is concerned."""
         layer = self._layer
-        if isinstance(layer.resolve(path), DirNode):
-            return True
         kinds = layer.kinds_of(path)
-        return bool(kinds & DIRECTORY) and (kinds == DIRECTORY or layer.had_entries(path))
+        if kinds & DIRECTORY and layer.had_entries(path):
+            return self._directory(key, lasting=True)
+        if kinds == DIRECTORY or isinstance(layer.resolve(path), DirNode):
+            return self._directory(key)
+        return None
 
     def _directory_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
         """Return the directory that a path was at a version, or which leads to what was below it."""
@@ -278,10 +286,12 @@ class Magic:
         if not layer.kinds_of(path) & DIRECTORY:
             return None
         record = layer.version(path, number)
+        leads = layer.had_entries(path)
         if record is not None and record.kind is Kind.DIR and not record.deleted:
             mode = _DIR_MODE if record.mode is None else stat.S_IFDIR | record.mode | 0o500
-            return self._directory(key, mode, record.timestamp_ms * 1_000_000)
-        return self._directory(key) if layer.had_entries(path) else None
+            return self._directory(key, mode, record.timestamp_ms * 1_000_000, lasting=leads)
+        # A number that is not given out yet may come to be a version with a mode.
+        return self._directory(key, lasting=record is not None) if leads else None
 
     def _directory(self, key: Key, mode: int = _DIR_MODE, mtime_ns: int = 0, *, lasting: bool = False) -> MagicEntry:
         if not key:
@@ -300,8 +310,6 @@ class Magic:
                 return self._live(key, self._query_size(path))
             case (b"at", number, path) if _NUMBER.fullmatch(number):
                 return self._file_at(key, int(number), path)
-            case (b"turn", number, path) if _NUMBER.fullmatch(number):
-                return self._file_in_turn(key, int(number), path)
             case (b"diff", name) if self._turns_of(name) is not None:
                 return self._live(key, 0)  # its size is known when it was read
         return None
@@ -318,11 +326,16 @@ class Magic:
         mode = _FILE_MODE if record.mode is None or record.target is not None else stat.S_IFREG | record.mode | 0o400
         return MagicEntry(key, ino, mode, record.size, mtime_ns)
 
-    def _file_in_turn(self, key: Key, turn: int, path: bytes) -> MagicEntry | None:
-        found = self._turns.find(turn, path)
-        if found is None or found.entry.kind is Kind.DIR:
+    def _find_in_turn(self, key: Key) -> MagicEntry | None:
+        """Return what a path was after a turn. It was one thing, so this is a directory or a file."""
+        if not _NUMBER.fullmatch(key[1]):
+            return None
+        found = self._turns.find(int(key[1]), key[2] if len(key) == _IN_TURN else b"")
+        if found is None:
             return None
         entry = found.entry
+        if entry.kind is Kind.DIR:
+            return self._directory(key, _DIR_MODE, found.mtime_ns, lasting=True)
         if entry.kind is Kind.SYMLINK:
             mode, size = _LINK_MODE, len(entry.target)
         else:
@@ -337,7 +350,7 @@ class Magic:
         return MagicEntry(key, ino, _FILE_MODE, size, self._layer.root.mtime_ns, live=True)
 
     def _inode(self, key: Key, *, is_directory: bool, lasting: bool = False) -> int:
-        place = key, is_directory
+        place = key, is_directory, lasting
         inode = self._inodes.get(place)
         if inode is None:
             if lasting:
@@ -353,7 +366,7 @@ class Magic:
     # -- query and diff -------------------------------------------------------------------------------------------
 
     def _query_size(self, path: bytes) -> int:
-        if self._layer.has_many_versions(path, _SIZED_VERSIONS):
+        if not self._layer.has_short_history(path, _SIZED_VERSIONS):
             return 0
         return sum(map(len, query_pieces(self._layer.iterations(path, hashed=False))))
 

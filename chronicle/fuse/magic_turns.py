@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TurnEntry", "Turns"]
 
-_KEPT_DIRECTORIES: Final = 64
+_KEPT_ENTRIES: Final = 20_000
+"""Directories, and entries of those that were listed: some 10 MB."""
 _KEPT_TURNS: Final = 1000
 _LOADED_TOGETHER: Final = 1000
 """Directories with up to so many entries are kept with them when they were listed."""
@@ -61,11 +62,12 @@ class Turns:
         """The last commit, and its turn."""
         self._refs: dict[int, TreeRef | None] = {}
         self._directories: OrderedDict[tuple[int, bytes], _Directory] = OrderedDict()
+        self._kept_entries = 0
 
     def last(self) -> int:
         """Return the last turn that a tree was committed at; 0 if there was none."""
         base = self._layer.base
-        if self._base is None or self._base[0] != base:
+        if self._base is None or self._base[0] is not base:
             self._base = base, oplog.read_root(self._layer.reader, base.oplog_id).committed_turn
         return self._base[1]
 
@@ -100,6 +102,7 @@ class Turns:
             if len(found) > _LOADED_TOGETHER:
                 return [(name, there.entry.kind) for name, there in found.items()]
             directory.entries = found
+            self._count(len(found))
         return [(name, there.entry.kind) for name, there in directory.entries.items()]
 
     def _root(self, turn: int) -> TurnEntry:
@@ -148,9 +151,15 @@ class Turns:
 
     def _keep(self, turn: int, path: bytes, directory: _Directory) -> _Directory:
         self._directories[turn, path] = directory
-        if len(self._directories) > _KEPT_DIRECTORIES:
-            self._directories.popitem(last=False)
+        self._count(1)
         return directory
+
+    def _count(self, more: int) -> None:
+        """Count what is kept, and let go of what was used longest ago."""
+        self._kept_entries += more
+        while self._kept_entries > _KEPT_ENTRIES:
+            _, dropped = self._directories.popitem(last=False)
+            self._kept_entries -= 1 + len(dropped.entries or ())
 
     def _child(self, directory: _Directory, name: bytes) -> TurnEntry | None:
         if directory.entries is not None:

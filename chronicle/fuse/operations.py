@@ -36,6 +36,8 @@ _KEEP_S: Final = 86_400
 _LOADED_TOGETHER: Final = 1000
 """Directories with up to so many entries are loaded at once when they are listed; of larger ones only what is shown
 with attributes, which the kernel asks for while it sees that they are wanted."""
+_MADE_BYTES: Final = 32 * 1024
+"""Of a text that is made while it is read, one read makes no more, since others wait meanwhile: some 200 lines."""
 _CAPABILITIES: Final = b"security.capability"
 _NO_INODE: Final = 0xFFFFFFFF
 """Of what is listed without attributes in ``.chronicle``, where numbers are for what the kernel knows."""
@@ -62,11 +64,12 @@ class _Listing:
 class _Reading:
     """An open file of ``.chronicle``."""
 
-    __slots__ = ("file", "inode")
+    __slots__ = ("file", "inode", "live")
 
-    def __init__(self, inode: int, file: BinaryIO) -> None:
+    def __init__(self, inode: int, file: BinaryIO, *, live: bool) -> None:
         self.inode = inode
         self.file = file
+        self.live = live
 
 
 class ChronicleOperations:
@@ -344,7 +347,7 @@ class ChronicleOperations:
         entry = self._magic_entry(inode)
         number = self._next_handle
         self._next_handle = number + 1
-        self._readings[number] = _Reading(inode, self._magic.open(entry))
+        self._readings[number] = _Reading(inode, self._magic.open(entry), live=entry.live)
         return number, NO_FLUSH | (DIRECT_IO if entry.live else KEEP_CACHE if entry.lasting else 0)
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
@@ -352,9 +355,9 @@ class ChronicleOperations:
         opened = self._handles.get(handle)
         if opened is not None:
             return self._layer.read(opened, offset, size)
-        file = self._readings[handle].file
-        file.seek(offset)
-        return file.read(size)
+        reading = self._readings[handle]
+        reading.file.seek(offset)
+        return reading.file.read(min(size, _MADE_BYTES) if reading.live else size)
 
     def write(
         self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None, whole: bool = True

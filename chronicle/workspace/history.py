@@ -42,7 +42,7 @@ __all__ = [
     "contents_in",
     "decode_history",
     "find",
-    "has_records",
+    "kinds_in",
     "kinds_of",
     "last_before",
     "newest_first",
@@ -68,6 +68,8 @@ OTHER: Final = 2
 """Bit of `PathHistory.kinds`: the path was something else at some time."""
 _KINDS: Final = (Kind.FILE, Kind.DIR, Kind.SYMLINK, Kind.FIFO, Kind.SOCKET, Kind.CHAR, Kind.BLOCK)
 _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
+_KIND: Final = 5
+"""Where a stored record has its kind."""
 _BODY: Final = 6
 """Where a stored record has its content."""
 _CREATE: Final = _OP_CODES["create"]
@@ -354,9 +356,27 @@ def _decode_content(body: tuple[int, bytes]) -> Content:
     return Content(from_raw(raw), size, chunked=size > WHOLE_BYTES)
 
 
-def has_records(data: bytes) -> bool:
-    """Say whether a value of the map has versions; it may only say which numbers were given out."""
-    return decode_history(data).kinds != 0
+def kinds_in(data: bytes) -> int | None:
+    """Return the kinds that a value of the map says, as in `PathHistory.kinds`; records are not decoded.
+
+    0 for a value that has no versions: it only says which numbers were given out.
+
+    Raises:
+        UnsupportedFormat, Corrupt: as of `decode_history`.
+    """
+    try:
+        version, _, head, tail, *more = msgpack.unpackb(data, use_list=False)
+        _check_format(version)
+        if more:
+            return int(more[0]) if more[0] is not None else None
+        if head is not None:
+            return None
+        kinds = 0
+        for fields in tail:
+            kinds |= DIRECTORY if fields[_KIND] == _DIR else OTHER
+        return kinds
+    except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
+        raise Corrupt(f"not a path's history: {data[:16].hex()}") from error
 
 
 def _encode_record(record: Record) -> tuple[object, ...]:

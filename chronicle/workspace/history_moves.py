@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace.history import Record, kinds_of
+from chronicle.workspace.history import DIRECTORY, Record, kinds_of
 from chronicle.workspace.tree import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from chronicle.workspace.history_own import OwnRecords
 
@@ -49,14 +49,22 @@ class Moves:
     Args:
         own: the records that paths have themselves.
         moved_seq: the seq of the last renaming of a directory; 0 if there never was one. To be set when it grows.
+        beat: called again and again by what may take long.
     """
 
-    def __init__(self, own: OwnRecords, moved_seq: int) -> None:
+    def __init__(self, own: OwnRecords, moved_seq: int, beat: Callable[[], None]) -> None:
         self._own = own
+        self._beat = beat
         self.moved_seq = moved_seq
+        self._last: dict[tuple[bytes, int], tuple[bytes, Record] | None] = {}
         self._alive: dict[tuple[bytes, int], Record | None] = {}
         self._fresh: dict[bytes, tuple[Stamp, Fresh]] = {}
         self._fresh_size = 0
+        self._came: dict[bytes, tuple[Stamp, dict[bytes, int]]] = {}
+        self._came_size = 0
+        self._known_sources: dict[bytes, tuple[Stamp, set[bytes]]] = {}
+        self._sources_size = 0
+        self._known_origins: dict[tuple[bytes, int], frozenset[bytes]] = {}
 
     def alive(self, path: bytes, before: int) -> Record | None:
         """Return the version that was at a path just before an operation, as it was made; ``None`` if nothing was.
@@ -124,6 +132,7 @@ class Moves:
         events += [(record.seq, directory, record) for directory, record in moves]
         events.sort(key=lambda event: event[0])
         for seq, directory, record in events:
+            self._beat()
             if directory is None:
                 merged.append(record)
                 now = None if record.deleted else record
@@ -153,41 +162,106 @@ class Moves:
 
     def _last_above(self, path: bytes, since: int, before: int) -> tuple[bytes, Record] | None:
         """Return the newest move of a directory above a path with a seq between two."""
-        return self._last_of(above(path), since, before) if self.moved_seq > since else None
+        if self.moved_seq <= since:
+            return None
+        directory, _, _ = path.rpartition(b"/")
+        found = self._last_of(directory, before) if directory else None
+        return found if found is not None and found[1].seq > since else None
 
-    def _last_of(self, directories: Iterable[bytes], since: int, before: int) -> tuple[bytes, Record] | None:
+    def _last_of(self, path: bytes, before: int) -> tuple[bytes, Record] | None:
+        """Return the newest move of a directory or one above it before an operation: all that is in it shares that."""
+        key = path, before
+        if before != NOW and key in self._last:
+            return self._last[key]
         found = None
-        for directory in directories:
+        since = 0
+        for directory in (*above(path), path):
             record = self._own.last_move(directory, since, before)
             if record is not None:
                 found = directory, record
                 since = record.seq
+        if before != NOW:
+            if len(self._last) >= _KEPT:
+                self._last.clear()
+            self._last[key] = found
         return found
 
-    def sources(self, path: bytes) -> Iterator[bytes]:
-        """Yield the paths at which there may be records of what came into a directory by renaming directories.
+    def came(self, directory: bytes) -> Mapping[bytes, int]:
+        """Return what may have come into a directory, and gone since, by renaming directories.
+
+        Returns:
+            By name, at least what it was then, as in `chronicle.workspace.history.PathHistory.kinds`. It may be more,
+            and of names that never came.
+        """
+        own = self._own
+        stamp = tuple(len(own.pending(at)) for at in (*above(directory), directory))
+        known = self._came.get(directory)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        found: dict[bytes, int] = {}
+        for source in self._sources(directory):
+            for name, kinds in own.children(source).items():
+                # What has no record of its own and something below it was a directory that came there.
+                found[name] = found.get(name, 0) | (kinds or DIRECTORY)
+        self._came_size += 1 + len(found)
+        if self._came_size > _KEPT:
+            self._came.clear()
+            self._came_size = 1 + len(found)
+        self._came[directory] = stamp, found
+        return found
+
+    def moved_since(self, path: bytes) -> bool:
+        """Say whether a directory above a path was moved since the path's last stored record."""
+        last = self._own.last_stored(path)
+        return self._last_above(path, last.seq if last is not None else 0, NOW) is not None
+
+    def _sources(self, path: bytes) -> set[bytes]:
+        """Return paths among which are those at which what came into a directory by renaming may have records.
 
         What is in a directory at a moment either has records there, or came with the last move of the directory or of
-        one above it. So each move that brought something is followed back through the last one before it.
+        one above it. So each move that brought something is followed back through the last one before it. Of moves
+        above, all directories in the same one say the same.
         """
-        if not self.moved_seq:
-            return
-        seen: set[tuple[bytes, int]] = set()
-        for directory in (*above(path), path):
-            for record in self._own.moves(directory, 0, NOW):
-                yield from self._origins(path, directory, record, seen)
+        if not path or not self.moved_seq:
+            return set()
+        stamp = tuple(len(self._own.pending(at)) for at in (*above(path), path))
+        known = self._known_sources.get(path)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        directory, _, name = path.rpartition(b"/")
+        found = {source + b"/" + name for source in self._sources(directory)}
+        for at in [path, *found]:
+            for record in self._own.moves(at, 0, NOW):
+                found |= self._origins(at, record)
+        self._sources_size += 1 + len(found)
+        if self._sources_size > _KEPT:
+            self._known_sources.clear()
+            self._sources_size = 1 + len(found)
+        self._known_sources[path] = stamp, found
+        return found
 
-    def _origins(self, path: bytes, directory: bytes, record: Record, seen: set[tuple[bytes, int]]) -> Iterator[bytes]:
+    def _origins(self, directory: bytes, record: Record) -> frozenset[bytes]:
+        """Return the paths that what a move brought has come by, from the last one back to the first."""
+        trail: list[tuple[bytes, int]] = []
+        path, known = directory, frozenset[bytes]()
         while (source := _source(record)) is not None:
             path = source + path[len(directory) :]
-            if (path, record.seq) in seen:
-                return
-            seen.add((path, record.seq))
-            yield path
-            before = self._last_of((*above(path), path), 0, record.seq)
+            key = path, record.seq
+            if key in self._known_origins:
+                known = self._known_origins[key]
+                break
+            trail.append(key)
+            before = self._last_of(path, record.seq)
             if before is None:
-                return
+                break
             directory, record = before
+        if len(self._known_origins) + len(trail) > _KEPT:
+            self._known_origins.clear()
+        for key in reversed(trail):
+            if key[0] not in known:
+                known |= {key[0]}
+            self._known_origins[key] = known
+        return known
 
 
 def above(path: bytes) -> Iterator[bytes]:

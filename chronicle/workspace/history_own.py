@@ -27,6 +27,8 @@ __all__ = ["OwnRecords", "is_move"]
 
 _KEPT: Final = 4_096
 """Paths of which something is kept; with one more, all of it is dropped."""
+_KEPT_CHILDREN: Final = 20_000
+"""Names in directories that are kept, likewise."""
 _LONGEST_NAME: Final = b"\xff" * 256
 """Sorts behind every name, which has 255 bytes at most."""
 
@@ -47,12 +49,16 @@ class OwnRecords:
 
     def __init__(self, reader: BlobReader, root: BlobId | None, pending: Mapping[bytes, Sequence[Record]]) -> None:
         self._reader = reader
-        self._root = root
+        self._map = nodes.KeptNodes(reader, root)
         self._pending = pending
         self._histories: dict[bytes, PathHistory | None] = {}
         self._moves: dict[bytes, _StoredMoves] = {}
+        self._pending_kinds: dict[bytes, tuple[int, int]] = {}
+        """By path, of how many pending records it is known what they were, and that."""
         self._names: dict[bytes, set[bytes]] = {}
         """By directory, the names in it that have pending records, or below which something has."""
+        self._children: dict[bytes, dict[bytes, int]] = {}
+        self._kept_children = 0
         self._named = 0
         """How many of the pending paths are in it."""
 
@@ -62,7 +68,8 @@ class OwnRecords:
             return self._histories[path]
         except KeyError:
             pass
-        found = stored.path_history(self._reader, self._root, path)
+        value = self._map.lookup(path)
+        found = stored.decode_history(value) if value is not None else None
         if len(self._histories) >= _KEPT:
             self._histories.clear()
         self._histories[path] = found
@@ -77,16 +84,23 @@ class OwnRecords:
         history = self.stored(path)
         return next(stored.newest_first(self._reader, history), None) if history is not None else None
 
-    def stored_kinds(self, path: bytes) -> int:
-        """Return what the stored records of a path say that it was. Reads all of them once if they are of format 1."""
+    def kinds(self, path: bytes) -> int:
+        """Return what a path's own records say that it was. Reads all of them once if they are stored in format 1."""
+        pending = self._pending.get(path)
+        known = 0
+        if pending:
+            seen, known = self._pending_kinds.get(path, (0, 0))
+            if seen < len(pending):
+                known |= stored.kinds_of(pending[seen:])
+                self._pending_kinds[path] = len(pending), known
         history = self.stored(path)
         if history is None:
-            return 0
+            return known
         if history.kinds is None:
             kinds = stored.kinds_of(stored.newest_first(self._reader, history))
             history = self._histories[path] = replace(history, kinds=kinds)
         assert history.kinds is not None
-        return history.kinds
+        return known | history.kinds
 
     def last_before(self, path: bytes, before: int) -> Record | None:
         """Return a path's newest record with a smaller seq."""
@@ -133,32 +147,54 @@ class OwnRecords:
             moves = self._moves[directory] = _StoredMoves(self._reader, history)
         return moves
 
-    def names(self, directory: bytes) -> set[bytes]:
-        """Return the names in a directory that have records, or below which something has."""
+    def children(self, directory: bytes) -> dict[bytes, int]:
+        """Return the names in a directory that have records, or below which something has, and what they were.
+
+        Returns:
+            By name, what its own records say, as in `kinds`; 0 for a name that has none.
+        """
+        known = self._children.get(directory)
+        if known is None:
+            known = self._stored_children(directory)
+            self._kept_children += 1 + len(known)
+            if self._kept_children > _KEPT_CHILDREN:
+                self._children.clear()
+                self._kept_children = 1 + len(known)
+            self._children[directory] = known
+        found = dict(known)
+        prefix = directory + b"/" if directory else b""
+        for name in self._pending_names(directory):
+            found[name] = self.kinds(prefix + name)
+        return found
+
+    def _stored_children(self, directory: bytes) -> dict[bytes, int]:
         prefix = directory + b"/" if directory else b""
         cut = len(prefix)
-        found = set(self._pending_names(directory))
+        found: dict[bytes, int] = {}
         after = prefix
         while True:
-            item = next(nodes.items(self._reader, self._root, after=after), None)
+            item = self._map.after(after)
             if item is None or not item[0].startswith(prefix):
                 return found
             after, value = item
             name = after[cut:].split(b"/", 1)[0]
-            if stored.has_records(value):
-                found.add(name)
-            if name in found and after != prefix + name:
-                after = prefix + name + b"/" + _LONGEST_NAME  # what is below the name is passed over
+            kinds = stored.kinds_in(value)
+            if after == prefix + name:
+                if kinds != 0:
+                    found[name] = self.kinds(after) if kinds is None else kinds
+            elif kinds != 0:
+                found.setdefault(name, 0)
+                after = prefix + name + b"/" + _LONGEST_NAME  # what else is below the name is passed over
 
     def any_below(self, directory: bytes) -> bool:
         """Say whether any path below a directory has records."""
         if self._pending_names(directory):
             return True
         prefix = directory + b"/" if directory else b""
-        for path, value in nodes.items(self._reader, self._root, after=prefix):
-            if not path.startswith(prefix):
-                return False
-            if stored.has_records(value):
+        after = prefix
+        while (item := self._map.after(after)) is not None and item[0].startswith(prefix):
+            after, value = item
+            if stored.kinds_in(value) != 0:
                 return True
         return False
 
@@ -186,6 +222,8 @@ class _StoredMoves:
         self._reader = reader
         self._history = history
         self._newest_first: list[Record] = []
+        self._minus_seqs: list[int] = []
+        """Of those, and so ascending."""
         self._rest: Iterator[Record] | None = stored.newest_first(reader, history)
         self._read_to = 1 << 63
         """The seq of the last record that was read."""
@@ -193,14 +231,14 @@ class _StoredMoves:
     def between(self, since: int, before: int) -> list[Record]:
         """Return those with a seq between two, oldest first."""
         self._read_on(since)
-        found = self._newest_first
-        return found[bisect_left(found, 1 - before, key=_minus_seq) : bisect_left(found, -since, key=_minus_seq)][::-1]
+        seqs = self._minus_seqs
+        return self._newest_first[bisect_left(seqs, 1 - before) : bisect_left(seqs, -since)][::-1]
 
     def last(self, since: int, before: int) -> Record | None:
         """Return the newest with a seq between two."""
         found = self._newest_first
         while True:
-            at = bisect_left(found, 1 - before, key=_minus_seq)
+            at = bisect_left(self._minus_seqs, 1 - before)
             if at < len(found):
                 return found[at] if found[at].seq > since else None
             if self._read_to <= since or not self._read_one():
@@ -218,6 +256,7 @@ class _StoredMoves:
         except BaseException:  # a generator that has raised would say that it is at its end
             self._rest = stored.newest_first(self._reader, self._history)
             self._newest_first.clear()
+            self._minus_seqs.clear()
             self._read_to = 1 << 63
             raise
         if record is None:
@@ -226,11 +265,8 @@ class _StoredMoves:
         self._read_to = record.seq
         if is_move(record):
             self._newest_first.append(record)
+            self._minus_seqs.append(-record.seq)
         return True
 
 
 _seq = attrgetter("seq")
-
-
-def _minus_seq(record: Record) -> int:
-    return -record.seq

@@ -21,7 +21,7 @@ from chronicle.workspace.history_moves import Moves, above
 from chronicle.workspace.history_own import OwnRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
@@ -46,6 +46,7 @@ class HistoryView:
         gaps: numbers given out, below directories, by renamings that were rolled back.
         floors_seq: when that was: floors count for versions from this seq on. What is derived from a commit before it
             has its numbers already.
+        beat: called again and again by what may take long.
     """
 
     def __init__(
@@ -57,10 +58,11 @@ class HistoryView:
         floors: Mapping[bytes, int],
         gaps: Sequence[Gap],
         floors_seq: int = 0,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._reader = reader
         self._own = OwnRecords(reader, root, pending)
-        self._moves = Moves(self._own, moved_seq)
+        self._moves = Moves(self._own, moved_seq, beat)
         self._floors = floors
         self._gaps: dict[bytes, list[Gap]] = {}
         for gap in gaps:
@@ -82,12 +84,15 @@ class HistoryView:
         """Return what `records` does, to be gone through in pieces."""
         return Versions(self._reader, self.stored(path), self.numbered(path))
 
-    def has_many(self, path: bytes, limit: int) -> bool:
-        """Say whether a path has more versions than so many, which is at least what is stored in one piece."""
+    def is_short(self, path: bytes, limit: int) -> bool:
+        """Say whether a path has no more versions than so many, is stored in one piece, and nothing is derived."""
         history = self.stored(path)
-        if history is None:
-            return len(self._moves.fresh(path).records) > limit
-        return history.head is not None or len(history.tail) + len(self._moves.fresh(path).records) > limit
+        stored_here = 0
+        if history is not None:
+            if history.head is not None:
+                return False
+            stored_here = len(history.tail)
+        return stored_here + len(self._own.pending(path)) <= limit and not self._moves.moved_since(path)
 
     def find(self, path: bytes, number: int) -> Record | None:
         """Return one version of a path."""
@@ -125,7 +130,11 @@ class HistoryView:
 
     def kinds(self, path: bytes) -> int:
         """Return what a path ever was, as in `chronicle.workspace.history.PathHistory.kinds`; 0 for nothing."""
-        return self._own.stored_kinds(path) | self._moves.fresh(path).kinds
+        own = self._own.kinds(path)
+        directory, _, name = path.rpartition(b"/")
+        if not self._moves.came(directory).get(name, 0) & ~own:
+            return own
+        return own | self._moves.fresh(path).kinds
 
     def floor(self, path: bytes) -> int:
         """Return the highest number ever given out for a path."""
@@ -147,25 +156,14 @@ class HistoryView:
 
     def had_entries(self, path: bytes) -> bool:
         """Say whether anything ever had a version below a path."""
-        if self._own.any_below(path):
-            return True
-        return next(self._came_names(path), None) is not None
+        return self._own.any_below(path) or any(self.kinds(path + b"/" + name) for name in self._moves.came(path))
 
     def names(self, path: bytes) -> list[bytes]:
         """Return the names in a directory that ever had a version, or below which something had."""
-        return sorted(self._own.names(path).union(self._came_names(path)))
-
-    def _came_names(self, path: bytes) -> Iterator[bytes]:
-        """Yield the names of what is or was in a directory because a directory was renamed."""
-        tried, seen = set[bytes](), set[bytes]()
-        for source in self._moves.sources(path):
-            if source in seen:
-                continue
-            seen.add(source)
-            for name in self._own.names(source) - tried:
-                tried.add(name)
-                if self.kinds(path + b"/" + name):
-                    yield name
+        own = self._own.children(path)
+        prefix = path + b"/" if path else b""
+        came = (name for name in self._moves.came(path) if name not in own and self.kinds(prefix + name))
+        return sorted([*own, *came])
 
     def stored(self, path: bytes) -> PathHistory | None:
         """Return what is stored for a path."""

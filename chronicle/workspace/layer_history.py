@@ -33,9 +33,6 @@ _ZEROS: Final = "0" * len(blob_id(b""))
 class HistoryLayer(EntryLayer):
     """A layer whose history can be read."""
 
-    beat: Callable[[], None] = staticmethod(lambda: None)
-    """Called again and again by what may take long, so that who looks on sees that it gets on."""
-
     def history(self, path: str, *, hashed: bool = True) -> Sequence[Iteration]:
         """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`.
 
@@ -72,9 +69,9 @@ class HistoryLayer(EntryLayer):
         """Return what a path ever was, as in `chronicle.workspace.history.PathHistory.kinds`; 0 for nothing."""
         return self._view().kinds(path)
 
-    def has_many_versions(self, path: bytes, limit: int) -> bool:
-        """Say whether a path has more versions than so many, or more than are stored in one piece."""
-        return self._view().has_many(path, limit)
+    def has_short_history(self, path: bytes, limit: int) -> bool:
+        """Say whether a path has no more versions than so many, which are at hand; see `HistoryView.is_short`."""
+        return self._view().is_short(path, limit)
 
     def had_entries(self, path: bytes) -> bool:
         """Say whether anything below a path ever had a version."""

@@ -22,7 +22,7 @@ from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from chronicle.blobs.store import BlobReader
     from chronicle.workspace.content import Content
@@ -53,6 +53,9 @@ class LayerState:
         owner: user and group of what has none of its own in the tree.
         turn: the turn that changes belong to.
     """
+
+    beat: Callable[[], None] = staticmethod(lambda: None)
+    """Called again and again by what may take long, so that who looks on sees that it gets on."""
 
     def __init__(
         self,
@@ -180,7 +183,14 @@ class LayerState:
         commit = self._commit
         gaps = (*commit.gaps, *self.gaps)
         return HistoryView(
-            self._reader, commit.histories, self._moved_seq, self._records, self.floors, gaps, commit.next_seq
+            self._reader,
+            commit.histories,
+            self._moved_seq,
+            self._records,
+            self.floors,
+            gaps,
+            commit.next_seq,
+            lambda: self.beat(),  # noqa: PLW0108 - it is set after the first view was made
         )
 
     # -- operations -----------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.inodes import FLEETING
+from chronicle.fuse.inodes import MAGIC
 from chronicle.fuse.mounts import Transport
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.workspace.layer_open import open_layer
@@ -169,15 +169,15 @@ def test_numbers_are_kept_only_of_what_the_kernel_knows(tmp_path: Path) -> None:
     layer, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), MemoryBlobStore(), SystemClock())
     operations = ChronicleOperations(layer)
     try:
-        directory = operations.opendir(FLEETING)
+        directory = operations.opendir(MAGIC)
         assert len(list(operations.list_names(directory, 0))) == 5
-        assert set(operations._magic._keys) == {FLEETING}
+        assert set(operations._magic._keys) == {MAGIC}
         entries = operations.readdir(directory, 0)
         shown = [next(entries)[1].ino, next(entries)[1].ino]
         del entries  # the second did not fit into the reply
-        assert set(operations._magic._keys) == {FLEETING, shown[0]}
+        assert set(operations._magic._keys) == {MAGIC, shown[0]}
         operations.forget([(shown[0], 1)])
-        assert set(operations._magic._keys) == {FLEETING}
+        assert set(operations._magic._keys) == {MAGIC}
     finally:
         layer.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import stat
 from dataclasses import replace
@@ -14,6 +15,7 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.ident import to_raw
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock, SystemClock
+from chronicle.fuse.inodes import FLEETING
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.ids import BlobId
 from chronicle.workspace import history, nodes
@@ -21,6 +23,7 @@ from chronicle.workspace.content import Content
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.history import DIRECTORY, OTHER, Record
 from chronicle.workspace.history_view import HistoryView
+from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.oplog import Operation, add_root, first_root, operations, store_operations
 from chronicle.workspace.port import LayerSpec
@@ -35,6 +38,18 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer import Layer
 
 ID = BlobId("ab" * 32)
+
+
+class CountingStore(MemoryBlobStore):
+    """A store that counts what is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def get(self, blob_id: BlobId) -> bytes:
+        self.reads += 1
+        return super().get(blob_id)
 
 
 @pytest.fixture
@@ -290,3 +305,68 @@ def test_a_plain_directory_that_removes_what_a_mount_has_moved(
     for path in ("b", "b/d", "b/d/f"):
         assert [(item.iteration, item.op) for item in opened.history(path)] == [(1, "rename"), (2, "delete")], path
     opened.close()
+
+
+def test_the_kernel_may_keep_what_stays_as_it_is(layer: Layer, walker: Walker) -> None:
+    mkdir(layer, "d")
+    write(layer, "d/f", b"1")
+    mkdir(layer, "empty")
+    commit(layer)
+    for lasting in (
+        "",
+        "/at/7",
+        "/at/1/d",
+        "/query",
+        "/query/d",
+        "/turn/1",
+        "/turn/1/d",
+        "/turn/1/d/f",
+    ):
+        assert walker.lstat(f".chronicle{lasting}").ino < FLEETING, lasting
+    for changes in ("/at/7/d", "/at/1/d/f", "/query/d/f", "/query/empty", "/log", "/diff/0..1"):
+        assert walker.lstat(f".chronicle{changes}").ino >= FLEETING, changes
+
+
+def test_a_long_history_is_made_while_it_is_read(tmp_path: Path) -> None:
+    blobs = CountingStore()
+    first, _ = open_layer(LayerSpec("w", tmp_path / "one", None, 1, 1), blobs, ManualClock())
+    write(first, "f", b"0")
+    node = first.resolve(b"f")
+    assert isinstance(node, FileNode)
+    for number in range(1, 2_000):
+        handle = first.open(node)
+        first.write(handle, 0, b"%d" % number)
+        first.release(handle)
+    ref = first.seal()
+    first.adopt(ref)
+    first.close()
+    layer, _ = open_layer(LayerSpec("elsewhere", tmp_path / "two", ref, 1, 2), blobs, ManualClock())
+    operations = ChronicleOperations(layer)
+    walker = Walker(operations)
+    reads = blobs.reads
+    assert walker.lstat(".chronicle/query/f").size == 0
+    assert blobs.reads - reads < 20, "2,000 versions are in 124 blocks, of which none is read"
+    rows = json.loads(walker.read(".chronicle/query/f"))
+    assert [row["iteration"] for row in rows] == list(range(1, 2_001))
+    assert rows == [item.as_json() for item in layer.history("f")]
+    inode = 1
+    for name in (b".chronicle", b"query", b"f"):
+        found = operations.lookup(inode, name)
+        assert found is not None
+        inode = found.ino
+    opened, _ = operations.open(inode, 0, kill_privileges=None)
+    assert 0 < len(operations.read(opened, 0, 1 << 20)) <= 32 * 1024, "others wait for no more than that"
+    operations.release(opened)
+    layer.close()
+
+
+def test_the_size_of_a_short_history_is_known(layer: Layer, walker: Walker) -> None:
+    mkdir(layer, "d")
+    write(layer, "d/f", b"1")
+    assert walker.lstat(".chronicle/query/d/f").size == len(walker.read(".chronicle/query/d/f"))
+    move(layer, "d", "e")
+    for path in ("d/f", "e/f"):
+        assert walker.lstat(f".chronicle/query/{path}").size == 0
+    write(layer, "e/g", b"1")
+    commit(layer)
+    assert walker.lstat(".chronicle/query/e/g").size == len(walker.read(".chronicle/query/e/g"))

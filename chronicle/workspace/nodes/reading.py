@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.ident import from_raw
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
 
-__all__ = ["Finder", "diff", "items", "lookup", "lookup_many", "walk"]
+__all__ = ["Finder", "KeptNodes", "diff", "items", "lookup", "lookup_many", "walk"]
 
+_KEPT_NODES: Final = 64
+"""Some 10 KB each when they are decoded."""
 _TOGETHER: Final = 64
 """Nodes that are read at once when a map is read in order: 200 KB. They mostly lie side by side."""
 
@@ -66,6 +69,56 @@ class Finder:
             return kept[depth][1]
         node = decode_node(self._reader.get(identifier))
         kept[depth:] = [(identifier, node)]
+        return node
+
+
+class KeptNodes:
+    """Looks into one map again and again, and keeps the nodes that were used last.
+
+    Args:
+        reader: where nodes are read.
+        root: the map.
+    """
+
+    def __init__(self, reader: BlobReader, root: BlobId | None) -> None:
+        self._reader = reader
+        self._root = root
+        self._kept: OrderedDict[BlobId, Node] = OrderedDict()
+
+    def lookup(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or ``None``."""
+        at = self._root
+        while at is not None:
+            node = self._node(at)
+            index = bisect_left(node.keys, key)
+            if index == len(node.keys):
+                return None
+            if node.level == 0:
+                return node.values[index] if node.keys[index] == key else None
+            at = node.child(index)
+        return None
+
+    def after(self, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the first item with a greater key."""
+        at = self._root
+        while at is not None:
+            node = self._node(at)
+            index = bisect_right(node.keys, key)
+            if index == len(node.keys):
+                return None
+            if node.level == 0:
+                return node.keys[index], node.values[index]
+            at = node.child(index)  # its last key is greater
+        return None
+
+    def _node(self, identifier: BlobId) -> Node:
+        node = self._kept.get(identifier)
+        if node is not None:
+            self._kept.move_to_end(identifier)
+            return node
+        node = self._kept[identifier] = decode_node(self._reader.get(identifier))
+        if len(self._kept) > _KEPT_NODES:
+            self._kept.popitem(last=False)
         return node
 
 
