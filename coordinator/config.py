@@ -27,6 +27,10 @@ class Settings(BaseSettings):
     blobs_url: str = ""
     """Where a new home keeps its blobs, such as ``s3://bucket/prefix``; empty: in the home. The home remembers it, and
     no two homes can have the same."""
+    workspaces: Path = Path("/tmp")  # noqa: S108  a directory of mode 0700 and of a random name is made in it
+    """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is a part of each
+    workspace's path, which is to stay the same: give each node and each service of a home the same one, and a short
+    one."""
     presentation: Literal["auto", "fuse", "dir"] = "auto"
     """How agents see their workspace. ``auto`` takes FUSE where it works and says once where it does not."""
     fuse_transport: Literal["raw", "pyfuse3"] = "raw"

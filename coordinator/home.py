@@ -3,15 +3,16 @@
 ::
 
     format            the version of this layout
+    id                what tells this home from others: 12 random letters and digits
     lock              held by the service while it runs
     starting          held by the client that starts the service
     journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, what it was when it was closed
     blobs/            the blob store
-    nodes/<node>/     what belongs to one node: layers/ and mounts/
+    nodes/<node>/     what belongs to one node: layers/, mounts/ (a link for each host), places/ (who has which)
     logs/             of the service and its hosts
 
 Sockets live in a short directory under the system's temporary path (`Home.run_dir`), because a Unix socket's path
-may not exceed 107 bytes.
+may not exceed 107 bytes. Workspaces are seen at short paths too, which depend on the id alone (`coordinator.places`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
 import socket
 import tempfile
@@ -49,6 +52,10 @@ _FORMAT_OF_URL: Final = 2
 _RUN_DIR_TRIES: Final = 20
 _RUN_DIR_PAUSE_S: Final = 0.1
 """Ray's processes take a moment to end, and write to their logs until then."""
+_ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
+_ID_LENGTH: Final = 12
+"""60 bits: not to be guessed by other users, before whom a directory is made that is named by it."""
+_ID: Final = re.compile(f"[{_ID_LETTERS}]{{{_ID_LENGTH}}}")
 _FIRST_MADE: Final = frozenset({"blobs", "nodes", "logs"})
 """What a home has before it has a format, for a moment or after a crash."""
 
@@ -98,6 +105,10 @@ class Home:
                     self._claim(blobs_url)
                     described = {"format": _FORMAT_OF_URL, "blobs": blobs_url.rstrip("/")}
                 make_once(self._format_path, json.dumps(described) + "\n")
+            if (
+                not self._id_path.exists()
+            ):  # it is new, of an older version, or a copy that is to be told from its original
+                make_once(self._id_path, "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH)) + "\n")
             with self._lock_path.open("a"):
                 pass
         except OSError as error:
@@ -162,6 +173,23 @@ class Home:
                 f"the home {self.path} has format {found}, this podium reads up to {_FORMAT_OF_URL}: upgrade podium"
             )
         return self
+
+    @property
+    def id(self) -> str:
+        """What tells this home from others, but from its copies; kept when the home is moved.
+
+        Raises:
+            HomeError: it has none, or it cannot be read.
+        """
+        try:
+            found = self._id_path.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            raise HomeError(f"the home {self.path} has no id yet; podium run gives it one") from None
+        except (OSError, ValueError) as error:
+            raise HomeError(f"{self._id_path} cannot be read ({error}); remove it, and it is made anew") from error
+        if not _ID.fullmatch(found):
+            raise HomeError(f"{self._id_path} is no id of a home; remove it, and it is made anew")
+        return found
 
     # -- what is in it --------------------------------------------------------------------------------------------
 
@@ -322,6 +350,10 @@ class Home:
                 return True
             raise
         return False
+
+    @property
+    def _id_path(self) -> Path:
+        return self.path / "id"
 
     @property
     def _format_path(self) -> Path:

@@ -30,7 +30,10 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.logs import log_to
+from coordinator.places import Places
 from coordinator.process_end import leave_last_words
+from coordinator.process_marks import Mark
+from coordinator.tenancies import Tenancies, Tenant, clear_place
 from podium.activation import Activation
 from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
@@ -72,8 +75,13 @@ class HostConfig:
     blobs_url: str
     layers: str
     """The node's directory of workspace layers."""
-    mountpoint: str
-    """Where the agent's workspace will be; ``AGENT_WORKSPACE`` in this process."""
+    home_id: str
+    workspaces: str
+    """Absolute directory of agents' places; see `coordinator.places`."""
+    tenancies: str
+    """The node's directory of notes about who has which place."""
+    link: str
+    """This host's symlink to the place of its agent, from when it has one; ``AGENT_WORKSPACE`` until then."""
     zygote_socket: str
     presentation: Literal["fuse", "dir"]
     logs: str
@@ -94,7 +102,8 @@ class AgentHost:
     def __init__(self, config: HostConfig, on_sent: Callable[[], None]) -> None:
         self._config = config
         self._on_sent = on_sent
-        os.environ["AGENT_WORKSPACE"] = config.mountpoint
+        Mark(config.home_id, config.host_id).put_on()  # before any code of the user's: all that it starts inherits it
+        os.environ["AGENT_WORKSPACE"] = config.link
         log_to(Path(config.logs) / "hosts.log")
         self._clock = SystemClock()
         self._ids = IdSource()
@@ -105,6 +114,8 @@ class AgentHost:
         self._loop: ActivationLoop | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[Ending] | None = None
+        self._tenancy = -1
+        """By which this process has its agent's place, for as long as it lives."""
 
     def load(self, code: Code) -> None:
         """Import an agent's class.
@@ -306,6 +317,10 @@ class AgentHost:
             os._exit(_EXIT_DEADLINE)
 
     async def _open_workspace(self, request: WorkspaceRequest) -> Opened:
+        return await asyncio.to_thread(self._open, request)
+
+    def _open(self, request: WorkspaceRequest) -> Opened:
+        """Take the agent's place once no process of an earlier activation is left, and show the workspace there."""
         spec = LayerSpec(
             workspace_id=request.address.workspace_id,
             layers=Path(self._config.layers),
@@ -314,20 +329,30 @@ class AgentHost:
             turn=request.turn,
             quota=workspace_quota_of(self._class) if self._class is not None else None,
         )
-        mountpoint = Path(self._config.mountpoint)
+        places = Places(Path(self._config.workspaces), self._config.home_id)
+        place = places.of(request.address)
+        tenant = Tenant(self._config.host_id, request.epoch, str(request.address))
+        self._tenancy = Tenancies(Path(self._config.tenancies), self._config.home_id).take(place, tenant)
+        places.make()
+        clear_place(place, self._config.host_id)
+        self._lead_to(place)
         if self._config.presentation == "fuse":
-            return await asyncio.to_thread(
-                open_fuse_workspace, Path(self._config.zygote_socket), spec, self._config.blobs_url, mountpoint
+            opened = open_fuse_workspace(Path(self._config.zygote_socket), spec, self._config.blobs_url, place)
+        else:
+            root = spec.layers / spec.workspace_id / "files"
+            opened = open_dir_workspace(
+                spec, FsspecBlobStore(self._config.blobs_url), root, self._clock, shown_at=place
             )
-        return await asyncio.to_thread(self._open_directory, spec, mountpoint)
-
-    def _open_directory(self, spec: LayerSpec, mountpoint: Path) -> Opened:
-        """Open the plain-directory presentation, and let this host's fixed path lead to it."""
-        root = spec.layers / spec.workspace_id / "files"
-        opened = open_dir_workspace(spec, FsspecBlobStore(self._config.blobs_url), root, self._clock)
-        mountpoint.rmdir()
-        mountpoint.symlink_to(root, target_is_directory=True)
+            place.symlink_to(root, target_is_directory=True)
+        os.environ["AGENT_WORKSPACE"] = str(place)
         return opened
+
+    def _lead_to(self, place: Path) -> None:
+        """Let this host's fixed path lead to its agent's place: code that was imported before may have noted it."""
+        link = Path(self._config.link)
+        new = link.with_name(f"{link.name}.new")
+        new.symlink_to(place, target_is_directory=True)
+        new.replace(link)
 
     def _running(self) -> tuple[Activation, ActivationLoop]:
         if self._activation is None or self._loop is None:

@@ -49,7 +49,9 @@ __all__ = ["DirWorkspace", "open_dir_workspace"]
 _log = logging.getLogger(__name__)
 
 
-def open_dir_workspace(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock) -> Opened:
+def open_dir_workspace(
+    spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, *, shown_at: Path | None = None
+) -> Opened:
     """Open a workspace as a plain directory.
 
     Args:
@@ -57,6 +59,7 @@ def open_dir_workspace(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clo
         blobs: the blob store.
         root: the directory; made if it is not there. One that is not empty must be the workspace's own.
         clock: gives the time.
+        shown_at: what `Workspace.root` is to be, such as a symlink to ``root`` that the caller makes; else ``root``.
 
     Raises:
         InvalidInput: the workspace's id cannot be one, or ``root`` holds something else.
@@ -70,13 +73,15 @@ def open_dir_workspace(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clo
     make_durably(home)
     lock = lock_workspace(home)
     try:
-        return _open(spec, blobs, root, clock, home, lock)
+        return _open(spec, blobs, root, clock, home, lock, shown_at)
     except BaseException:
         unlock_workspace(lock)
         raise
 
 
-def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, home: Path, lock: int) -> Opened:
+def _open(
+    spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, home: Path, lock: int, shown_at: Path | None
+) -> Opened:
     where = os.fsencode(root.absolute())
     owned = Owned.load(home)
     memory = _remembered(home, owned is not None)
@@ -104,6 +109,7 @@ def _open(spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, home: Pat
     workspace = DirWorkspace(root, blobs, memory, home, lock, spec.turn, clock)
     recovered = workspace.resume(spec, adopted=adopted)
     workspace.quota = spec.quota
+    workspace.shown_at = shown_at
     return Opened(workspace, recovered)
 
 
@@ -146,6 +152,8 @@ class DirWorkspace:
         self._clock = clock
         self.quota: Quota | None = None
         """How much it may hold when it is sealed."""
+        self.shown_at: Path | None = None
+        """What `root` is, if it is not the directory itself."""
         self._owner = os.geteuid(), os.getegid()
         self._take(memory.sealed)
 
@@ -210,8 +218,8 @@ class DirWorkspace:
 
     @property
     def root(self) -> Path:
-        """The directory."""
-        return self._root
+        """The directory, or a symlink to it."""
+        return self.shown_at or self._root
 
     @property
     def base(self) -> TreeRef:

@@ -91,6 +91,8 @@ class Fleet:
                 journal=str(journal),
                 blobs_url=home.blobs_url,
                 directory=str(home.node(_EMBEDDED_NODE)),
+                home_id=home.id,
+                workspaces=str(settings.workspaces),
                 run_dir=str(home.run_dir),
                 logs=str(home.logs),
                 log_bytes=settings.log_bytes,

@@ -19,13 +19,17 @@ import ray
 import structlog
 
 from chronicle.errors import ChronicleError, NotFound
-from chronicle.fuse import zygote
+from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import unmount_workspace
+from chronicle.fuse.control import Ended
 from coordinator.hosting import HostConfig
 from coordinator.logs import log_to, rotate_logs
+from coordinator.places import Places
 from coordinator.process_end import OomKills, WatchedProcess, describe_end, last_words
+from coordinator.process_marks import Mark, end_marked
 from coordinator.ray.cluster import NAMESPACE, find_actor
 from coordinator.ray.host import HostActor
+from coordinator.tenancies import Tenancies
 from podium.errors import HostDied
 
 if TYPE_CHECKING:
@@ -41,6 +45,9 @@ _LOAD_DEADLINE_S: Final = 120.0
 _DYING_S: Final = 15.0
 """How long a process that Ray holds to be dead may take to end: the kernel may write a core dump first, say."""
 
+_NO_PLACE: Final = "not-awake-yet"
+"""Where a host's link leads before it has an agent: nowhere, so that code cannot use it while it is imported."""
+
 _ROTATE_EVERY_S: Final = 2.0
 """How often the lengths of log files are looked at; what is written meanwhile is what they may grow beyond theirs."""
 
@@ -54,7 +61,10 @@ class NodeConfig:
     journal: str
     blobs_url: str
     directory: str
-    """The node's part of the home: layers and mounts."""
+    """The node's part of the home: layers, hosts' links, tenancies."""
+    home_id: str
+    workspaces: str
+    """Absolute directory of agents' places; see `coordinator.places`."""
     run_dir: str
     """Short directory for sockets."""
     logs: str
@@ -82,17 +92,26 @@ class NodeManagerActor:
         self._mounts = Path(config.directory) / "mounts"
         self._layers = Path(config.directory) / "layers"
         self._ends = Path(config.run_dir) / "ends"
+        self._tenancy_notes = Path(config.directory) / "places"
+        self._tenancies = Tenancies(self._tenancy_notes, config.home_id)
+        self._places = Places(Path(config.workspaces), config.home_id)
         self._zygote_socket = Path(config.run_dir) / "zygote.sock"
         self._processes: dict[str, WatchedProcess] = {}
         self._oom_kills = OomKills()
-        for directory in (self._mounts, self._layers, self._ends):
+        for directory in (self._mounts, self._layers, self._ends, self._tenancy_notes):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         threading.Thread(target=self._rotate_logs, name="log-rotation", daemon=True).start()
         if config.presentation == "fuse":
             self._start_zygote()
 
     async def ready(self) -> None:
-        """Answer when the node can take hosts, its mount service started again if it is gone."""
+        """Answer when the node can take hosts, its mount service started again if it is gone.
+
+        Raises:
+            HomeError: agents' workspaces cannot be where they are to be.
+            Unavailable: the mount service does not start.
+        """
+        self._places.make()
         if self._config.presentation == "fuse":
             await asyncio.to_thread(self._start_zygote)
 
@@ -104,8 +123,9 @@ class NodeManagerActor:
             HostDied: its process ended meanwhile; the message says how.
         """
         await self.ready()
-        mountpoint = self._mounts / host_id
-        mountpoint.mkdir(mode=0o700, exist_ok=True)
+        link = self._mounts / host_id
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(_NO_PLACE)
         host: Any = HostActor.options(  # type: ignore[attr-defined]
             name=host_id,
             namespace=NAMESPACE,
@@ -121,7 +141,10 @@ class NodeManagerActor:
                 journal=self._config.journal,
                 blobs_url=self._config.blobs_url,
                 layers=str(self._layers),
-                mountpoint=str(mountpoint),
+                home_id=self._config.home_id,
+                workspaces=self._config.workspaces,
+                tenancies=str(self._tenancy_notes),
+                link=str(link),
                 zygote_socket=str(self._zygote_socket),
                 presentation=self._config.presentation,
                 logs=self._config.logs,
@@ -144,7 +167,9 @@ class NodeManagerActor:
             raise
 
     async def end_host(self, host_id: str, *, died: bool = False) -> str | None:
-        """End a host's process, if it lives, and leave nothing mounted at its place. Doing it twice is harmless.
+        """End a host's process, if it lives, and all that it started, and leave nothing mounted at its agent's place.
+
+        Doing it twice is harmless. What cannot be ended keeps the place from the agent's next host.
 
         Args:
             died: whether it is known to be dead or dying.
@@ -160,7 +185,10 @@ class NodeManagerActor:
                 ray.kill(host)
         if process is not None:
             process.close()
-        await self._clear_mountpoint(host_id)
+        try:
+            await asyncio.to_thread(self._clear_after, host_id)
+        except (ChronicleError, OSError) as error:
+            _log.warning("host_left_behind", host_id=host_id, error=str(error))
         return how
 
     def _watch(self, host_id: str, pid: int) -> None:
@@ -176,43 +204,57 @@ class NodeManagerActor:
             return None
         return describe_end(status, oom=self._oom_kills.lately(), words=words)
 
-    async def _clear_mountpoint(self, host_id: str) -> None:
-        mountpoint = self._mounts / host_id
-        if os.path.islink(mountpoint):  # noqa: PTH114  is_symlink raises where a mount's server died with its host
-            mountpoint.unlink()
-            return
-        if self._config.presentation == "fuse":
-            try:
-                await asyncio.to_thread(unmount_workspace, self._zygote_socket, mountpoint)
-            except NotFound:
-                pass  # it was never mounted, or went with its host
-            except ChronicleError as error:
-                _log.warning("not_unmounted", host_id=host_id, error=str(error))
-        try:
-            mountpoint.rmdir()
-        except FileNotFoundError:
-            pass
-        except OSError as error:  # still mounted, or written to after the mount was gone: not ours to delete
-            _log.warning("mountpoint_left", host_id=host_id, error=str(error))
-
     async def end_others(self, host_ids: Sequence[str]) -> None:
         """End all hosts of this node but these, and clear up after those that died with an earlier service."""
-        for mountpoint in list(self._mounts.iterdir()):
-            if mountpoint.name not in host_ids:
-                await self.end_host(mountpoint.name)
+        for link in list(self._mounts.iterdir()):
+            if link.name not in host_ids:
+                await self.end_host(link.name)
 
     async def stop(self) -> None:
         """Unmount everything, end the mount service, and leave no places of mounts behind."""
         if self._config.presentation == "fuse":
             await asyncio.to_thread(zygote.shut_down, self._zygote_socket)
-        for mountpoint in list(self._mounts.iterdir()):
-            if mountpoint.is_symlink():
-                mountpoint.unlink(missing_ok=True)
-                continue
-            try:
-                mountpoint.rmdir()
-            except OSError as error:  # as in `end_host`: not ours to delete
-                _log.warning("mountpoint_left", host_id=mountpoint.name, error=str(error))
+        for link in list(self._mounts.iterdir()):
+            await self.end_host(link.name)
+        self._places.remove()
+
+    def _clear_after(self, host_id: str) -> None:
+        """End all processes of a host, and take away its agent's place and its link.
+
+        Raises:
+            ChronicleError: a process cannot be ended, or its mount taken away.
+            OSError: what an earlier version mounted cannot be removed.
+        """
+        link = self._mounts / host_id
+        ended = end_marked(Mark(self._config.home_id, host_id))
+        if ended:
+            _log.info("ended_processes", host_id=host_id, count=ended)
+        if not os.path.islink(link):  # noqa: PTH114  is_symlink raises where a mount's server is dead
+            if os.path.lexists(link):  # of a service of an earlier version, which was killed
+                mounts.unmount(link)
+                link.rmdir()
+            return
+        place = link.readlink()
+        if place.parent == self._places.directory:
+            with self._tenancies.ending(place, host_id) as mine:
+                if mine:
+                    self._take_away(place)
+        link.unlink(missing_ok=True)
+
+    def _take_away(self, place: Path) -> None:
+        """Unmount what is at a place, and remove it."""
+        if os.path.islink(place):  # noqa: PTH114  as above
+            place.unlink()
+            return
+        if self._config.presentation == "fuse":
+            with contextlib.suppress(NotFound, Ended):  # it was never mounted, or went with its host or its service
+                unmount_workspace(self._zygote_socket, place)
+        try:
+            place.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError as error:  # still mounted, or written to after the mount was gone: not ours to delete
+            _log.warning("place_left", place=str(place), error=str(error))
 
     def _rotate_logs(self) -> None:
         while True:
@@ -227,7 +269,7 @@ class NodeManagerActor:
         """Start the mount service, or find it running."""
         zygote.start(
             self._zygote_socket,
-            self._mounts,
+            self._places.directory,
             Path(self._config.logs) / "mounts.log",
             owner_pid=self._config.owner_pid,
             transport=self._config.fuse_transport,

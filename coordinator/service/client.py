@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from coordinator.places import Places
 from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
 from podium.busy import BusyPolicy
 from podium.errors import PodiumError
@@ -346,6 +347,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
     Raises:
         ServiceError: it could not start; the message has the end of its log.
         InvalidInput: a setting, which the service has from this process's environment, cannot be used.
+        HomeError: the service of a copy of the home runs.
     """
     if process is not None:
         code = process.poll()
@@ -356,7 +358,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
     else:
         from coordinator.config import read_settings  # noqa: PLC0415  only for starting a service
 
-        read_settings()
+        Places(read_settings().workspaces, home.id).check(home.path)
     log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(

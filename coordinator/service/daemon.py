@@ -46,9 +46,14 @@ def main() -> int:
             _say_stage(home, "starting Ray")
             from coordinator.config import read_settings  # noqa: PLC0415  after the lock: who cannot have it need not wait
             from coordinator.logs import log_to  # noqa: PLC0415
+            from coordinator.places import Places  # noqa: PLC0415
+            from coordinator.process_marks import take_mark_off  # noqa: PLC0415
 
             log_to(home.logs / "service.log")
-            asyncio.run(_serve(home, read_settings()))
+            take_mark_off()  # an agent's process may have started it
+            settings = read_settings()
+            with Places(settings.workspaces, home.id).claimed(home.path):
+                asyncio.run(_serve(home, settings))
         finally:
             home.remove_run_dir()
     return 0

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.home import Home
+from coordinator.places import Places
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -146,10 +149,15 @@ def text_of(frames: list[dict[str, Any]]) -> str:
     return text
 
 
-def mounts_under(directory: Path) -> list[str]:
-    """Mount points below a directory, from the kernel."""
+def places_of(home: Path) -> Path:
+    """Where the workspaces of a home's agents are mounted."""
+    return Places(Path("/tmp"), Home(home).id).directory
+
+
+def mounts_of(home: Path) -> list[str]:
+    """Mount points of a home's agents, from the kernel."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
-    return [line.split()[1] for line in lines if line.split()[1].startswith(str(directory))]
+    return [line.split()[1] for line in lines if line.split()[1].startswith((str(places_of(home)), str(home)))]
 
 
 def processes_of(podium: Podium, command: str = "") -> list[int]:
@@ -164,6 +172,13 @@ def processes_of(podium: Podium, command: str = "") -> list[int]:
             except OSError:  # it ended meanwhile
                 continue
     return found
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs: one that has ended may be there for a while until its parent asks how."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return False
 
 
 def kill_at_once(pids: list[int]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.cli.exits import ExitCode
 
-from .conftest import TIMEOUT_S, command, kill_everything, mounts_under, wait_for_end
+from .conftest import TIMEOUT_S, command, kill_everything, mounts_of, wait_for_end
 from .test_end_to_end import PATIENT, WORKER, wait_until
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_an_agent_that_is_awake_goes_back_between_two_turns(podium: Podium, tmp_
     assert podium.json("rewind", "patient/a", "5")["turn"] is None
 
     assert podium("passivate", "patient/a").stderr.endswith("patient/a sleeps\n")
-    assert not mounts_under(podium.home)
+    assert not mounts_of(podium.home)
     podium("delete", "patient/a", "--yes")
     assert chat.close() == other.close() == 0
     assert podium("verify").returncode == 0

@@ -14,7 +14,7 @@ import jsonpatch
 
 from coordinator.home import Home
 
-from .conftest import HELLO, TIMEOUT_S, kill_everything, mounts_under, text_of
+from .conftest import HELLO, TIMEOUT_S, kill_everything, mounts_of, places_of, text_of
 
 if TYPE_CHECKING:
     from .conftest import Podium
@@ -56,12 +56,12 @@ def test_to_zero_and_back(podium: Podium, tmp_path: Path) -> None:
     chat = podium.chat(WORKER, "z")
     chat.send(f"wait for {gate}")
     pid = int(chat.until("message_update")[-1]["delta"])
-    assert mounts_under(podium.home)  # in its turn: afterwards it soon sleeps
+    assert mounts_of(podium.home)  # in its turn: afterwards it soon sleeps
     gate.touch()
     assert chat.until("turn_end", "error")[-1]["type"] == "turn_end"
     wait_until(lambda: awake(podium, "worker/z") is False)
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
-    wait_until(lambda: not mounts_under(podium.home))
+    wait_until(lambda: not mounts_of(podium.home))
     second = chat.say("two")
     assert [frame["type"] for frame in second[:2]] == ["accepted", "agent_start"]
     assert text_of(second).split()[1] == "2"
@@ -72,7 +72,7 @@ def test_to_zero_and_back(podium: Podium, tmp_path: Path) -> None:
     assert [entry["turn"] for entry in history] == [1, 2]
     assert {"iteration", "timestamp", "size", "hash", "op", "turn"} <= set(history[0])
     assert chat.close() == 0
-    wait_until(lambda: not mounts_under(podium.home))
+    wait_until(lambda: not mounts_of(podium.home))
 
 
 def test_kill_of_the_host_in_the_middle_of_a_turn(podium: Podium) -> None:
@@ -157,7 +157,7 @@ def test_kill_of_everything_at_once(podium: Podium, tmp_path: Path) -> None:
     assert state["state"]["said"] == ["before", f"wait for {gate}", "after"]
     assert podium("cat", "patient/e", "out.txt").stdout == "3 after\n"
     assert podium("verify").returncode == 0
-    wait_until(lambda: not mounts_under(podium.home))
+    wait_until(lambda: not mounts_of(podium.home))
 
 
 def test_clients_share_a_service_and_the_last_one_ends_it(podium: Podium) -> None:
@@ -170,8 +170,9 @@ def test_clients_share_a_service_and_the_last_one_ends_it(podium: Podium) -> Non
     assert podium.json("ps")["service"] is True
     second.close()
     wait_until(lambda: podium.json("ps")["service"] is False)
-    assert not mounts_under(podium.home)
+    assert not mounts_of(podium.home)
     assert not Home(podium.home).run_dir.exists()
+    assert not places_of(podium.home).exists()
     assert list((podium.home / "nodes" / "local" / "mounts").iterdir()) == []
 
 
@@ -237,7 +238,7 @@ def test_without_fuse_it_runs_on_plain_directories(podium: Podium) -> None:
     podium.environment["PODIUM_PRESENTATION"] = "dir"
     chat = podium.chat(WORKER, "d")
     chat.say("one")
-    assert not mounts_under(podium.home)
+    assert not mounts_of(podium.home)
     wait_until(lambda: awake(podium, "worker/d") is False)
     assert text_of(chat.say("two")).split()[1] == "2"
     chat.close()

@@ -1,0 +1,144 @@
+"""Marks by which the processes that an activation started are found again, whatever they did to detach themselves.
+
+A mark is the soft limit of RLIMIT_RTTIME, set to a number that is derived from the host's id. The kernel hands limits
+on to every process that is forked or executed; ``setsid``, a double fork, a cleared environment and closed descriptors
+leave them as they are. It needs no privilege. The limit itself is of no consequence: it counts microseconds of a
+process under a real-time scheduling policy, and the least mark is 146,000 years.
+
+Processes that set this limit themselves, and systems that refuse it, are covered by a second mark, an environment
+variable. It is the weaker one: a process can be started without it, and one that was forked and executed nothing has
+the environment that its ancestor was started with. docs/adr/0019 has the alternatives, and what neither mark catches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import resource
+import select
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Mark", "end_marked", "take_mark_off"]
+
+_VARIABLE: Final = "PODIUM_HOST"
+_LEAST: Final = 1 << 62
+_DIGEST_BYTES: Final = 7
+_CLEAN_SCANS: Final = 2
+"""Scans in a row that must find no process: one that is forked during a scan may be missed by it."""
+_END_DEADLINE_S: Final = 20.0
+"""For killed processes to end; one that waits for a disk ends when the disk has answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The mark of one host's processes."""
+
+    home_id: str
+    """Keeps apart a home and its copies, whose hosts may have the same ids."""
+    host_id: str
+
+    def put_on(self) -> None:
+        """Mark this process, and all that it starts from now on."""
+        os.environ[_VARIABLE] = self._text
+        hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # a lower hard limit, or a sandbox that refuses: the variable is left
+            resource.setrlimit(resource.RLIMIT_RTTIME, (self._limit, hard))
+
+    def is_on(self, process: int, *, look_at_environment: bool) -> bool:
+        """Whether a process has this mark; ``False`` if it has ended or may not be looked at."""
+        with contextlib.suppress(OSError):
+            if resource.prlimit(process, resource.RLIMIT_RTTIME)[0] == self._limit:
+                return True
+            if look_at_environment:
+                variables = (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
+                return f"{_VARIABLE}={self._text}".encode() in variables
+        return False
+
+    @property
+    def _text(self) -> str:
+        return f"{self.home_id}/{self.host_id}"
+
+    @property
+    def _limit(self) -> int:
+        digest = hashlib.sha256(self._text.encode()).digest()[:_DIGEST_BYTES]
+        return _LEAST + int.from_bytes(digest, "big")
+
+
+def take_mark_off() -> None:
+    """Free this process, and what it starts from now on, of a mark that it inherited: a service belongs to no agent."""
+    os.environ.pop(_VARIABLE, None)
+    soft, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
+    if soft >= _LEAST:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (hard, hard))
+
+
+def end_marked(mark: Mark, deadline_s: float = _END_DEADLINE_S) -> int:
+    """Kill every process that has a mark, but this one, and return when all of them have ended.
+
+    Returns:
+        how many there were.
+
+    Raises:
+        Unavailable: some could not be killed, or did not end in time.
+    """
+    until = time.monotonic() + deadline_s
+    ended, clean = 0, 0
+    unmarked: set[int] = set()
+    while clean < _CLEAN_SCANS:
+        alive = 0
+        for process, pidfd in _processes():
+            try:
+                if not mark.is_on(process, look_at_environment=process not in unmarked):
+                    unmarked.add(process)
+                elif not _has_ended(pidfd, 0):
+                    alive += 1
+                    _kill(process, pidfd, until)
+            finally:
+                os.close(pidfd)
+        ended += alive
+        clean = 0 if alive else clean + 1
+    return ended
+
+
+def _kill(process: int, pidfd: int, until: float) -> None:
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    except PermissionError as error:
+        raise Unavailable(
+            f"process {process}, which an earlier activation of the agent started as another user, cannot be ended; "
+            "end it, and send the message again"
+        ) from error
+    if not _has_ended(pidfd, until - time.monotonic()):
+        raise Unavailable(
+            f"process {process} of an earlier activation of the agent was killed and has not ended; it may wait for a "
+            "disk: send the message again when it has gone"
+        )
+
+
+def _has_ended(pidfd: int, patience_s: float) -> bool:
+    """Whether a process and its threads have ended, reaped or not, waiting for that."""
+    waiter = select.poll()
+    waiter.register(pidfd, select.POLLIN)
+    return bool(waiter.poll(max(patience_s, 0) * 1000))
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    """Yield the id and a descriptor, to be closed by the caller, of each process but this one."""
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted of hundreds
+        if name.isdecimal() and int(name) != os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                yield int(name), os.pidfd_open(int(name))

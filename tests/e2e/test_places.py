@@ -1,0 +1,120 @@
+"""Where agents' workspaces are: one path for each agent, whoever else once wrote there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.cli.exits import ExitCode
+
+from .conftest import kill_everything, places_of, runs
+
+if TYPE_CHECKING:
+    from .conftest import Chat, Podium
+
+PLACED = f"{Path(__file__).with_name('places.py')}:Placed"
+PATH_LIMIT = 40
+"""Of a workspace's path: a `#!` line may have 127 bytes, and a socket's path 107."""
+
+
+def said(chat: Chat, text: str) -> list[str]:
+    """What the agent answers: the id of its process first."""
+    frames = chat.say(text)
+    assert frames[-1]["type"] == "turn_end", frames[-1]
+    return str(next(frame["text"] for frame in frames if frame["type"] == "message_end")).split()
+
+
+@pytest.mark.parametrize("presentation", ["fuse", "dir"])
+def test_a_workspace_is_at_one_path_in_all_activations(podium: Podium, presentation: str) -> None:
+    podium.environment["PODIUM_PRESENTATION"] = presentation
+    chat = podium.chat(PLACED, "a")
+    _, leads, place, link = said(chat, "where")
+    assert leads == "True"
+    assert len(place) <= PATH_LIMIT
+    assert Path(place).parent == places_of(podium.home)
+    assert places_of(podium.home).stat().st_mode & 0o777 == 0o700
+    said(chat, "script")
+    podium("passivate", "placed/a")
+    assert not os.path.lexists(place)
+    pid, leads, again, other_link = said(chat, "where")
+    assert (leads, again) == ("True", place)
+    assert link != other_link, "it is the host's"
+    assert said(chat, "run")[1:] == ["it", "runs"]
+    os.kill(int(pid), signal.SIGKILL)
+    assert said(chat, "where")[1:3] == ["True", place]
+    chat.close()
+    other = podium.chat(PLACED, "b")
+    assert said(other, "where")[2] != place
+    other.close()
+    assert podium("verify").returncode == 0
+
+
+@pytest.mark.parametrize("way", ["exec", "fork"])
+@pytest.mark.parametrize("presentation", ["fuse", "dir"])
+def test_what_a_killed_activation_left_behind_writes_nothing_into_the_next_one(
+    podium: Podium, tmp_path: Path, presentation: str, way: str
+) -> None:
+    podium.environment["PODIUM_PRESENTATION"] = presentation
+    gate, started = tmp_path / "gate", tmp_path / "started"
+    chat = podium.chat(PLACED, "a")
+    pid, *_ = said(chat, f"leave {way} {gate} {started}")
+    writer = int(started.read_text())
+    gate.touch()
+    os.kill(int(pid), signal.SIGKILL)
+    assert said(chat, "files")[1:] == ["said.txt"]
+    assert not runs(writer)
+    for _ in range(3):
+        assert said(chat, "files")[1:] == ["said.txt"]
+    chat.close()
+    assert podium("verify").returncode == 0
+
+
+def test_what_an_activation_left_behind_ends_with_it(podium: Podium, tmp_path: Path) -> None:
+    gate, started = tmp_path / "gate", tmp_path / "started"
+    chat = podium.chat(PLACED, "a")
+    said(chat, f"leave exec {gate} {started}")
+    writer = int(started.read_text())
+    assert runs(writer)
+    podium("passivate", "placed/a")
+    assert not runs(writer)
+    assert said(chat, "files")[1:] == ["said.txt"]
+    chat.close()
+
+
+def test_what_outlived_the_service_writes_nothing_into_the_next_activation(podium: Podium, tmp_path: Path) -> None:
+    gate, started = tmp_path / "gate", tmp_path / "started"
+    chat = podium.chat(PLACED, "a")
+    said(chat, f"leave exec {gate} {started}")
+    writer = int(started.read_text())
+    kill_everything(podium)  # but the writer, whose environment is empty
+    chat.close()
+    gate.touch()
+    assert runs(writer)
+    again = podium.chat(PLACED, "a")
+    assert said(again, "files")[1:] == ["said.txt"]
+    assert not runs(writer)
+    assert again.close() == 0
+    assert podium("verify").returncode == 0
+
+
+def test_a_copy_of_a_home_whose_service_runs_is_refused(podium: Podium) -> None:
+    chat = podium.chat(PLACED, "a")
+    _, _, place, _ = said(chat, "where")
+    copy = podium.home.parent / "copy"
+    shutil.copytree(podium.home, copy, symlinks=True)
+    copied = type(podium)(copy, {**podium.environment, "PODIUM_TEST_HOME": str(copy)})
+    refused = copied("run", PLACED, "--key", "a", "--message", "where", check=False)
+    assert refused.returncode == ExitCode.HOME_ERROR, refused.stderr
+    assert str(copy / "id") in refused.stderr
+    assert str(podium.home) in refused.stderr
+    (copy / "id").unlink()
+    (_, _, elsewhere, _) = copied("run", PLACED, "--key", "a", "--message", "where").stdout.split()
+    assert elsewhere != place
+    assert said(chat, "where")[2] == place, "the copy has left it alone"
+    chat.close()
+    copied.end()
