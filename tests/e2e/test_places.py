@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -15,11 +16,21 @@ from coordinator.cli.exits import ExitCode
 from .conftest import kill_everything, places_of, runs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .conftest import Chat, Podium
 
 PLACED = f"{Path(__file__).with_name('places.py')}:Placed"
 PATH_LIMIT = 40
 """Of a workspace's path: a `#!` line may have 127 bytes, and a socket's path 107."""
+
+
+@pytest.fixture(autouse=True)
+def no_writer_is_left(tmp_path: Path) -> Iterator[None]:
+    """End the process that an agent left behind if nobody else did."""
+    yield
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(int((tmp_path / "started").read_text()), signal.SIGKILL)
 
 
 def said(chat: Chat, text: str) -> list[str]:
