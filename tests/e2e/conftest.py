@@ -213,6 +213,8 @@ def podium() -> Iterator[Podium]:
         yield podium
     finally:
         podium.end()
+        if (home / "id").exists():
+            shutil.rmtree(places_of(home), ignore_errors=True)  # what was moved aside
         shutil.rmtree(base)
 
 
