@@ -38,8 +38,8 @@ class AgentContext(Generic[S]):
         state: what the agent remembers; changes are tracked and committed with the turn. It may be changed by the hook,
             its tasks and what it runs by ``asyncio.to_thread``, until the hook returns; any other change raises
             `podium.state.OutsideTurn`.
-        workspace: the agent's directory, at the same path in each activation; ``$AGENT_WORKSPACE`` in process isolation.
-            What was read of that variable while the agent's file was imported is a path of this activation only.
+        workspace: the agent's directory, at the same path in each activation; ``$AGENT_WORKSPACE`` is the same in
+            process isolation. What that variable was while the agent's file was imported is for this activation only.
         turn: the number this turn gets when it commits; from 1.
     """
 
