@@ -29,7 +29,9 @@ from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
+from coordinator.code_stamp import CodeStamps, imported_sources
 from coordinator.logs import log_to
+from coordinator.model import Loaded
 from coordinator.places import Places
 from coordinator.process_end import leave_last_words
 from coordinator.process_marks import Mark
@@ -110,6 +112,8 @@ class AgentHost:
         self._store = SqliteJournalStore(Path(config.journal), watched=True)
         self._blobs = FsspecBlobStore(config.blobs_url)
         self._class: type[BaseAgent] | None = None
+        self.loaded: Loaded | None = None
+        """What `load` returned."""
         self._activation: Activation | None = None
         self._loop: ActivationLoop | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
@@ -117,13 +121,17 @@ class AgentHost:
         self._tenancy = -1
         """By which this process has its agent's place, for as long as it lives."""
 
-    def load(self, code: Code) -> None:
-        """Import an agent's class.
+    def load(self, code: Code) -> Loaded:
+        """Import an agent's class; return what was imported with it.
 
         Raises:
             AgentLoadError: it cannot be used.
         """
+        before = frozenset(sys.modules)
         self._class = load_agent_class(Path(code.file), code.class_name)
+        sources = imported_sources(code.file, before)
+        self.loaded = Loaded(code, sources, CodeStamps().of(sources))
+        return self.loaded
 
     async def activate(
         self,
@@ -249,6 +257,16 @@ class AgentHost:
             self._loop.stop()
             if not patient:
                 asyncio.get_running_loop().call_later(_STOP_GRACE_S, self._activation.interrupt)
+
+    def retire(self) -> None:
+        """End in order after the turn that runs, however long that takes, and begin no other one.
+
+        It may be called from any thread, and holds from its return on, also if the agent's code blocks.
+        """
+        _, loop = self._running()
+        assert self._event_loop is not None
+        loop.begin_no_more()
+        self._event_loop.call_soon_threadsafe(loop.stop)
 
     async def wait_ended(self) -> Ending:
         """Return how the activation ended, when it did.

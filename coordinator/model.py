@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from coordinator.code_stamp import CodeStamps
     from podium.address import Address
 
-__all__ = ["Action", "Assign", "Code", "Fleet", "Host", "HostStatus", "Retire", "Route", "StartHost"]
+__all__ = ["Action", "Assign", "Code", "Fleet", "Host", "HostStatus", "Loaded", "Retire", "Route", "StartHost"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,6 +21,17 @@ class Code:
     """Absolute path."""
     class_name: str
     agent_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a host imported."""
+
+    code: Code
+    sources: tuple[str, ...]
+    """The agent's file and the modules of its directory that were imported with it, absolute paths."""
+    stamp: str
+    """Of the content of the sources; see `coordinator.code_stamp`."""
 
 
 class HostStatus(StrEnum):
@@ -41,10 +53,12 @@ class Host:
     code: Code | None
     """What it imported; ``None`` for an assigned host that this coordinator found running."""
     code_stamp: str
-    """What identifies the source files as they were when the host was started."""
+    """What identifies the source files as they were when the host imported them."""
     status: HostStatus
     address: Address | None = None
     """The agent it was given to."""
+    loaded: Loaded | None = None
+    """``None`` before it is warm, and of a host that did not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,13 @@ class Route:
     epoch: int
     turn: int
     """Turns committed when it was woken."""
+    loaded: Loaded | None = None
+    """The code that its host runs, if that is known."""
+
+    def runs(self, code: Code, stamps: CodeStamps) -> bool:
+        """Whether the host runs a code as its files are now; ``True`` if what it runs is not known."""
+        loaded = self.loaded
+        return loaded is None or (loaded.code == code and stamps.of(loaded.sources) == loaded.stamp)
 
 
 @dataclass(frozen=True, slots=True)

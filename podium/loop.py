@@ -60,6 +60,10 @@ class ActivationLoop:
         self._stopping = True
         self._poked.set()
 
+    def begin_no_more(self) -> None:
+        """Begin no further turn. May be called from any thread; `stop` then wakes a loop that waits for a message."""
+        self._stopping = True
+
     def evict(self) -> None:
         """End at once, without writing: the lease is lost."""
         self._evicted = True

@@ -95,6 +95,9 @@ class TextReply:
         match frame["type"]:
             case "accepted" | "queued":
                 self._wait(frame.get("before", 0))
+            case "agent_start" if frame.get("reloaded"):
+                code = frame["code"]
+                self._say(f"{self._name} runs edited code: {shown(code['file'])} as it is now ({code['stamp']})")
             case "turn_start":
                 self._artifacts.clear()
             case "message_update":

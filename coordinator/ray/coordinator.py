@@ -19,7 +19,7 @@ from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
-from coordinator.code_stamp import code_stamp
+from coordinator.code_stamp import CodeStamps
 from coordinator.holds import Holds
 from coordinator.leases import HOST_PREFIX, LEASE_POLL_S, HostLeases
 from coordinator.logs import log_to
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease, Session
-    from coordinator.model import Action, Code
+    from coordinator.model import Action, Code, Loaded
 
 __all__ = ["CoordinatorActor", "CoordinatorConfig"]
 
@@ -87,6 +87,9 @@ class CoordinatorActor:
         self._routes: dict[Address, Route] = {}
         self._wakings = Wakings(self._changed.set)
         self._codes: dict[str, Code] = {}
+        self._stamps = CodeStamps()
+        self._sources: dict[Code, frozenset[str]] = {}
+        """The files that hosts were seen to import for each code."""
         self._stopping = False
         self._leases = HostLeases(self._store, self._clock, config.lease_ttl_s, alive=lives)
         self._holds = Holds(self._clock)
@@ -138,6 +141,23 @@ class CoordinatorActor:
                 raise TimeoutError
             await asyncio.wait({waking.route}, timeout=left_s)
         return waking.route.result()
+
+    async def retire_outdated(self, address: Address, code: Code) -> Route | None:
+        """Let an agent's host end after the turn that runs, if it runs another code, or files that changed since.
+
+        Returns:
+            the route to it, where no other message is begun from now on; ``None`` if there is nothing to be done.
+        """
+        await self._begin()
+        route = self._routes.get(address)
+        if route is None or await asyncio.to_thread(route.runs, code, self._stamps):
+            return None
+        handle = find_actor(route.host_id)
+        if handle is not None:
+            _log.info("code_changed", agent_id=str(address), host_id=route.host_id)
+            with contextlib.suppress(AgentAsleep, ray.exceptions.RayActorError):
+                await handle.retire.remote()
+        return route
 
     async def ping(self) -> None:
         """Give a sign of life."""
@@ -286,15 +306,19 @@ class CoordinatorActor:
                 for address, code in self._wakings
                 if self._hosts.of(address) is None and address not in self._holds
             ),
-            code_stamps={code: code_stamp(code.file) for code in sorted(codes)},
+            code_stamps={code: self._stamp_of(code) for code in sorted(codes)},
         )
+
+    def _stamp_of(self, code: Code) -> str:
+        """Return what identifies a code's files as they are now, as far as they are known."""
+        return self._stamps.of(self._sources.get(code, frozenset({code.file})))
 
     def _act(self, action: Action) -> None:
         match action:
             case StartHost(code, stamp):
                 host_id = self._ids.other(HOST_PREFIX, self._clock.now_ms())
                 self._hosts.add(Host(host_id, code, stamp, HostStatus.STARTING))
-                self._tasks.spawn(self._start_host(host_id, code), f"start-{host_id}")
+                self._tasks.spawn(self._start_host(host_id, code, stamp), f"start-{host_id}")
             case Assign(host_id, address):
                 self._hosts.assign(host_id, address)
                 self._tasks.spawn(self._activate(host_id, address, self._wakings[address]), f"activate-{address}")
@@ -302,9 +326,9 @@ class CoordinatorActor:
                 self._hosts.forget(host_id)  # at once, lest the next plan gives it to an agent
                 self._tasks.spawn(self._hosts.end(host_id), f"retire-{host_id}")
 
-    async def _start_host(self, host_id: str, code: Code) -> None:
+    async def _start_host(self, host_id: str, code: Code, stamp: str) -> None:
         try:
-            await self._hosts.start(host_id, code)
+            loaded = await self._hosts.start(host_id, code)
         except Exception as failure:  # noqa: BLE001  whatever it is, those who wait are told
             error = cause_of(failure)
             if isinstance(error, HostDied) and self._wakings.lose(code, error, _MOST_LOSSES):
@@ -313,12 +337,25 @@ class CoordinatorActor:
                 self._wakings.refuse(code, error)
                 self._codes.pop(code.agent_type, None)
             return
+        self._learn_sources(loaded, stamp)
+        self._hosts.warm(host_id, loaded)
         self._progress_s = self._clock.monotonic_s()
         self._changed.set()
+
+    def _learn_sources(self, loaded: Loaded, stamp: str) -> None:
+        """Note which files a code consists of, unless those that were known changed while a host imported them.
+
+        Such a host keeps the stamp that it was started with, by which it is retired.
+        """
+        code = loaded.code
+        if self._stamp_of(code) == stamp:
+            self._sources[code] = self._sources.get(code, frozenset()).union(loaded.sources)
+            self._hosts.stamp_again(code, stamp, self._stamp_of(code))
 
     async def _activate(self, host_id: str, address: Address, waking: Waking) -> None:
         lease: Lease | None = None
         unclean = False
+        loaded = self._hosts.loaded(host_id)
         try:
             handle = find_actor(host_id)
             if handle is None:
@@ -328,7 +365,7 @@ class CoordinatorActor:
             async with asyncio.timeout(self._config.wake_timeout_s):
                 lost = self._deaths.get(address)
                 turn = await handle.activate.remote(address, *taken, lost, taken_back)
-            route = Route(host_id, taken[0].epoch, turn)
+            route = Route(host_id, taken[0].epoch, turn, loaded)
         except Exception as error:  # noqa: BLE001  whatever it is, those who wait are told
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
             await self._hosts.end(host_id, died=isinstance(error, ray.exceptions.RayActorError))
@@ -415,8 +452,9 @@ class CoordinatorActor:
             address = Address.parse(session.name)
         except InvalidAddress:
             return
-        self._hosts.add(Host(lease.holder, None, "", HostStatus.ASSIGNED, address))
-        self._routes[address] = Route(lease.holder, lease.epoch, 0)
+        loaded = await self._hosts.ask_loaded(lease.holder)
+        self._hosts.add(Host(lease.holder, None, "", HostStatus.ASSIGNED, address, loaded))
+        self._routes[address] = Route(lease.holder, lease.epoch, 0, loaded)
         self._hosts.watch_over(lease.holder)
 
     def _addresses_with_pending(self, agent_type: str) -> list[Address]:

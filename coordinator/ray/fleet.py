@@ -16,6 +16,7 @@ import ray
 from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
+from coordinator.code_stamp import CodeStamps
 from coordinator.ray.cluster import (
     BEATS,
     COORDINATOR_NAME,
@@ -65,6 +66,9 @@ class Fleet:
         self._coordinator: Any = None
         self._node: Any = None
         self._routes: dict[Address, Route] = {}
+        self._stamps = CodeStamps()
+        self._retiring: dict[Address, int] = {}
+        """Epochs of agents' hosts that end after their turn because their code changed."""
         self._ids = IdSource()
         self._clock = SystemClock()
         self.notice: str | None = None
@@ -129,6 +133,22 @@ class Fleet:
         """
         async with self._in_time():
             await self._coordinator.register.remote(code)
+
+    async def refresh(self, address: Address, code: Code) -> None:
+        """See to it that a message that is admitted from now on is handled by a code as its files are now.
+
+        If the agent is awake with other code, its host ends after the turn that runs; another one goes on.
+
+        Raises:
+            TimeoutError: the coordinator does not answer.
+        """
+        route = self._routes.get(address)
+        if route is not None and await asyncio.to_thread(route.runs, code, self._stamps):
+            return
+        async with self._in_time():
+            retired: Route | None = await self._coordinator.retire_outdated.remote(address, code)
+        if retired is not None:
+            self._retiring[address] = retired.epoch
 
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[Frame]:
         """Yield the frames of a message, waking its agent, again if its host is lost on the way.
@@ -208,8 +228,8 @@ class Fleet:
                     return
                 self._routes[address] = route
                 untold = False
-                start = {"type": "agent_start", "agent": str(address), "turn": route.turn}
-                yield {"message_id": message.message_id, **start}
+                if route.epoch != self._retiring.get(address):
+                    yield {"message_id": message.message_id, **self._start_frame(address, route)}
             try:
                 async for frame in self._stream(address, route, message, stopped):
                     if frame["type"] == "turn_retry":
@@ -228,6 +248,14 @@ class Fleet:
                 return
             if self._routes.get(address) == route:
                 del self._routes[address]
+
+    def _start_frame(self, address: Address, route: Route) -> Frame:
+        """Say that an agent is awake, with which code, and whether it was moved to it because its files changed."""
+        frame: Frame = {"type": "agent_start", "agent": str(address), "turn": route.turn}
+        if route.loaded is not None:
+            frame["code"] = {"file": route.loaded.code.file, "stamp": route.loaded.stamp}
+            frame["reloaded"] = self._retiring.pop(address, None) is not None
+        return frame
 
     async def _stream(
         self, address: Address, route: Route, message: Admitted, stopped: set[MessageId]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease
     from coordinator.hosting import HostConfig
-    from coordinator.model import Code
+    from coordinator.model import Code, Loaded
     from podium.address import Address
     from podium.busy import BusyPolicy
     from podium.loop import Ending
@@ -53,9 +53,19 @@ class HostActor:
         """Return the id of this process."""
         return os.getpid()
 
-    async def load(self, code: Code) -> None:
-        """Import an agent's class."""
-        self._host.load(code)
+    async def load(self, code: Code) -> Loaded:
+        """Import an agent's class; return what was imported with it."""
+        return self._host.load(code)
+
+    @ray.method(concurrency_group="control")
+    async def loaded(self) -> Loaded | None:
+        """Return what was imported."""
+        return self._host.loaded
+
+    @ray.method(concurrency_group="control")
+    async def retire(self) -> None:
+        """End in order after the turn that runs, and begin no other one from now on."""
+        self._host.retire()
 
     async def activate(
         self, address: Address, lease: Lease, unclean: bool, lost: str | None, taken_back: Sequence[MessageId]

@@ -16,7 +16,7 @@ from coordinator.ticking import answer_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from coordinator.model import Code
+    from coordinator.model import Code, Loaded
     from coordinator.tasks import Tasks
     from podium.address import Address
 
@@ -26,6 +26,8 @@ _ORDERLY_END_S: Final = 10.0
 """Time a host has to give back what it holds after it let go of its messages; then its process is ended."""
 _START_DEADLINE_S: Final = 180.0
 """For a node to start a host: longer than it gives the host's process and its imports itself."""
+_ANSWER_S: Final = 10.0
+"""For a host to say what it imported, which needs nothing of the agent's code."""
 _NODE_DEADLINE_S: Final = 60.0
 """For all else that is asked of a node."""
 _SHORT_OF_MEMORY: Final = "running low on memory"
@@ -89,20 +91,47 @@ class Hosts:
         """Drop a host that is about to be ended."""
         del self._known[host_id]
 
-    async def start(self, host_id: str, code: Code) -> None:
-        """Have the node start a host that was added; return when it is warm.
+    async def start(self, host_id: str, code: Code) -> Loaded:
+        """Have the node start a host that was added; return what it imported. `warm` is to be called then.
 
         Raises:
             Exception: whatever went wrong; the host is forgotten.
         """
         try:
             async with asyncio.timeout(_START_DEADLINE_S):
-                await self._node.start_host.remote(host_id, code)
+                loaded: Loaded = await self._node.start_host.remote(host_id, code)
         except Exception:
             self._known.pop(host_id, None)
             raise
+        return loaded
+
+    def warm(self, host_id: str, loaded: Loaded) -> None:
+        """Note that a host that was started can be given to an agent, unless it was forgotten meanwhile."""
         if host_id in self._known:
-            self._known[host_id] = replace(self._known[host_id], status=HostStatus.WARM)
+            self._known[host_id] = replace(self._known[host_id], status=HostStatus.WARM, loaded=loaded)
+
+    def loaded(self, host_id: str) -> Loaded | None:
+        """Return what a host imported."""
+        return self._known[host_id].loaded
+
+    async def ask_loaded(self, host_id: str) -> Loaded | None:
+        """Ask a host that was found running what it imported; ``None`` if it does not say."""
+        handle = find_actor(host_id)
+        if handle is None:
+            return None
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                loaded: Loaded | None = await handle.loaded.remote()
+        except (TimeoutError, ray.exceptions.RayError) as error:
+            _log.warning("host_does_not_say_what_it_imported", host_id=host_id, error=str(error))
+            return None
+        return loaded
+
+    def stamp_again(self, code: Code, before: str, now: str) -> None:
+        """Give the hosts of a code that have one stamp another one: it is of more files, and none of them changed."""
+        for host in self:
+            if (host.code, host.code_stamp) == (code, before):
+                self._known[host.host_id] = replace(host, code_stamp=now)
 
     async def end(self, host_id: str, *, died: bool = False) -> Host | None:
         """End a host's process and forget it; return what was known of it, ``None`` the second time.

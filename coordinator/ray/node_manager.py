@@ -35,7 +35,7 @@ from podium.errors import HostDied
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.model import Code
+    from coordinator.model import Code, Loaded
 
 __all__ = ["NodeConfig", "NodeManagerActor"]
 
@@ -115,8 +115,11 @@ class NodeManagerActor:
         if self._config.presentation == "fuse":
             await asyncio.to_thread(self._start_zygote)
 
-    async def start_host(self, host_id: str, code: Code) -> None:
+    async def start_host(self, host_id: str, code: Code) -> Loaded:
         """Start a host under that name and let it import an agent's code. Takes a second or more.
+
+        Returns:
+            what it imported.
 
         Raises:
             AgentLoadError: the code cannot be used; the host is ended.
@@ -155,7 +158,7 @@ class NodeManagerActor:
         try:
             async with asyncio.timeout(_LOAD_DEADLINE_S):
                 self._watch(host_id, await host.process_id.remote())
-                await host.load.remote(code)
+                loaded: Loaded = await host.load.remote(code)
         except ray.exceptions.RayActorError as error:
             how = await self.end_host(host_id, died=True)
             log = Path(self._config.logs) / "hosts.log"
@@ -165,6 +168,7 @@ class NodeManagerActor:
         except BaseException:
             await self.end_host(host_id)
             raise
+        return loaded
 
     async def end_host(self, host_id: str, *, died: bool = False) -> str | None:
         """End a host's process, if it lives, and all that it started, and leave nothing mounted at its agent's place.

@@ -35,7 +35,9 @@ Frames of one message, in order, each with ``type`` and ``message_id`` (the admi
 
     accepted        position, before              the message is durably in the inbox; so many wait before it
     queued          before                        while it waits, when that changed
-    agent_start     agent, turn                   the agent was woken for it (absent when it was awake)
+    agent_start     agent, turn, code {file, stamp}, reloaded    the agent was woken for it (absent when it was awake);
+                                                  ``stamp`` is a hash of the files that it runs, and ``reloaded`` says
+                                                  whether it was awake with other code
     turn_start      turn, attempt                 what was streamed in an earlier attempt does not count any more
     message_start   reply_id
     message_update  reply_id, delta               text as it is produced

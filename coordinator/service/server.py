@@ -159,6 +159,7 @@ class ServiceServer:
             if self._known.get(code.agent_type) != code:
                 await self._fleet.register(code)
                 self._known[code.agent_type] = code
+            await self._fleet.refresh(address, code)
             message = await asyncio.to_thread(self._admission.admit, address, body, key, when_busy)
         accepted = {
             "type": "accepted",

@@ -37,6 +37,9 @@ class Answering:
     async def register(self, code: Code) -> None:
         await asyncio.sleep(0)
 
+    async def refresh(self, address: Address, code: Code) -> None:
+        await asyncio.sleep(0)
+
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[dict[str, Any]]:
         yield {"type": "turn_end", "message_id": message.message_id}
 
