@@ -2,8 +2,8 @@
 
 The rules, in order:
 
-1. A warm host whose code has changed on disk is retired: a wake after an edit must run the edited code. (A host that was
-   given to an agent is retired when a message comes: `CoordinatorActor.retire_outdated`.)
+1. A warm host whose code has changed on disk is retired: a wake after an edit must run the edited code. (A host that
+   was given to an agent is retired when a message comes: `CoordinatorActor.retire_outdated`.)
 2. Each wanted agent gets a warm host of its code, first come, first served.
 3. For each code there are to be as many hosts on their way as agents still wait for one, plus the warm reserve; for
    agents first, in the order in which they were asked for.

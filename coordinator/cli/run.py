@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from coordinator.home import Home
     from coordinator.service.client import AgentRef
+    from coordinator.surroundings import Surroundings
     from podium.address import Address
 
 __all__ = ["run"]
@@ -76,6 +77,8 @@ async def _talk(
     with Progress() as progress:
         async with connect(home, on_progress=progress.show, on_notice=warn) as client:
             progress.clear()
+            if client.surroundings is not None:
+                _compare(client.surroundings, agent)
             say(f"{address}, {position}")
             log = home.agent_log(address)
             chat = Chat(client, agent, address.key, json=json, when_busy=when_busy, log=log)
@@ -85,6 +88,19 @@ async def _talk(
             if isinstance(lines, Prompt):
                 say("Ctrl-C cancels a reply, Ctrl-D leaves.")
             return await chat.converse(lines)
+
+
+def _compare(service: Surroundings, agent: AgentRef) -> None:
+    """Say where this command's directory, Python and environment differ from those that the agent has."""
+    from coordinator.surroundings import Surroundings, differences, names_in  # noqa: PLC0415
+
+    here = Surroundings.of_this_process()
+    names = frozenset(service.variables.keys() | here.variables.keys())
+    if found := differences(service, here, names_in(agent.file, names)):
+        warn(
+            f"agents have the surroundings of the command that started the home's service: {'; '.join(found)}. To give "
+            "them those of this command, end all commands that use the home, and start again"
+        )
 
 
 def _position(home: Home, address: Address) -> str:

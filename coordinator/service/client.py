@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from coordinator.places import Places
 from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
+from coordinator.surroundings import Surroundings
 from podium.busy import BusyPolicy
 from podium.errors import PodiumError
 
@@ -80,6 +81,8 @@ class ServiceClient:
         self._lost = False
         self.notice: str | None = None
         """What the service says of this machine, such as why workspaces are plain directories; set by `hello`."""
+        self.surroundings: Surroundings | None = None
+        """What the service's agents have around them; set by `hello`, unless the service is of an earlier version."""
         self._listening = asyncio.get_running_loop().create_task(self._listen(), name="service-listener")
 
     async def hello(self) -> int:
@@ -90,6 +93,8 @@ class ServiceClient:
         """
         answer = await self._ask({"op": "hello", "protocol": PROTOCOL})
         self.notice = answer["notice"]
+        if "surroundings" in answer:
+            self.surroundings = Surroundings.from_wire(answer["surroundings"])
         spoken: int = answer["protocol"]
         return spoken
 

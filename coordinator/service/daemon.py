@@ -62,7 +62,9 @@ def main() -> int:
 async def _serve(home: Home, settings: Settings) -> None:
     from coordinator.ray.fleet import Fleet  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
+    from coordinator.surroundings import Surroundings  # noqa: PLC0415
 
+    surroundings = Surroundings.of_this_process()  # before Ray adds variables of its own
     stopping = asyncio.Event()
     _stop_at_signals(stopping)
     fleet = Fleet(home, settings)
@@ -71,7 +73,7 @@ async def _serve(home: Home, settings: Settings) -> None:
         await fleet.start(on_stage=lambda text: _say_stage(home, text))
         faulthandler.cancel_dump_traceback_later()
         _stop_at_signals(stopping)  # again: starting, Ray put a handler of its own in place that ends us on the spot
-        server = ServiceServer(home, settings, fleet)
+        server = ServiceServer(home, settings, fleet, surroundings)
         async with server.listening():
             await server.wait_unused(stopping, first_client_s=_FIRST_CLIENT_S)
     finally:

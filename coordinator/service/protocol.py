@@ -10,7 +10,8 @@ choice and an ``op``; the service answers each with objects that carry the same 
 ``{"id", "error": {"type", "message"}}``
     the operation was refused; ends it.
 
-Operations: ``hello {"protocol"}`` first;
+Operations: ``hello {"protocol"}`` first; answers ``{"protocol", "notice", "surroundings"}``, the last what agents have
+around them (`coordinator.surroundings`);
 
 ``send {"agent": {"file","class","agent_type"}, "key", "message", "idempotency_key", "when_busy"}``
     admits the message, a JSON object, and streams its frames; ``when_busy`` is a `podium.busy.BusyPolicy`, ``enqueue``

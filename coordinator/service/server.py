@@ -17,6 +17,7 @@ from chronicle.ids import IdSource, MessageId
 from coordinator.admission import Admission
 from coordinator.model import Code
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
+from coordinator.surroundings import Surroundings
 from podium.address import Address
 from podium.branching import plan_rewind, rewind_agent
 from podium.busy import BusyPolicy
@@ -44,9 +45,10 @@ class ServiceServer:
         home: whose.
         settings: of this process.
         fleet: started.
+        surroundings: what the agents have around them; default: what this process has now.
     """
 
-    def __init__(self, home: Home, settings: Settings, fleet: Fleet) -> None:
+    def __init__(self, home: Home, settings: Settings, fleet: Fleet, surroundings: Surroundings | None = None) -> None:
         self._home = home
         self._settings = settings
         self._fleet = fleet
@@ -55,6 +57,7 @@ class ServiceServer:
         self._clock = SystemClock()
         self._ids = IdSource()
         self._admission = Admission(self._store, self._blobs, self._ids, self._clock, settings.inbox_limit)
+        self._surroundings = surroundings or Surroundings.of_this_process()
         self._clients: set[_Client] = set()
         self._ending = False
         self._came_or_went = asyncio.Event()
@@ -134,7 +137,8 @@ class ServiceServer:
     async def _result(self, request: dict[str, Any]) -> dict[str, Any]:
         match request.get("op"):
             case "hello":
-                return {"protocol": PROTOCOL, "notice": self._fleet.notice}
+                surroundings = self._surroundings.to_wire()
+                return {"protocol": PROTOCOL, "notice": self._fleet.notice, "surroundings": surroundings}
             case "ping":
                 return {}
             case "ps":

@@ -1,0 +1,110 @@
+"""Working directory, Python and environment of a service, which its agents have, and where those of a client differ.
+
+Values of variables may be secrets: they are compared by their hashes, and never shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Surroundings", "differences", "is_conventional", "names_in"]
+
+_CONVENTIONAL: Final = re.compile(
+    r"""
+    (?!(VSCODE|KITTY|WEZTERM|ITERM|KONSOLE|GNOME|TERM|TMUX|XDG|DBUS|SSH|GPG)_)(               # of a terminal or session
+    PATH | PYTHON.* | VIRTUAL_ENV | CONDA_PREFIX | LD_LIBRARY_PATH | LD_PRELOAD | TZ           # programs and libraries
+    | PODIUM_(?!HOME$|HOST$).*                                                                 # settings
+    | .*_(KEY|KEY_ID|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|AUTH)                            # credentials
+    | .*_(URL|URI|DSN|ENDPOINT|API_BASE|PROXY|REGION|PROFILE|PROJECT|DEPLOYMENT|MODEL)         # where things are
+    | (https?|no|all)_proxy | SSL_CERT_(FILE|DIR) | (REQUESTS|CURL)_CA_BUNDLE
+    | (AWS|AZURE|GOOGLE|OPENAI|ANTHROPIC|HF|HUGGINGFACE|MISTRAL|COHERE|OLLAMA)_.*)
+    """,
+    re.VERBOSE,
+)
+"""Variables that programs look for without the agent's source naming them."""
+_OF_A_SHELL: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "AGENT_WORKSPACE"})
+"""Variables that differ from shell to shell, also if the agent's source names them."""
+_MOST_SOURCES: Final = 200
+"""Modules beside an agent's file that are searched for names of variables."""
+_DIGEST: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What agents find around them."""
+
+    directory: str
+    """The working directory."""
+    python: str
+    """The prefix of the Python in which they run: the virtual environment, if it is one."""
+    variables: Mapping[str, str]
+    """The environment: names, and hashes of the values."""
+
+    @classmethod
+    def of_this_process(cls) -> Surroundings:
+        """Return those of this process as they are now."""
+        try:
+            directory = str(Path.cwd())
+        except FileNotFoundError:
+            directory = "a removed directory"
+        variables = {name: _hash(value) for name, value in os.environ.items()}
+        return cls(directory, sys.prefix, variables)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, value: dict[str, Any]) -> Surroundings:
+        """Return what such an object describes."""
+        return cls(value["directory"], value["python"], value["variables"])
+
+
+def differences(service: Surroundings, client: Surroundings, named: frozenset[str]) -> list[str]:
+    """Return in which ways a client's surroundings differ from a service's, a phrase each, without values of variables.
+
+    Args:
+        named: the variables that the agent's source names; those that are conventional count in any case.
+    """
+    found = []
+    if service.directory != client.directory:
+        found.append(f"working directory {service.directory} (here {client.directory})")
+    if service.python != client.python:
+        found.append(f"Python {service.python} (here {client.python})")
+    for name in sorted(service.variables.keys() | client.variables.keys()):
+        there, here = service.variables.get(name), client.variables.get(name)
+        if there != here and name not in _OF_A_SHELL and (name in named or is_conventional(name)):
+            how = "set here only" if there is None else "not set here" if here is None else "another value here"
+            found.append(f"{name} ({how})")
+    return found
+
+
+def is_conventional(name: str) -> bool:
+    """Whether a variable is one that programs and libraries look for by themselves."""
+    return _CONVENTIONAL.fullmatch(name) is not None
+
+
+def names_in(file: str, names: frozenset[str]) -> frozenset[str]:
+    """Return which of some names an agent's file, or a module beside it, has as a string."""
+    path = Path(file)
+    found: set[str] = set()
+    for source in [path, *sorted(path.parent.glob("*.py"))[:_MOST_SOURCES]]:
+        try:
+            text = source.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        found.update(name for name in names - found if f'"{name}"' in text or f"'{name}'" in text)
+    return frozenset(found)
+
+
+def _hash(value: str) -> str:
+    return hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:_DIGEST]
