@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from coordinator.cli.exits import ExitCode
 
-from .conftest import text_of
+from .conftest import TIMEOUT_S, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,12 +32,12 @@ class Edited(BaseAgent):
 
     async def on_message(self, ctx: AgentContext, message: dict) -> None:
         ctx.state.count += 1
-        reply = await ctx.send_message("")
-        await reply.stream_token("begun ")
         gate = Path(message["text"])
+        if gate.is_absolute():
+            gate.with_name("begun").touch()
         while gate.is_absolute() and not gate.exists():
             time.sleep(0.05)
-        await reply.stream_token(f"{os.getpid()} {WORD} first {ctx.state.count}", final=True)
+        await ctx.send_message(f"{os.getpid()} {WORD} first {ctx.state.count}")
 """
 
 
@@ -74,7 +75,15 @@ def said(chat: Chat, text: str = "hi") -> tuple[list[str], dict[str, Any] | None
     """What the agent answers, and the frame that says that it was woken for it."""
     frames = chat.say(text)
     assert frames[-1]["type"] == "turn_end", frames[-1]
-    return text_of(frames).split()[1:], start_of(frames)
+    return text_of(frames).split(), start_of(frames)
+
+
+def wait_for(file: Path) -> None:
+    """Wait until there is a file."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not file.exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def test_the_next_message_runs_the_edited_code(podium: Podium, project: Project) -> None:
@@ -98,7 +107,7 @@ def test_the_next_message_runs_the_edited_code(podium: Podium, project: Project)
 
     project.module.write_text("WORD = 'goodbye'\n")
     finished = podium("run", project.spec, "--key", "a", "--message", "hi")
-    assert finished.stdout.split()[2:] == ["goodbye", "second", "4"]
+    assert finished.stdout.split()[1:] == ["goodbye", "second", "4"]
     assert f"edited/a runs edited code: {project.file} as it is now" in finished.stderr
 
     project.edit("second", "third")
@@ -108,7 +117,7 @@ def test_the_next_message_runs_the_edited_code(podium: Podium, project: Project)
     assert chat.close() == ExitCode.FILE_BROKEN
     project.edit("class Edited(", "class Edited")
     finished = podium("run", project.spec, "--key", "a", "--message", "hi")
-    assert finished.stdout.split()[2:] == ["goodbye", "third", "6"], "the message before was kept, and handled first"
+    assert finished.stdout.split()[1:] == ["goodbye", "third", "6"], "the message before was kept, and handled first"
     assert "turn.failed" not in [event["type"] for event in podium.lines("log", "edited/a")]
     assert podium("verify").returncode == 0
 
@@ -117,16 +126,16 @@ def test_a_turn_ends_on_the_code_that_it_began_with(podium: Podium, project: Pro
     gate = tmp_path / "gate"
     chat, other = podium.chat(project.spec, "a"), podium.chat(project.spec, "a")
     chat.send(str(gate))  # its code blocks its process meanwhile
-    chat.until("message_update")
+    wait_for(gate.with_name("begun"))
     project.edit("first", "second")
     other.send("hi")
     assert other.frame()["type"] == "accepted"
     gate.touch()
     frames = chat.until("turn_end", "error")
     assert frames[-1]["type"] == "turn_end"
-    assert "first 1" in frames[-2]["text"]
+    assert text_of(frames).split()[1:] == ["hello", "first", "1"]
     frames = other.until("turn_end", "error")
-    assert text_of(frames).split()[2:] == ["hello", "second", "2"]
+    assert text_of(frames).split()[1:] == ["hello", "second", "2"]
     assert [frame["reloaded"] for frame in frames if frame["type"] == "agent_start"] == [True]
     assert chat.close() == other.close() == 0
     assert "turn.failed" not in [event["type"] for event in podium.lines("log", "edited/a")]
@@ -138,6 +147,6 @@ def test_another_file_of_the_same_agent_runs_when_it_is_asked_for(podium: Podium
     copy = project.file.with_name("copy.py")
     copy.write_text(project.file.read_text().replace("first", "copied"))
     finished = podium("run", f"{copy}:Edited", "--key", "a", "--message", "hi")
-    assert finished.stdout.split()[2:] == ["hello", "copied", "2"]
+    assert finished.stdout.split()[1:] == ["hello", "copied", "2"]
     assert f"runs edited code: {copy}" in finished.stderr
     assert chat.close() == 0
