@@ -55,12 +55,15 @@ class CodeStamps:
 def imported_sources(file: str, before: AbstractSet[str]) -> tuple[str, ...]:
     """Return an agent's file and the modules below its directory that were imported, as absolute paths.
 
-    What is installed there, as in a virtual environment, does not count.
+    For a file of a package the directory is that which has the outermost package. What is installed in the directory,
+    as in a virtual environment, does not count.
 
     Args:
         before: the names of the modules that were imported before the agent's file was.
     """
     directory = Path(file).parent
+    while (directory / "__init__.py").is_file():
+        directory = directory.parent
     found = {file}
     for name in sys.modules.keys() - before:
         source = getattr(sys.modules[name], "__file__", None)

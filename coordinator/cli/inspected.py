@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coordinator.code_stamp import code_stamp
 from podium.agent.inspect import AgentInfo, inspect_agent
 from podium.agent.spec import parse_spec
 
@@ -51,5 +50,18 @@ def inspect_once(home: Home, spec: str) -> AgentInfo:
 
 def _key(path: Path, class_name: str) -> str:
     """Return a name for all that an inspection depends on: sources, Python, module path and working directory."""
-    parts = [str(path), class_name, code_stamp(str(path)), sys.executable, *sys.path, str(Path.cwd())]
+    parts = [str(path), class_name, *_seen(path), sys.executable, *sys.path, str(Path.cwd())]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _seen(path: Path) -> list[str]:
+    """Return the names, sizes and times of change of an agent's file and of the Python files beside it."""
+    seen = []
+    for source in sorted({path, *path.parent.glob("*.py")}):
+        try:
+            found = source.stat()
+        except OSError:
+            seen.append(f"{source.name}:gone")
+        else:
+            seen.append(f"{source.name}:{found.st_size}:{found.st_mtime_ns}")
+    return seen

@@ -76,12 +76,17 @@ def test_an_agents_code_is_its_file_and_what_it_imports_from_its_directory(tmp_p
     script += "from pathlib import Path; sys.path += sys.argv[2:]; before = frozenset(sys.modules)\n"
     script += "load_module(Path(sys.argv[1])); print(*imported_sources(sys.argv[1], before), sep='\\n')"
     arguments = [str(agent), str(project / ".venv" / "site-packages"), str(elsewhere)]
-    found = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
     names = ["agent", "beside", "tools/__init__", "tools/deep/__init__", "tools/deep/inner"]
-    assert found.stdout.split() == [str(project / f"{name}.py") for name in names]
+    assert printed(script, *arguments) == [str(project / f"{name}.py") for name in names]
+    inside = project / "tools" / "deep" / "agent.py"
+    inside.write_text("import beside\nfrom . import inner\n")
+    names = ["beside", "tools/__init__", "tools/deep/__init__", "tools/deep/agent", "tools/deep/inner"]
+    assert printed(script, str(inside)) == [str(project / f"{name}.py") for name in names]
+
+
+def printed(script: str, *arguments: str) -> list[str]:
+    """The lines that a script prints in a process of its own."""
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    ).stdout.splitlines()
