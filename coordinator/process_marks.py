@@ -13,6 +13,7 @@ the environment that its ancestor was started with. docs/adr/0019 has the altern
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import resource
@@ -56,14 +57,18 @@ class Mark:
         ):  # a lower hard limit, or a sandbox that refuses: the variable is left
             resource.setrlimit(resource.RLIMIT_RTTIME, (self._limit, hard))
 
-    def is_on(self, process: int, *, look_at_environment: bool) -> bool:
-        """Whether a process has this mark; ``False`` if it has ended or may not be looked at."""
+    def is_on(self, process: int) -> bool:
+        """Whether a process has this mark; ``False`` if it has ended or may not be looked at.
+
+        The environment is looked at only where the limit cannot tell: it takes longer, and waits for a process that
+        hangs while its memory is changed.
+        """
         with contextlib.suppress(OSError):
-            if resource.prlimit(process, resource.RLIMIT_RTTIME)[0] == self._limit:
-                return True
-            if look_at_environment:
-                variables = (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
-                return f"{_VARIABLE}={self._text}".encode() in variables
+            limit = resource.prlimit(process, resource.RLIMIT_RTTIME)[0]
+            if limit >= _LEAST or (limit == resource.RLIM_INFINITY and _can_be_limited()):
+                return limit == self._limit
+            variables = (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
+            return f"{_VARIABLE}={self._text}".encode() in variables
         return False
 
     @property
@@ -95,14 +100,11 @@ def end_marked(mark: Mark, deadline_s: float = _END_DEADLINE_S) -> int:
     """
     until = time.monotonic() + deadline_s
     ended, clean = 0, 0
-    unmarked: set[int] = set()
     while clean < _CLEAN_SCANS:
         alive = 0
         for process, pidfd in _processes():
             try:
-                if not mark.is_on(process, look_at_environment=process not in unmarked):
-                    unmarked.add(process)
-                elif not _has_ended(pidfd, 0):
+                if mark.is_on(process) and not _has_ended(pidfd, 0):
                     alive += 1
                     _kill(process, pidfd, until)
             finally:
@@ -110,6 +112,18 @@ def end_marked(mark: Mark, deadline_s: float = _END_DEADLINE_S) -> int:
         ended += alive
         clean = 0 if alive else clean + 1
     return ended
+
+
+@functools.cache
+def _can_be_limited() -> bool:
+    """Whether this system lets processes set the limit."""
+    before = resource.getrlimit(resource.RLIMIT_RTTIME)
+    try:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (_LEAST, before[1]))
+        resource.setrlimit(resource.RLIMIT_RTTIME, before)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _kill(process: int, pidfd: int, until: float) -> None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEADLINE_S = 60
-MARK = Mark("home", "host_a")
+HOME = f"home-{os.getpid()}"
+"""Another one in each run: runs at the same time end each other's processes otherwise."""
+MARK = Mark(HOME, "host_a")
 
 WAYS = {
     "a child": "subprocess.Popen(SLEEP)",
@@ -49,10 +51,14 @@ def report():
 """
 
 
-def started(tmp_path: Path, way: str, *, host: str | None = "host_a", stay: str = "time.sleep(600)") -> tuple[int, int]:
+def started(
+    tmp_path: Path, way: str, *, host: str = "host_a", stay: str = "time.sleep(600)", hard: int | None = None
+) -> tuple[int, int]:
     """Start a process that marks itself and starts another one; return the ids of both."""
     out = tmp_path / f"pid-{len(list(tmp_path.iterdir()))}"
-    put_on = f"from coordinator.process_marks import Mark; Mark('home', {host!r}).put_on()" if host else ""
+    put_on = f"from coordinator.process_marks import Mark; Mark({HOME!r}, {host!r}).put_on()"
+    if hard is not None:
+        put_on = f"import resource; resource.setrlimit(resource.RLIMIT_RTTIME, ({hard}, {hard})); {put_on}"
     script = STARTER.format(out=str(out), put_on=put_on, way=way, stay=stay)
     process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
     STARTED.append(process)
@@ -71,7 +77,7 @@ def ended() -> Iterator[None]:
     """Nothing that a test started goes on after it."""
     yield
     for host in ("host_a", "host_b"):
-        end_marked(Mark("home", host))
+        end_marked(Mark(HOME, host))
     while STARTED:
         process = STARTED.pop()
         process.kill()
@@ -105,9 +111,15 @@ def test_what_outlived_the_marked_process_is_found(tmp_path: Path) -> None:
     assert not lives(child)
 
 
+def test_a_process_that_may_not_set_the_limit_is_marked_by_its_environment(tmp_path: Path) -> None:
+    pids = started(tmp_path, WAYS["a session of its own"], hard=1_000_000)
+    assert end_marked(MARK) == 1, "the starter itself was executed before it had the mark"
+    assert [lives(pid) for pid in pids] == [True, False]
+
+
 def test_a_mark_of_another_home_is_another_mark(tmp_path: Path) -> None:
     pids = started(tmp_path, WAYS["a child"])
-    assert end_marked(Mark("copy", "host_a")) == 0
+    assert end_marked(Mark(f"copy-of-{HOME}", "host_a")) == 0
     assert all(lives(pid) for pid in pids)
 
 
