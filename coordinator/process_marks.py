@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["Mark", "end_marked", "take_mark_off"]
 
@@ -64,7 +64,7 @@ class Mark:
         hangs while its memory is changed.
         """
         with contextlib.suppress(OSError):
-            limit = resource.prlimit(process, resource.RLIMIT_RTTIME)[0]
+            limit = _limit_of(process)
             if limit >= _LEAST or (limit == resource.RLIM_INFINITY and _can_be_limited()):
                 return limit == self._limit
             variables = (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
@@ -101,17 +101,32 @@ def end_marked(mark: Mark, deadline_s: float = _END_DEADLINE_S) -> int:
     until = time.monotonic() + deadline_s
     ended, clean = 0, 0
     while clean < _CLEAN_SCANS:
-        alive = 0
-        for process, pidfd in _processes():
-            try:
+        with contextlib.ExitStack() as descriptors:
+            found: dict[int, int] = {}
+            for process, pidfd in _processes():
                 if mark.is_on(process) and not _has_ended(pidfd, 0):
-                    alive += 1
-                    _kill(process, pidfd, until)
-            finally:
-                os.close(pidfd)
-        ended += alive
-        clean = 0 if alive else clean + 1
+                    found[process] = pidfd
+                    descriptors.callback(os.close, pidfd)
+                else:
+                    os.close(pidfd)
+            _kill(found, until)
+        ended += len(found)
+        clean = 0 if found else clean + 1
     return ended
+
+
+def _limit_of(process: int) -> int:
+    """Return the soft limit of a process.
+
+    Raises:
+        OSError: it has ended.
+    """
+    try:
+        return resource.prlimit(process, resource.RLIMIT_RTTIME)[0]
+    except PermissionError:  # it is another user's, or has other rights; this takes twenty times as long
+        lines = (Path("/proc") / str(process) / "limits").read_bytes().splitlines()
+        soft = next(line.split()[3] for line in lines if line.startswith(b"Max realtime timeout"))
+        return int(soft) if soft.isdigit() else resource.RLIM_INFINITY
 
 
 @functools.cache
@@ -126,20 +141,22 @@ def _can_be_limited() -> bool:
     return True
 
 
-def _kill(process: int, pidfd: int, until: float) -> None:
-    try:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    except PermissionError as error:
+def _kill(processes: Mapping[int, int], until: float) -> None:
+    """Kill processes, given by their ids and descriptors, and return when all of them have ended."""
+    others = []
+    for process, pidfd in processes.items():
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            others.append(process)
+    hang = [process for process, pidfd in processes.items() if not _has_ended(pidfd, until - time.monotonic())]
+    if hang:
+        why = "runs as another user" if others else "was killed and has not ended: it may wait for a disk"
         raise Unavailable(
-            f"process {process}, which an earlier activation of the agent started as another user, cannot be ended; "
-            "end it, and send the message again"
-        ) from error
-    if not _has_ended(pidfd, until - time.monotonic()):
-        raise Unavailable(
-            f"process {process} of an earlier activation of the agent was killed and has not ended; it may wait for a "
-            "disk: send the message again when it has gone"
+            f"process {(others or hang)[0]}, which an earlier activation of the agent started, {why}; the workspace is "
+            "not used again before it has ended: end it, and try again"
         )
 
 

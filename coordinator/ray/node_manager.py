@@ -239,7 +239,7 @@ class NodeManagerActor:
                 link.rmdir()
             return
         place = link.readlink()
-        if place.parent == self._places.directory:
+        if place.is_absolute():
             with self._tenancies.ending(place, host_id) as mine:
                 if mine:
                     self._take_away(place)
@@ -253,6 +253,8 @@ class NodeManagerActor:
         if self._config.presentation == "fuse":
             with contextlib.suppress(NotFound, Ended):  # it was never mounted, or went with its host or its service
                 unmount_workspace(self._zygote_socket, place)
+            if place.parent != self._places.directory:  # an earlier service, which was killed, had another one
+                mounts.unmount(place)
         try:
             place.rmdir()
         except FileNotFoundError:

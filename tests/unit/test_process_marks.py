@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chronicle.errors import Unavailable
 from coordinator.process_marks import Mark, end_marked, take_mark_off
 
 if TYPE_CHECKING:
@@ -115,6 +116,30 @@ def test_a_process_that_may_not_set_the_limit_is_marked_by_its_environment(tmp_p
     pids = started(tmp_path, WAYS["a session of its own"], hard=1_000_000)
     assert end_marked(MARK) == 1, "the starter itself was executed before it had the mark"
     assert [lives(pid) for pid in pids] == [True, False]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_process_of_another_user_is_named(tmp_path: Path) -> None:
+    pids = started(tmp_path, WAYS["a child"])
+    reading, writing = os.pipe()
+    other = os.fork()
+    if other == 0:
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            try:
+                end_marked(MARK, deadline_s=0)
+            except Unavailable as error:
+                os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(other, 0)
+    os.close(writing)
+    message = os.read(reading, 1000).decode()
+    os.close(reading)
+    assert f"process {min(pids)}," in message
+    assert "runs as another user" in message
+    assert all(lives(pid) for pid in pids)
 
 
 def test_a_mark_of_another_home_is_another_mark(tmp_path: Path) -> None:
