@@ -239,7 +239,7 @@ class NodeManagerActor:
                 link.rmdir()
             return
         place = link.readlink()
-        if place.is_absolute():
+        if place.parent.name == self._places.directory.name:  # else it is of the home that this one is a copy of
             with self._tenancies.ending(place, host_id) as mine:
                 if mine:
                     self._take_away(place)
