@@ -144,6 +144,9 @@ class Places:
             other = (self.directory / _OWNER).read_text(encoding="utf-8", errors="surrogateescape").strip()
         except FileNotFoundError:  # it has only just locked it, or is about to let go
             return
+        with contextlib.suppress(OSError):
+            if home.samefile(other):  # by whatever path it is named
+                return
         if other != str(home):
             raise HomeError(
                 f"the homes {home} and {other} have the same id, as one is a copy of the other, and the service of the "

@@ -80,6 +80,8 @@ def test_a_copy_of_a_home_is_refused_while_the_service_of_the_other_runs(tmp_pat
     places = Places(tmp_path, home.id)
     with places.claimed(home.path):
         places.check(home.path)
+        (tmp_path / "link").symlink_to(home.path)
+        places.check(tmp_path / "link")
         with pytest.raises(HomeError, match=r"copy.*have the same id.*remove .*copy/id"):
             places.check(copy.path)
         with pytest.raises(HomeError, match="have the same id"), places.claimed(copy.path):
