@@ -6,7 +6,8 @@
     id                what tells this home from others: 12 random letters and digits
     lock              held by the service while it runs
     starting          held by the client that starts the service
-    journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, what it was when it was closed
+    journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, what it was when it was closed,
+                      and journal.db-reserve, space for when the disk is full
     blobs/            the blob store
     nodes/<node>/     what belongs to one node: layers/, mounts/ (a link for each host), places/ (who has which)
     logs/             of the service and its hosts

@@ -169,6 +169,8 @@ class AgentHost:
             self._open_workspace,
             self._on_sent,
             run_store=at_once,
+            make_room=self._store.make_room,
+            put_by=self._store.put_by,
         )
         activation = Activation(self._class, address, lease, environment)
         try:

@@ -10,7 +10,8 @@ import logging
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["configure_logging", "log_to", "rotate_logs"]
+
+_log: Final = structlog.stdlib.get_logger("coordinator.logs")
 
 
 def configure_logging() -> None:
@@ -33,9 +36,29 @@ def configure_logging() -> None:
             structlog.processors.format_exc_info,
             structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+        logger_factory=_LineLogger,
         cache_logger_on_first_use=False,
     )
+
+
+class _LineLogger:
+    """Writes each event as a line to standard output; one that cannot be written, as the disk is full, is left out.
+
+    It does not go through ``sys.stdout``: what that could not write it tries to write again with the next line, and
+    raises in the middle of whatever logs or prints.
+    """
+
+    def __init__(self, *_: object) -> None:
+        """Take what structlog gives to loggers: their names."""
+
+    def msg(self, message: str) -> None:
+        """Write a line."""
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        with suppress(OSError, ValueError):
+            os.write(sys.stdout.fileno(), f"{message}\n".encode(errors="backslashreplace"))
+
+    log = debug = info = warn = warning = error = critical = failure = fatal = exception = msg
 
 
 def rotate_logs(directory: Path, most_bytes: int) -> None:
@@ -51,8 +74,9 @@ def rotate_logs(directory: Path, most_bytes: int) -> None:
         try:
             if path.stat().st_size > most_bytes:
                 _rotate(path, most_bytes)
-        except FileNotFoundError:  # its agent was deleted
-            continue
+        except OSError as error:  # its agent was deleted, or the disk is full: then it stays as it is
+            _log.info("log_not_rotated", path=str(path), error=str(error))
+            path.with_name(f"{path.name}.1.new").unlink(missing_ok=True)
 
 
 def _rotate(path: Path, most_bytes: int) -> None:

@@ -54,5 +54,9 @@ class Environment:
     """Makes blocking calls of the workspace and the blob store."""
     run_store: BlockingRunner = asyncio.to_thread
     """Makes calls of the journal's store but commits, which are the committer's."""
+    make_room: Callable[[], bool] = lambda: False
+    """Frees space that was put by, if the disk is full; says whether it did. Callable from any thread."""
+    put_by: Callable[[], None] = lambda: None
+    """Puts space by again, if there is some. Callable from any thread."""
     most_replayed_turns: int = MOST_TURNS
     """Turns after which a snapshot is kept; few in a simulation, so that short ones have snapshots."""

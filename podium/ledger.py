@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
-from chronicle.errors import Conflict, StaleEpoch, Unavailable
+from chronicle.errors import Conflict, StaleEpoch, StorageRefused, Unavailable
 from chronicle.journal.records import Head, Outcome
 from podium.errors import Evicted
 
@@ -89,6 +89,7 @@ class Ledger:
 
         Raises:
             Evicted: another epoch or another writer has the branch; nothing was written.
+            StorageRefused: the store's disk is full, or refuses to be written; nothing was written.
         """
         attempt = 0
         while True:
@@ -98,6 +99,10 @@ class Ledger:
                 if attempt and await self._happened(commit):
                     return self.head
                 raise Evicted(f"{self.session.name}: {error}") from error
+            except StorageRefused:  # nothing was written, and trying again would be refused again
+                if attempt and await self._happened(commit):
+                    return self.head
+                raise
             except Unavailable as error:
                 delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
                 _log.warning("commit_outcome_unknown", session=self.session.name, error=str(error), retry_in_s=delay_s)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from chronicle.canonical import decode
-from chronicle.errors import BranchInUse, ChronicleError, OverQuota
+from chronicle.errors import BranchInUse, ChronicleError, OverQuota, StorageRefused
 from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.context import AgentContext
 from podium.artifact_writing import ArtifactWriter
@@ -301,11 +301,18 @@ class TurnRunner:
     async def fail(self, message: InboxMessage | None, outcome: Outcome, error: ErrorInfo) -> None:
         """Record a failed try with its tree, and go back to the last commit.
 
+        Where the disk is so full that this cannot be recorded, what the try wrote is given up first, without its tree.
+
         Raises:
             Evicted: the lease is lost.
-            ChronicleError: the workspace could not be rolled back; the activation cannot go on.
+            ChronicleError: the workspace could not be rolled back, or the disk is still full; the activation is over.
         """
-        await self.record_failure(message, outcome, error, await self._failed_tree())
+        tree = await self._failed_tree()
+        try:
+            await self.record_failure(message, outcome, error, tree)
+        except StorageRefused:
+            await self._roll_back()
+            await self.record_failure(message, outcome, error, tree)
         await self._go_back()
 
     async def record_failure(
@@ -325,7 +332,12 @@ class TurnRunner:
         Args:
             said: the message and what it was answered until then.
         """
-        await self._append_cancel(message, stop, said, await self._failed_tree())
+        tree = await self._failed_tree()
+        try:
+            await self._append_cancel(message, stop, said, tree)
+        except StorageRefused:  # as in `fail`
+            await self._roll_back()
+            await self._append_cancel(message, stop, said, tree)
         await self._go_back()
 
     async def drop(self, message: InboxMessage, stop: Stop) -> None:
@@ -349,12 +361,21 @@ class TurnRunner:
             return await self._env.run_blocking(self.workspace.seal)
         except OverQuota as over:
             return over.kept
-        except ChronicleError as problem:
+        except (ChronicleError, OSError) as problem:
             _log.warning("failed_tree_not_kept", agent_id=str(self._address), error=str(problem))
             return None
 
+    async def _roll_back(self) -> None:
+        try:
+            await self._env.run_blocking(self.workspace.rollback)
+        except (ChronicleError, OSError):
+            if not await self._env.run_blocking(self._env.make_room):
+                raise
+            await self._env.run_blocking(self.workspace.rollback)
+
     async def _go_back(self) -> None:
-        await self._env.run_blocking(self.workspace.rollback)
+        await self._roll_back()
+        await self._env.run_blocking(self._env.put_by)
         self._load_state(await self._read())
         await self.next_turn()
 

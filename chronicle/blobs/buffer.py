@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader, BlobStore
     from chronicle.ids import BlobId
 
-__all__ = ["NODE_START", "SPILL_BYTES", "BlobBuffer", "Meanwhile", "ScratchBuffer"]
+__all__ = ["NODE_START", "SPILL_BYTES", "BlobBuffer", "Meanwhile", "PassingBuffer", "ScratchBuffer"]
 
 T = TypeVar("T")
 
@@ -133,6 +133,17 @@ class BlobBuffer:
 
     def _aside(self, work: Callable[[], T]) -> T:
         return work() if self._meanwhile is None else self._meanwhile.aside(work)
+
+
+class PassingBuffer(BlobBuffer):
+    """Takes blobs only for their ids, and puts them nowhere; it holds no more than a `BlobBuffer` at a time.
+
+    For looking at files that are to be replaced: their contents need no room in the store.
+    """
+
+    def _put(self) -> None:
+        self._pending = {}
+        self._pending_bytes = 0
 
 
 class ScratchBuffer:

@@ -18,7 +18,7 @@ import os
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
-from chronicle.blobs.buffer import BlobBuffer
+from chronicle.blobs.buffer import BlobBuffer, PassingBuffer
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch
 from chronicle.workspace import content as contents
@@ -383,10 +383,10 @@ class DirWorkspace:
         Owned(memory.root, memory.epoch, whole=False).save(self._home)
         try:
             present = scan(
-                memory.root, memory.index, BlobBuffer(self._blobs), self._owner, time.time_ns(), tolerant=True
+                memory.root, memory.index, PassingBuffer(self._blobs), self._owner, time.time_ns(), tolerant=True
             )
             restore(memory.root, self._reader, commit.tree_id, commit.root, present, self._owner)
-            memory.index = scan(memory.root, {}, BlobBuffer(self._blobs), self._owner, time.time_ns())
+            memory.index = scan(memory.root, {}, PassingBuffer(self._blobs), self._owner, time.time_ns())
         except (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
             raise Conflict(
                 f"{self._root} was replaced while it was put back ({error}); end what still writes there, "

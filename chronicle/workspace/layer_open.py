@@ -8,12 +8,15 @@ On disk, under ``LayerSpec.layers``::
 
 A layer of the same epoch is gone on with: its server died, the turn did not. A layer of an older epoch is cut off. If
 it holds anything beyond what was committed, that is sealed first and reported; then it is rolled back and becomes the
-new epoch's layer by a rename, for the contents it has fetched are as good as ever.
+new epoch's layer by a rename, for the contents it has fetched are as good as ever. Where the disk is too full for that,
+it is removed: it may be what fills the disk, and the workspace could not be opened until somebody made room.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -23,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.store import get_many
-from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch
+from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_files import LayerFiles
 from chronicle.workspace.layer_log import LayerLog, position
@@ -52,6 +55,9 @@ _CACHED_BYTES: Final = 2 * 1024 * 1024
 """How much of trees is kept decoded from the store, a server. A node has about 3 KB."""
 _CACHED_BLOB_BYTES: Final = 32 * 1024
 """Larger blobs are file contents, which go to data files."""
+_FULL_BYTES: Final = 16 * 1024 * 1024
+"""With less than that a disk is full for a layer's sealing, which may fail before the last byte is taken."""
+_log: Final = logging.getLogger(__name__)
 
 
 class CachingReader:
@@ -145,14 +151,15 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
                 return layer, layer.unheard
             # The commit that the layer does not know of, or the other way round: what it has is not the base. Or the
             # layer of an older epoch, which got its directory's name, but nothing else yet.
-            recovered = _recover(layer, spec.base, given) or recovered
-            warm = directory
+            found, kept = _recover(layer, spec.base, given)
+            recovered, warm = found or recovered, directory if kept else None
         else:
             layer = _reopen(directory, spec.base, blobs, clock)
-            recovered = _recover(layer, spec.base, given) or recovered
+            found, kept = _recover(layer, spec.base, given)
+            recovered = found or recovered
             if warm is not None:
                 shutil.rmtree(warm)
-            warm = directory
+            warm = directory if kept else None
     return _begin(home, warm, spec, blobs, clock, given, recovered), recovered
 
 
@@ -262,20 +269,41 @@ class _Given:
     next_number: int
 
 
-def _recover(layer: Layer, base: TreeRef | None, given: _Given) -> TreeRef | None:
+def _is_of_full_disk(error: BaseException, directory: Path) -> bool:
+    """Say whether an error comes of a full disk, and giving up what is in a directory makes room there."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if not isinstance(cause, OSError) or cause.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return False
+    free = os.statvfs(directory)
+    return cause.errno == errno.EDQUOT or free.f_bavail * free.f_frsize < _FULL_BYTES
+
+
+def _recover(layer: Layer, base: TreeRef | None, given: _Given) -> tuple[TreeRef | None, bool]:
     """Seal what a layer holds beyond the base; it is closed afterwards.
 
     If there is nothing, but nobody was told yet of what came before it, that is returned.
 
-    On disk it keeps all of it until the new epoch's log is in its place: if that fails, it is recovered again.
+    On disk it keeps all of it until the new epoch's log is in its place: if that fails, it is recovered again. But what
+    cannot be sealed because the disk is full is removed.
+
+    Returns:
+        what was sealed, and whether the layer is still there.
     """
-    recovered = layer.unheard
+    recovered, kept = layer.unheard, True
+    directory = layer.directory
     try:
         if layer.changed or layer.uncommitted:
-            sealed = layer.seal()
-            # Versions that were made and undone count, too: nobody else knows of their numbers.
-            if base is None or sealed.tree_id != base.tree_id or (sealed != base and layer.made_versions):
-                recovered = sealed
+            try:
+                sealed = layer.seal()
+            except (StorageRefused, OSError) as error:
+                if not _is_of_full_disk(error, directory):
+                    raise
+                _log.warning("the disk is full; what was not committed in %s is given up: %s", directory, error)
+                kept = False
+            else:
+                # Versions that were made and undone count, too: nobody else knows of their numbers.
+                if base is None or sealed.tree_id != base.tree_id or (sealed != base and layer.made_versions):
+                    recovered = sealed
         floors, gaps, next_seq = layer.numbers_given()
         given.next_ino = max(given.next_ino, layer.names.next_ino)
         given.next_number = max(given.next_number, layer.next_number)
@@ -285,7 +313,10 @@ def _recover(layer: Layer, base: TreeRef | None, given: _Given) -> TreeRef | Non
         given.floors[path] = max(number, given.floors.get(path, 0))
     given.gaps.extend(gaps)
     given.next_seq = max(given.next_seq, next_seq)
-    return recovered
+    if not kept:
+        (directory / "log").unlink()  # without it the rest is no layer, should this process be killed in between
+        shutil.rmtree(directory)
+    return recovered, kept
 
 
 def _begin(

@@ -154,6 +154,8 @@ def exit_code_of_frame(error_type: str) -> ExitCode:
     """Return the code of an ``error`` frame, which names its error; an exception of the agent's own: a failed turn."""
     if error_type == CANCELLED:
         return ExitCode.TURN_CANCELLED
+    if error_type == chronicle.StorageRefused.__name__:
+        return ExitCode.OS_ERROR
     return ExitCode.STATE_REFUSED if _is_of_state(error_type) else ExitCode.TURN_FAILED
 
 

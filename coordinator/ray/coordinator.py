@@ -16,7 +16,7 @@ import ray
 import structlog
 
 from chronicle.clock import SystemClock
-from chronicle.errors import ChronicleError, Unavailable
+from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.code_stamp import CodeStamps
@@ -370,7 +370,7 @@ class CoordinatorActor:
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
             await self._hosts.end(host_id, died=isinstance(error, ray.exceptions.RayActorError))
             if lease is not None and not unclean:  # nothing was tried under it; else the next activation counts the try
-                await asyncio.to_thread(self._store.release_lease, lease.session_id, lease.epoch)
+                await self._give_back(lease)
             await self._wake_failed(address, waking, self._died(host_id, address, cause_of(error)))
             return
         self._deaths.pop(address, None)
@@ -387,9 +387,17 @@ class CoordinatorActor:
         log = self._config.logs / f"{address.workspace_id}.log"
         return HostDied(f"the agent's process died while it was being woken: {how}; {log} says more")
 
+    async def _give_back(self, lease: Lease) -> None:
+        """Release a lease under which nothing was done; one that cannot be released runs out."""
+        try:
+            await asyncio.to_thread(self._store.release_lease, lease.session_id, lease.epoch)
+        except ChronicleError as error:
+            _log.warning("lease_not_released", session_id=lease.session_id, error=str(error))
+
     async def _wake_failed(self, address: Address, waking: Waking, error: Exception) -> None:
         """Leave an agent to the next host if its host or its mount service died, else tell those who wait for it."""
-        if isinstance(error, HostDied | Unavailable) and waking.losses < _MOST_LOSSES:
+        again = isinstance(error, HostDied | Unavailable) and not isinstance(error, StorageRefused)
+        if again and waking.losses < _MOST_LOSSES:
             waking.losses += 1
             try:
                 await self._hosts.check_node()

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from chronicle.errors import ChronicleError, Corrupt, Unavailable
+from chronicle.errors import ChronicleError, Corrupt, StorageRefused, Unavailable
 from chronicle.journal.sql import commits
 from chronicle.journal.sql.store import SqlJournalStore
 from chronicle.journal.sqlite import handover, sums
 from chronicle.journal.sqlite.database import SqliteDatabase
 from chronicle.journal.sqlite.readonly import ReadOnlyDatabase
+from chronicle.journal.sqlite.reserve import Reserve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chronicle.journal.sql.commits import Ready
     from chronicle.journal.sqlite.database import SqliteConnection
 
 __all__ = ["SqliteJournalStore"]
+
+
+_T = TypeVar("_T")
+_WRITES: Final = (
+    "ensure_session",
+    "fork_branch",
+    "fork_session",
+    "adopt_session",
+    "delete_branch",
+    "fold",
+    "delete_session",
+    "erase",
+    "commit",
+    "commit_many",
+    "admit",
+    "retry_message",
+    "outbox_delivered",
+    "acquire_lease",
+    "renew_lease",
+    "release_lease",
+    "put_snapshot",
+)
+"""Methods that are one transaction, so that one that found the disk full can be done again."""
 
 
 class SqliteJournalStore(SqlJournalStore):
@@ -30,7 +57,7 @@ class SqliteJournalStore(SqlJournalStore):
         read_only: nothing is written, made or locked, so nothing need be writable; there must be a journal. Methods
             that write raise `InvalidInput`.
         watched: keep beside the file what it was when it was closed, so that `damage` finds any change of it since,
-            and a file that is lost is not made anew.
+            and a file that is lost is not made anew; and some space for when the disk is full (`Reserve`).
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
@@ -46,13 +73,33 @@ class SqliteJournalStore(SqlJournalStore):
         self, path: Path | str, *, create: bool = True, read_only: bool = False, watched: bool = False
     ) -> None:
         self._path = path = Path(path)
+        self._reserve = Reserve(path) if watched and not read_only else None
         self._file = (
             ReadOnlyDatabase(path, watched=watched)
             if read_only
-            else SqliteDatabase(path, self._serve, create=create, watched=watched)
+            else self._with_reserve(lambda: SqliteDatabase(path, self._serve, create=create, watched=watched))
         )
         self._shared = self._file if isinstance(self._file, SqliteDatabase) else None
         super().__init__(self._file)
+        self.put_by()
+
+    def _with_reserve(self, write: Callable[[], _T]) -> _T:
+        """Do a write that is whole or not at all; should the disk be full, once more with the reserve given up."""
+        try:
+            return write()
+        except StorageRefused:
+            if not self.make_room():
+                raise
+            return write()
+
+    def put_by(self) -> None:
+        """Make the reserve, if it is not there and there is room for it."""
+        if self._reserve is not None:
+            self._reserve.make()
+
+    def make_room(self) -> bool:
+        """Give the reserve up if the disk is full; tell whether there is room now that there was not before."""
+        return self._reserve is not None and self._reserve.give_up()
 
     def damage(self) -> str | None:
         """Say what is wrong with the file below its rows' chains; ``None`` if nothing is found.
@@ -115,3 +162,15 @@ class SqliteJournalStore(SqlJournalStore):
         except ChronicleError:
             return False
         return True
+
+
+def _again_with_reserve(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def write(self: SqliteJournalStore, *args: Any, **more: Any) -> Any:
+        return self._with_reserve(lambda: method(self, *args, **more))
+
+    return write
+
+
+for _name in _WRITES:
+    setattr(SqliteJournalStore, _name, _again_with_reserve(getattr(SqlJournalStore, _name)))

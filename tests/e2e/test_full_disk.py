@@ -1,0 +1,83 @@
+"""An agent that fills its disk, by the real command: its message is parked, and the next one works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.cli.exits import ExitCode
+from tests.e2e.conftest import Podium
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+AGENT = """
+import os
+from podium.agent import BaseAgent
+from podium.agent.models.delta_state import DeltaState
+
+class Filler(BaseAgent):
+    max_attempts = 2
+
+    class State(DeltaState):
+        _entity_type = "filler"
+        count: int = 0
+
+    async def on_message(self, ctx, message):
+        ctx.state.count += 1
+        if message["text"] == "fill":
+            with (ctx.workspace / "big").open("wb", buffering=0) as file:
+                while True:
+                    file.write(os.urandom(1 << 16))
+        (ctx.workspace / "small").write_text(message["text"])
+        await ctx.send_message(f"did {message['text']}")
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Podium]:
+    """The command on a home that is on a small file system."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", disk], check=False).returncode:
+        pytest.skip("only root can mount a small file system to fill")
+    home = disk / "home"
+    podium = Podium(home, {**os.environ, "NO_COLOR": "1", "PODIUM_TEST_HOME": str(home)})
+    try:
+        yield podium
+    finally:
+        podium.end()
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_full_disk_does_not_wedge_a_home(small: Podium, tmp_path: Path) -> None:
+    code = tmp_path / "filler.py"
+    code.write_text(AGENT)
+    run = ("run", f"{code}:Filler", "--key", "a")
+    said = small(*run, "-m", "hello", "-m", "fill", "-m", "more", check=False)
+    assert said.returncode == ExitCode.TURN_FAILED
+    assert "No space left on device" in said.stderr
+    assert "did more" in small(*run, "-m", "more").stdout
+    assert [message["status"] for message in small.json("inbox", "filler/a")["messages"]] == ["parked"]
+    small("verify")
+
+    ballast = tmp_path / "disk" / "ballast"
+    (small.home / "journal.db-reserve").unlink()
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    said = small(*run, "-m", "x" * 100_000, check=False)
+    assert said.returncode == ExitCode.OS_ERROR, said.stderr
+    assert "full" in said.stderr or "No space" in said.stderr
+    ballast.unlink()
+    (parked,) = [each for each in small.json("inbox", "filler/a")["messages"] if each["status"] == "parked"]
+    small("drop", "filler/a", parked["message_id"])
+    assert "did last" in small(*run, "-m", "last").stdout
+    small("verify")
