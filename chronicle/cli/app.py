@@ -16,6 +16,7 @@ from chronicle.cli.look import cat, diff, history
 from chronicle.cli.mounts import checkout, mount, unmount
 from chronicle.cli.output import say, write
 from chronicle.cli.upkeep import gc, stats, verify
+from chronicle.os_errors import os_error_text
 from chronicle.stdout import whole_stdout
 
 if TYPE_CHECKING:
@@ -102,5 +103,5 @@ def _report(error: Exception) -> ExitCode:
     if code is ExitCode.BUG:
         say(f"chronicle: unexpected {type(error).__name__}: {error}; run it again with --debug and report it")
     else:
-        say(f"chronicle: {error}")
+        say(f"chronicle: {os_error_text(error) if isinstance(error, OSError) else error}")
     return code

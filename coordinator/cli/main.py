@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from chronicle.blobs.waiting import telling
+from chronicle.os_errors import os_error_text
 from chronicle.stdout import whole_stdout
 from coordinator.cli import (
     archive,
@@ -157,7 +158,8 @@ def _report(error: Exception, *, debug: bool) -> int:
         traceback.print_exception(error)
         if isinstance(error, AgentLoadError) and error.detail:
             say(error.detail)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = os_error_text(error) if isinstance(error, OSError) else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if code is ExitCode.BUG:
         warn(f"unexpected {type(error).__name__}: {' '.join(lines) or 'no message'}")
         say("This is a bug in podium. Run the command again with --debug and report what it prints.")

@@ -1,0 +1,22 @@
+"""What the operating system refused, in words for a user: where, and why."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from chronicle.whole import is_partial
+
+__all__ = ["os_error_text"]
+
+
+def os_error_text(error: OSError) -> str:
+    """Return an error of the system as ``PATH: reason``, without its number; as it stands if it names no reason.
+
+    For a file that is being written under a name of its own until it is whole, it is the directory that is named.
+    """
+    if not error.strerror:
+        return str(error)
+    named = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    places = [str(path.parent if is_partial(path) else path) for path in named]
+    return ": ".join([" and ".join(dict.fromkeys(places)), error.strerror]) if places else error.strerror
