@@ -80,3 +80,4 @@ def stats(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_js
     write(f"blobs          {counted.blobs}  (all workspaces of the store, each once)")
     write(f"unique bytes   {counted.unique_bytes}  (of those blobs)")
     write(f"stored bytes   {counted.stored_bytes}  (what they take)")
+    write(f"layer bytes    {counted.layer_bytes}  (on this node besides: not committed yet, or kept to be read fast)")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from chronicle.fuse import zygote
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commits import commits
 from chronicle.workspace.layer_open import lock_workspace, unlock_workspace
-from chronicle.workspace.layer_refs import layer_refs
+from chronicle.workspace.layer_refs import layer_bytes, layer_refs, trim_layers
 from chronicle.workspace.moment_reach import MomentReach
 from chronicle.workspace.oplog import read_root
 from chronicle.workspace.quota import measure
 from chronicle.workspace.tree import walk
 from chronicle.workspace.verify import TreeChecker
+from chronicle.workspace.warm import warm_bytes_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +67,10 @@ class Stats:
     unique_bytes: int
     """Of those, before compression."""
     stored_bytes: int
-    """On disk, the whole store."""
+    """On disk, the blobs of the whole store, wherever that is."""
+    layer_bytes: int
+    """On the disk of this node, besides: of all workspaces what is not committed yet, and committed files that are kept
+    for reading them fast."""
 
 
 def verify(place: StorePlace) -> Iterator[Check]:
@@ -147,7 +152,17 @@ def count(place: StorePlace, workspace: str) -> Stats:
         else:
             files_of = (path for path in place.directory.glob("blobs/**/*") if path.is_file())
             stored = sum(path.stat().st_blocks * 512 for path in files_of)
-    return Stats(workspace, len(found), files, logical_bytes, history_bytes, len(sizes), sum(sizes.values()), stored)
+    return Stats(
+        workspace=workspace,
+        commits=len(found),
+        files=files,
+        logical_bytes=logical_bytes,
+        history_bytes=history_bytes,
+        blobs=len(sizes),
+        unique_bytes=sum(sizes.values()),
+        stored_bytes=stored,
+        layer_bytes=layer_bytes(place.layers),
+    )
 
 
 def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = False) -> GcReport:
@@ -164,6 +179,8 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
     """
     place.reach()
     with ExitStack() as stack:
+        if not dry_run:
+            _trim(place)
         if place.shared is not None and not dry_run:
             raise Conflict(
                 f"what other nodes hold and have not committed to {place.name} is not known here, so nothing is freed; "
@@ -182,6 +199,24 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
             dry_run=dry_run,
             keep_from=1.0 if alone else 0.5,
         )
+
+
+def _trim(place: StorePlace) -> None:
+    """Let workspaces that nobody has open keep no more committed files beside the store than they are to."""
+    with place.blobs() as blobs:
+        warm_bytes = warm_bytes_from(os.environ, is_far=blobs.is_far)
+    for home in sorted(place.layers.glob("*")):
+        if not home.is_dir():
+            continue
+        try:
+            lock = lock_workspace(home)
+        except Conflict:  # who has it open sees to it
+            continue
+        try:
+            with suppress(OSError):  # of a full disk, say: it is done when the workspace is opened
+                trim_layers(home, warm_bytes)
+        finally:
+            unlock_workspace(lock)
 
 
 def _reached(place: StorePlace) -> set[BlobId]:

@@ -202,7 +202,18 @@ class Layer(HistoryLayer):
         self._grown_bytes = self._grown_files = 0
         self._sealed_numbers.update(sealed.numbers)
         self._sealed_operations = sealed.commit.operations
+        self.trim()
         return sealed.ref
+
+    def trim(self) -> None:
+        """Remove data files that the blob store has too, as far as there are more than are to be kept.
+
+        Those of files that are open or differ from what is stored stay.
+        """
+        if self.warm_bytes is None or self._files.warm.taken_bytes <= self.warm_bytes:
+            return
+        busy = {*self.modified, *(handle.node.ino for handle in self._handles)}
+        self.drop_warm(self._files.warm.surplus(self.warm_bytes, busy))
 
     def _seal_input(self) -> SealInput:
         return SealInput(
@@ -390,6 +401,7 @@ class Layer(HistoryLayer):
             self.release(handle)
         try:
             self._sync_all()
+            self.trim()
         finally:
             self.let_go()
 

@@ -94,6 +94,8 @@ class ContentLayer(LayerState):
         self._handles: set[Handle] = set()
         self.quota: Quota | None = None
         """How much it may hold; nothing is refused without."""
+        self.warm_bytes: int | None = None
+        """How much of what the blob store has is kept in data files, bytes; everything without. See `warm`."""
         self._placed = False
         """Whether the directories that the layer is in are known to survive the loss of power."""
         self._now: Callable[[], int] = (
@@ -269,6 +271,8 @@ class ContentLayer(LayerState):
             if node.nlink == 0 and not handle.stale:
                 self._unnamed_bytes -= node.length
                 self._let_go(node)
+            elif self.warm_bytes is not None and self._files.warm.taken_bytes > self.warm_bytes:
+                self._drop_large(node)
 
     def fsync(self, node: FileNode | None) -> None:
         """Make everything that was logged, and a file's bytes if one is given, survive the loss of power."""
@@ -309,6 +313,8 @@ class ContentLayer(LayerState):
         """Whether a file's bytes are in a data file on this node; if so, it is known from now on."""
         if node.data is None and node.content is not None:
             node.data = self._files.cached(node.ino, node.content)
+        elif not node.dirty:
+            self._files.warm.touch(node.ino)
         return node.data is not None
 
     def _read_anew(self, node: FileNode) -> None:
@@ -364,6 +370,21 @@ class ContentLayer(LayerState):
         """Before a file grows: log that what it had of a stored content behind its end is gone."""
         if node.data is not None and node.data.partial is not None:
             self._note_written(node, node.length, node.data.partial.content.size)
+
+    def _drop_large(self, node: FileNode) -> None:
+        """After a large file was closed that was committed while it was open: let go of its data file."""
+        assert self.warm_bytes is not None
+        is_large = self._files.warm.is_large(node.ino, self.warm_bytes)
+        if is_large and not node.dirty and node.ino not in self.modified:
+            self.drop_warm([node.ino])
+
+    def drop_warm(self, inodes: list[int]) -> None:
+        """Let go of the data files of clean files that nothing has open."""
+        for ino in inodes:
+            node = self.names.by_ino.get(ino)
+            if isinstance(node, FileNode) and not node.dirty:
+                node.data = None
+        self._files.drop_clean(inodes)
 
     def _drop_part(self, node: FileNode) -> None:
         """Let go of a partial data file: the blob store has all that it stood for."""

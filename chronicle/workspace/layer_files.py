@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
@@ -22,13 +21,13 @@ import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt
-from chronicle.packed_map import PackedMap
 from chronicle.workspace import content as contents
 from chronicle.workspace.layer_log import LayerLog
 from chronicle.workspace.versions import DataFile, Undo, VersionFile
+from chronicle.workspace.warm import WarmFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Sequence
 
     from chronicle.blobs.store import BlobReader
     from chronicle.workspace.content import Content
@@ -39,8 +38,8 @@ __all__ = ["LayerFiles"]
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CACHE_SLACK: Final = 1000
 """How many outdated entries the cache index may have before it is written anew at opening."""
-_CLEAN: Final = struct.Struct("<QQ32s")
-"""Number of the data file, bytes, raw id of the content."""
+_MAY_BE_SPARSE_BYTES: Final = 1024 * 1024
+"""Of files from this size on it is looked what they take on the disk."""
 _COPY_BYTES: Final = 1024 * 1024
 _PART_BYTES: Final = 4096
 """Read together with what is asked for of a version that is not all on this node."""
@@ -65,8 +64,8 @@ class LayerFiles:
         """Names the next file; never used twice in a layer directory."""
         self._unneeded: list[DataFile] = []
         """What goes when the log is synced."""
-        self._clean = PackedMap()
-        """By inode number, what data file holds what content, as `_encode_clean` has it."""
+        self.warm = WarmFiles()
+        """The data files that hold what the blob store has too."""
         self._cache: LayerLog | None = None
         with contextlib.ExitStack() as undo:
             self._data_fd = os.open(directory / "data", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -177,7 +176,7 @@ class LayerFiles:
 
     def remove_orphans(self, kept: Container[int]) -> None:
         """Remove the files that neither ``kept`` nor the cache index names: what a crash left behind."""
-        clean = {_decode_clean(raw)[0] for _, raw in self._clean.items()}
+        clean = {number for _, (number, _) in self.warm.items()}
         for fd in (self._data_fd, self._undo_fd):
             for name in os.listdir(fd):
                 number = int(name, 16)
@@ -249,10 +248,11 @@ class LayerFiles:
 
     def cached(self, ino: int, content: Content) -> DataFile | None:
         """Return the data file that holds this content for an inode, if one does."""
-        number = self.clean_number(ino)
-        if number is None or self._clean.get(ino) != _encode_clean(number, content):
+        known = self.warm.get(ino)
+        if known is None or known[1] != content:
             return None
-        data = DataFile(number)
+        self.warm.touch(ino)
+        data = DataFile(known[0])
         try:
             size = self.stat_data(data).st_size
         except FileNotFoundError:
@@ -276,21 +276,36 @@ class LayerFiles:
         frames = []
         for ino, data, content in entries:
             frames.append(_frame_clean(ino, data.number, content))
-            self._clean.put(ino, _encode_clean(data.number, content))
+            self._put_warm(ino, data.number, content)
         self._cache_log().append_all(frames)
         if len(frames) > 1:
-            self._clean.pack()
+            self.warm.pack()
 
     def forget_clean(self, ino: int) -> None:
         """Take an inode out of the cache index: its data file changes, or goes."""
-        if ino in self._clean:
+        if self.warm.get(ino) is not None:
             self._cache_log().append(msgpack.packb((ino,)))
-            self._clean.pop(ino)
+            self.warm.pop(ino)
 
-    def clean_number(self, ino: int) -> int | None:
-        """Return the number of the data file that the cache index has for an inode."""
-        known = self._clean.get(ino)
-        return _decode_clean(known)[0] if known is not None else None
+    def drop_clean(self, inodes: Sequence[int]) -> None:
+        """Remove clean data files, which nothing has open: what they hold is read from the blob store from now on.
+
+        The files go first: an entry without a file is taken for none, and a file without an entry would stay.
+        """
+        for ino in inodes:
+            known = self.warm.get(ino)
+            if known is not None:
+                self.drop_data(DataFile(known[0]))
+                self.warm.pop(ino)
+        with contextlib.suppress(OSError):  # the index then names files that are not there
+            self._cache_log().append_all([msgpack.packb((ino,)) for ino in inodes])
+
+    def _put_warm(self, ino: int, number: int, content: Content) -> None:
+        on_disk = None
+        if content.size >= _MAY_BE_SPARSE_BYTES:
+            with contextlib.suppress(FileNotFoundError):
+                on_disk = self.stat_data(DataFile(number)).st_blocks * 512
+        self.warm.put(ino, number, content, on_disk)
 
     def settle(self) -> None:
         """Note that what a loss of power left was seen to: until the next one, everything is as it was written."""
@@ -299,7 +314,7 @@ class LayerFiles:
 
     def _cache_log(self) -> LayerLog:
         if self._cache is None:
-            live = [_frame_clean(ino, *_decode_clean(raw)) for ino, raw in self._clean.items()]
+            live = [_frame_clean(ino, number, content) for ino, (number, content) in self.warm.items()]
             self._cache = LayerLog.create(self._directory / "cache", [_BOOT_ID.read_bytes().strip(), *live])
         return self._cache
 
@@ -315,13 +330,13 @@ class LayerFiles:
             for frame in frames[1:]:
                 fields = msgpack.unpackb(frame, use_list=False)
                 if len(fields) == 1:
-                    self._clean.pop(fields[0])
+                    self.warm.pop(fields[0])
                 else:
                     ino, number, size, raw = fields
                     content = contents.Content(from_raw(raw), size, chunked=size > contents.WHOLE_BYTES)
-                    self._clean.put(ino, _encode_clean(number, content))
+                    self._put_warm(ino, number, content)
                     self.next_number = max(self.next_number, number + 1)
-            if len(frames) <= 2 * len(self._clean) + _CACHE_SLACK:
+            if len(frames) <= 2 * len(self.warm) + _CACHE_SLACK:
                 return log
         log.close()
         return self._cache_log() if frames[0] == boot else None
@@ -331,13 +346,3 @@ def _frame_clean(ino: int, number: int, content: Content) -> bytes:
     """Return an entry of the cache index."""
     packed: bytes = msgpack.packb((ino, number, content.size, to_raw(content.id)))
     return packed
-
-
-def _encode_clean(number: int, content: Content) -> bytes:
-    """Return a data file's number and its content as they are in memory."""
-    return _CLEAN.pack(number, content.size, to_raw(content.id))
-
-
-def _decode_clean(raw: bytes) -> tuple[int, Content]:
-    number, size, identifier = _CLEAN.unpack(raw)
-    return number, contents.Content(from_raw(identifier), size, chunked=size > contents.WHOLE_BYTES)

@@ -35,6 +35,7 @@ from chronicle.workspace.layer_replay import last_sealed, replay
 from chronicle.workspace.layer_state import MILLION
 from chronicle.workspace.oplog import ROOT_INO, read_root
 from chronicle.workspace.tree import EMPTY
+from chronicle.workspace.warm import warm_bytes_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,14 +101,15 @@ class CachingReader:
 def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, TreeRef | None]:
     """Open a workspace's layer.
 
-    The caller has cut off whoever served an older epoch; this process holds the workspace's lock until it ends.
+    The caller has cut off whoever served an older epoch; this process holds the workspace's lock until it ends. The
+    environment says how much of what is committed is kept in data files (`chronicle.workspace.warm`).
 
     Returns:
         the layer, and what an older epoch's held beyond the base (durable in the blob store) or None. It is told again
         whenever the layer is opened, until a turn is begun: `Layer.begin_turn`.
 
     Raises:
-        InvalidInput: the workspace's id cannot be one.
+        InvalidInput: the workspace's id cannot be one, or the environment has no number of bytes to be kept.
         StaleEpoch: a newer epoch has a layer here.
         Conflict: another process has a layer of this workspace open.
         Corrupt: a layer cannot be read back. It is left as it is.
@@ -115,6 +117,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
         Unavailable: the blob store could not be reached.
     """
     home = check_spec(spec)
+    warm_bytes = warm_bytes_from(os.environ, is_far=blobs.is_far)
     home.mkdir(parents=True, exist_ok=True)
     lock = lock_workspace(home)
     try:
@@ -130,6 +133,8 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
             layer.let_go()
             raise
     layer.quota = spec.quota
+    layer.warm_bytes = warm_bytes
+    layer.trim()
     return layer, recovered
 
 
@@ -231,10 +236,11 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         if sealed is not None:
             layer.resume(position(payloads[:first]), adopt=sealed == base)
         layer.leave_committed_turn()
+        has_orphans = len(payloads) > 1 or files.power_lost  # after a boot no data file is believed to be clean
         if mended:  # before it is noted that this boot's disk is whole
             layer.note_mended(mended)
         files.settle()
-        if len(payloads) > 1:
+        if has_orphans:
             files.remove_orphans(used)
     except BaseException as error:
         undo.close()

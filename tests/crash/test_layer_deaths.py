@@ -105,10 +105,8 @@ class Life:
     def forget_contents(self) -> None:
         """Have the contents of closed files in the blob store only, as on a node that did not write them."""
         files = self.layer._files
-        for ino, _ in list(files._clean.items()):
+        for ino, (number, _) in list(files.warm.items()):
             node = self.layer.names.by_ino.get(ino)
-            number = files.clean_number(ino)
-            assert number is not None
             if isinstance(node, FileNode) and not node.dirty and not node.opens:
                 node.data = None
                 files.forget_clean(ino)
@@ -336,8 +334,16 @@ def again(directory: Path, life: Life, step: int) -> None:
         layer.close()
 
 
-@pytest.mark.parametrize("torn", [False, True], ids=["before", "torn"])
-def test_death_at_every_change(tmp_path: Path, torn: bool) -> None:
+@pytest.mark.parametrize(
+    ("torn", "warm_bytes"),
+    [(False, None), (True, None), (False, 0)],
+    ids=["before", "torn", "with nothing kept beside the store"],
+)
+def test_death_at_every_change(
+    tmp_path: Path, torn: bool, warm_bytes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if warm_bytes is not None:
+        monkeypatch.setenv("CHRONICLE_WARM_BYTES", str(warm_bytes))
     EXPECTED.clear()
     assert live(tmp_path / "whole", None, torn=torn, states=EXPECTED) is None
     calls: int = live.calls  # type: ignore[attr-defined]

@@ -242,10 +242,8 @@ class Life:
     def forget_contents(self) -> None:
         """Have the contents of closed files in the blob store only, as on a node that did not write them."""
         files = self.layer._files
-        for ino, _ in list(files._clean.items()):
+        for ino, (number, _) in list(files.warm.items()):
             node = self.layer.names.by_ino.get(ino)
-            number = files.clean_number(ino)
-            assert number is not None
             if isinstance(node, FileNode) and not node.dirty and not node.opens:
                 node.data = None
                 files.forget_clean(ino)
@@ -401,6 +399,8 @@ class Outage:
 @pytest.mark.parametrize("seed", range(4))
 def test_power_lost_at_any_moment(tmp_path: Path, boot: Path, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        if seed % 2:
+            patch.setenv("CHRONICLE_WARM_BYTES", "0")
         outage = Outage(tmp_path, boot, seed, patch)
         outage.live(steps=80)
     assert outage.cases > 80

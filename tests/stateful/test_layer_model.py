@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
@@ -87,6 +87,13 @@ class LayerModel(RuleBasedStateMachine):
         self.base = self.layer.base
         self.commits.append((self.base, World()))
         self.layer.begin_turn(self.turn)
+
+    @initialize(warm_bytes=st.sampled_from([None, 0, 50_000]))
+    def keep(self, warm_bytes: int | None) -> None:
+        """Keep so much of committed files beside the store."""
+        if warm_bytes is not None:
+            self.patch.setenv("CHRONICLE_WARM_BYTES", str(warm_bytes))
+            self.layer.warm_bytes = warm_bytes
 
     def teardown(self) -> None:
         self.abandon()
