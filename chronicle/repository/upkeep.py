@@ -14,7 +14,8 @@ from chronicle.fuse import zygote
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commits import commits
 from chronicle.workspace.layer_open import lock_workspace, unlock_workspace
-from chronicle.workspace.layer_refs import layer_bytes, layer_refs, trim_layers
+from chronicle.workspace.layer_refs import layer_refs
+from chronicle.workspace.layer_trim import layer_bytes, trim_layers
 from chronicle.workspace.moment_reach import MomentReach
 from chronicle.workspace.oplog import read_root
 from chronicle.workspace.quota import measure
@@ -169,7 +170,8 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
     """Free what no commit of any workspace reaches, nor what is mounted or was not committed yet.
 
     Args:
-        alone: at once, and not in two calls an hour apart; nobody may use the store meanwhile.
+        alone: at once, and not in two calls an hour apart; nobody may use the store meanwhile. What workspaces keep of
+            committed files beside the store is freed as well, beyond the limit.
         dry_run: change nothing.
 
     Raises:
@@ -179,8 +181,6 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
     """
     place.reach()
     with ExitStack() as stack:
-        if not dry_run:
-            _trim(place)
         if place.shared is not None and not dry_run:
             raise Conflict(
                 f"what other nodes hold and have not committed to {place.name} is not known here, so nothing is freed; "
@@ -189,8 +189,11 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
         if alone and not dry_run:
             if not stack.enter_context(place.alone()) or zygote.is_running(place.socket) is not None:
                 raise Conflict(f"{place.name} is in use; unmount its workspaces first, or leave --now away")
+            warm_bytes = warm_bytes_from(os.environ, is_far=False)  # of one at a URL nothing is freed
             for home in sorted(place.layers.glob("*")) if place.layers.is_dir() else ():
                 stack.callback(unlock_workspace, lock_workspace(home))
+                with suppress(OSError):  # of a full disk, say: it is done when the workspace is opened
+                    trim_layers(home, warm_bytes)
         return collect(
             place.blobs_url,
             lambda: _reached(place),
@@ -199,24 +202,6 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
             dry_run=dry_run,
             keep_from=1.0 if alone else 0.5,
         )
-
-
-def _trim(place: StorePlace) -> None:
-    """Let workspaces that nobody has open keep no more committed files beside the store than they are to."""
-    with place.blobs() as blobs:
-        warm_bytes = warm_bytes_from(os.environ, is_far=blobs.is_far)
-    for home in sorted(place.layers.glob("*")):
-        if not home.is_dir():
-            continue
-        try:
-            lock = lock_workspace(home)
-        except Conflict:  # who has it open sees to it
-            continue
-        try:
-            with suppress(OSError):  # of a full disk, say: it is done when the workspace is opened
-                trim_layers(home, warm_bytes)
-        finally:
-            unlock_workspace(lock)
 
 
 def _reached(place: StorePlace) -> set[BlobId]:

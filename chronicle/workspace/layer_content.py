@@ -271,8 +271,8 @@ class ContentLayer(LayerState):
             if node.nlink == 0 and not handle.stale:
                 self._unnamed_bytes -= node.length
                 self._let_go(node)
-            elif self.warm_bytes is not None and self._files.warm.taken_bytes > self.warm_bytes:
-                self._drop_large(node)
+            elif self.warm_bytes is not None and self._files.warm.taken_bytes > self.warm_bytes and not handle.stale:
+                self._drop_large(node, self.warm_bytes)
 
     def fsync(self, node: FileNode | None) -> None:
         """Make everything that was logged, and a file's bytes if one is given, survive the loss of power."""
@@ -371,20 +371,22 @@ class ContentLayer(LayerState):
         if node.data is not None and node.data.partial is not None:
             self._note_written(node, node.length, node.data.partial.content.size)
 
-    def _drop_large(self, node: FileNode) -> None:
+    def _drop_large(self, node: FileNode, limit_bytes: int) -> None:
         """After a large file was closed that was committed while it was open: let go of its data file."""
-        assert self.warm_bytes is not None
-        is_large = self._files.warm.is_large(node.ino, self.warm_bytes)
-        if is_large and not node.dirty and node.ino not in self.modified:
+        if self._files.warm.is_large(node.ino, limit_bytes):
             self.drop_warm([node.ino])
 
     def drop_warm(self, inodes: list[int]) -> None:
-        """Let go of the data files of clean files that nothing has open."""
+        """Let go of the data files of clean files that nothing has open; of others nothing."""
+        dropped = []
         for ino in inodes:
             node = self.names.by_ino.get(ino)
-            if isinstance(node, FileNode) and not node.dirty:
+            if isinstance(node, FileNode):
+                if node.dirty or node.opens or ino in self.modified:
+                    continue
                 node.data = None
-        self._files.drop_clean(inodes)
+            dropped.append(ino)
+        self._files.drop_clean(dropped)
 
     def _drop_part(self, node: FileNode) -> None:
         """Let go of a partial data file: the blob store has all that it stood for."""

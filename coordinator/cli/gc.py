@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +45,8 @@ def gc(
     with ExitStack() as stack:
         if now and not dry_run and not stack.enter_context(place.service_lock()):
             raise AgentAwake("the service of this home is running; end its clients first, or leave --now away")
+        if now and not dry_run:
+            _trim(home, place.blobs_url)
         report = collect(
             place.blobs_url,
             lambda: _reached(home),
@@ -64,6 +67,20 @@ def gc(
         say(f"what is marked can be freed from {iso(report.ripe_ms)} on: podium gc")
     if dry_run:
         say("nothing was changed (--dry-run)")
+
+
+def _trim(home: Path, blobs_url: str) -> None:
+    """Let workspaces keep no more committed files beside the store than they are to; nobody has any open."""
+    from chronicle.errors import Conflict  # noqa: PLC0415
+    from chronicle.workspace.layer_open import lock_workspace, unlock_workspace  # noqa: PLC0415
+    from chronicle.workspace.layer_trim import trim_layers  # noqa: PLC0415
+    from chronicle.workspace.warm import warm_bytes_from  # noqa: PLC0415
+
+    warm_bytes = warm_bytes_from(os.environ, is_far=not blobs_url.startswith("file://"))
+    for layers in sorted((home / "nodes").glob("*/layers/*")):
+        with suppress(OSError, Conflict), ExitStack() as stack:  # on a full disk, say: it is done when the agent wakes
+            stack.callback(unlock_workspace, lock_workspace(layers))
+            trim_layers(layers, warm_bytes)
 
 
 def _reached(home: Path) -> set[BlobId]:

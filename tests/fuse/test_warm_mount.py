@@ -79,9 +79,9 @@ def test_gc_frees_what_was_kept_under_another_limit(chronicle: Command, monkeypa
     layers = chronicle.store / "layers"
     assert chronicle.json("stats")["layer_bytes"] > len(LARGE)
     monkeypatch.setenv("CHRONICLE_WARM_BYTES", str(LIMIT_BYTES))
-    chronicle.on_store("gc", "--dry-run")
+    chronicle.on_store("gc", "--now", "--dry-run")
     assert taken(layers) > len(LARGE)
-    chronicle.on_store("gc")
+    chronicle.on_store("gc", "--now")
     assert chronicle.json("stats")["layer_bytes"] == taken(layers) < LIMIT_BYTES
     assert (chronicle.mount() / "large").read_bytes() == LARGE
 

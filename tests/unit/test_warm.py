@@ -18,7 +18,7 @@ from chronicle.workspace import layer_files
 from chronicle.workspace.content import Content
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_open import lock_workspace, open_layer, unlock_workspace
-from chronicle.workspace.layer_refs import layer_bytes, trim_layers
+from chronicle.workspace.layer_trim import layer_bytes, trim_layers
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.warm import WARM_BYTES, WarmFiles, warm_bytes_from
 from tests.layers import abandon, file_at, place
@@ -155,6 +155,19 @@ def test_a_rollback_goes_back_to_what_was_dropped(here: Here) -> None:
     here.layer.rollback()
     assert here.read("large") == LARGE
     assert [item.op for item in here.layer.history("large")] == ["write"]
+
+
+def test_a_handle_of_before_a_rollback_takes_nothing_from_one_of_after_it(here: Here) -> None:
+    here.write("large", LARGE)
+    handle = here.layer.open(file_at(here.layer, "large"))
+    here.commit()
+    here.layer.rollback()
+    after = here.layer.open(file_at(here.layer, "large"))
+    here.layer.release(handle)
+    here.layer.write(after, 3, b"new")
+    assert here.layer.read(after, 0, 10) == LARGE[:3] + b"new" + LARGE[6:10]
+    here.layer.release(after)
+    assert here.read("large") == LARGE[:3] + b"new" + LARGE[6:]
 
 
 def test_versions_of_dropped_files_can_be_read(here: Here) -> None:

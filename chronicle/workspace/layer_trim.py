@@ -1,0 +1,54 @@
+"""What the layers of a node take on its disk, and making them smaller where nobody has them open."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+from chronicle.workspace.layer_files import LayerFiles
+from chronicle.workspace.layer_log import read_frames
+from chronicle.workspace.layer_records import FLOORS, Header, code_of
+from chronicle.workspace.layer_replay import last_sealed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["layer_bytes", "trim_layers"]
+
+
+def layer_bytes(layers: Path) -> int:
+    """Return what the layers in a node's directory of layers take on the disk, bytes."""
+    total = 0
+    for path in layers.rglob("*"):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        if stat.S_ISREG(status.st_mode):
+            total += status.st_blocks * 512
+    return total
+
+
+def trim_layers(home: Path, warm_bytes: int) -> None:
+    """Remove data files that the blob store has too from a workspace's layers, beyond what is to be kept.
+
+    The caller holds the workspace's lock. Layers that hold something that was not committed are left as they are: they
+    are trimmed when they are opened.
+
+    Raises:
+        UnsupportedFormat: a newer version wrote one of them.
+    """
+    for log in sorted(home.glob("*/log")):
+        payloads, _ = read_frames(log.read_bytes())
+        first, _ = last_sealed(payloads)
+        if not payloads:
+            continue
+        Header.decode(payloads[0])  # refuses what is newer
+        if all(code_of(payload) == FLOORS for payload in payloads[first:]):
+            files = LayerFiles(log.parent)
+            try:
+                if files.power_lost:
+                    files.remove_orphans(())
+                files.drop_clean(files.warm.surplus(warm_bytes, ()))
+            finally:
+                files.close()
