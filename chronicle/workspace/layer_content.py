@@ -377,9 +377,16 @@ class ContentLayer(LayerState):
             self.drop_warm([node.ino])
 
     def drop_warm(self, inodes: list[int]) -> None:
-        """Let go of the data files of clean files that nothing has open; of others nothing."""
+        """Let go of the data files of clean files that nothing has open; of others nothing.
+
+        A file that was changed in place and removed since may have an entry yet, and versions that need its data file.
+        """
+        needed = {data.number for data in self._retired}
         dropped = []
         for ino in inodes:
+            known = self._files.warm.get(ino)
+            if known is None or known[0] in needed:
+                continue
             node = self.names.by_ino.get(ino)
             if isinstance(node, FileNode):
                 if node.dirty or node.opens or ino in self.modified:

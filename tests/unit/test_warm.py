@@ -170,6 +170,32 @@ def test_a_handle_of_before_a_rollback_takes_nothing_from_one_of_after_it(here: 
     assert here.read("large") == LARGE[:3] + b"new" + LARGE[6:]
 
 
+@pytest.mark.parametrize("ends", ["trimmed", "closed", "reopened"])
+def test_what_only_versions_need_stays(here: Here, ends: str) -> None:
+    """Committed, changed in place, and removed: its data file is the only copy of what was not committed."""
+    here.layer.warm_bytes = None
+    here.write("large", LARGE)
+    here.commit()
+    here.write("large", b"changed", 100)
+    node = file_at(here.layer, "large")
+    here.layer.unlink(*place(here.layer, "large"))
+    here.layer.forget(node.ino)
+    here.layer.warm_bytes = 0
+    here.layer.trim()
+    if ends == "closed":
+        here.layer.close()
+        here.open()
+    elif ends == "reopened":
+        abandon(here.layer)
+        here.open()
+    here.layer.trim()
+    with here.layer.at("large", 2) as version:
+        assert version.read() == LARGE[:100] + b"changed" + LARGE[107:]
+    here.commit()
+    with here.layer.at("large", 2) as version:
+        assert version.read() == LARGE[:100] + b"changed" + LARGE[107:]
+
+
 def test_versions_of_dropped_files_can_be_read(here: Here) -> None:
     here.write("large", LARGE)
     here.commit()
