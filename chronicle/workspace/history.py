@@ -309,7 +309,8 @@ def _read_block(reader: BlobReader, identifier: BlobId, at_most: int | None = No
 
 def _encode_history(history: PathHistory) -> bytes:
     tail = [_encode_record(record) for record in history.tail]
-    fields = (FORMAT, history.last, _raw(history.head), tail, history.kinds)
+    # Four fields as in format 1, of which older code looks at the first one when it has found so many.
+    fields = (FORMAT, (history.last, history.kinds), _raw(history.head), tail)
     packed: bytes = msgpack.packb(fields, use_bin_type=True)
     return packed
 
@@ -322,11 +323,11 @@ def decode_history(data: bytes) -> PathHistory:
         Corrupt: they are none.
     """
     try:
-        version, last, head, tail, *more = msgpack.unpackb(data, use_list=False)
+        version, last, head, tail = msgpack.unpackb(data, use_list=False)
         _check_format(version)
         decoded = tuple(_decode_record(fields) for fields in tail)
-        if more:
-            (kinds,) = more
+        if version == FORMAT:
+            last, kinds = last
         else:
             kinds = kinds_of(decoded) if head is None else None
         return PathHistory(last, _id(head), decoded, kinds)
@@ -343,7 +344,7 @@ def contents_in(data: bytes) -> tuple[list[Content], BlobId | None]:
         UnsupportedFormat, Corrupt: as of `decode_history`.
     """
     try:
-        version, _, head, tail, *_ = msgpack.unpackb(data, use_list=False)
+        version, _, head, tail = msgpack.unpackb(data, use_list=False)
         _check_format(version)
         bodies = (fields[_BODY] for fields in tail)
         return [_decode_content(body) for body in bodies if isinstance(body, tuple)], _id(head)
@@ -365,10 +366,11 @@ def kinds_in(data: bytes) -> int | None:
         UnsupportedFormat, Corrupt: as of `decode_history`.
     """
     try:
-        version, _, head, tail, *more = msgpack.unpackb(data, use_list=False)
+        version, last, head, tail = msgpack.unpackb(data, use_list=False)
         _check_format(version)
-        if more:
-            return int(more[0]) if more[0] is not None else None
+        if version == FORMAT:
+            _, known = last
+            return int(known) if known is not None else None
         if head is not None:
             return None
         kinds = 0

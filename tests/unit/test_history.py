@@ -18,7 +18,7 @@ from chronicle.blobs.ident import to_raw
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.ids import BlobId
-from chronicle.workspace import history, oplog
+from chronicle.workspace import history, nodes, oplog
 from chronicle.workspace.content import Content
 from chronicle.workspace.history import PathHistory, Record
 from chronicle.workspace.layer_log import LayerLog
@@ -113,6 +113,16 @@ COMMIT = OplogRoot(
 )
 
 
+def test_older_code_finds_a_newer_format_and_no_damage() -> None:
+    """It takes a value apart into four fields before it looks at the first one."""
+    buffer = BlobBuffer(MemoryBlobStore())
+    root = history.update(buffer, None, {b"path": history.append(buffer, None, [record(1)])})
+    value = nodes.lookup(buffer, root, b"path")
+    assert value is not None
+    version, _, _, _ = msgpack.unpackb(value)
+    assert version == 2
+
+
 def test_formats_do_not_change() -> None:
     """Stored workspaces have these bytes. A change here is a new format, with a version of its own."""
     buffer = BlobBuffer(MemoryBlobStore())
@@ -125,7 +135,7 @@ def test_formats_do_not_change() -> None:
     many = history.append(buffer, None, [record(number) for number in range(1, 40)])
     assert (
         history.update(buffer, None, {b"path": many})
-        == "8e756d439380761bbf7551986eaa4ea8e49b1d5650df33f0a3e7906c709f6073"
+        == "d667984b17b510c58aef9b9f9396eb5c64cbdca76c66d3b66cefa48739f128b4"
     )
     done = [Operation(1, 2, "rename", 3, b"p", 4, 5, b"s")]
     assert oplog.store_operations(buffer, done) == ("51f0d81a1f56553f424f92f31c96016dcf40837e109d1ada4d026d8adfee3c78",)
