@@ -348,6 +348,7 @@ class AgentHost:
             epoch=request.epoch,
             turn=request.turn,
             quota=workspace_quota_of(self._class) if self._class is not None else None,
+            gives_up_when_full=True,
         )
         places = Places(Path(self._config.workspaces), self._config.home_id)
         place = places.of(request.address)

@@ -342,6 +342,7 @@ def spec_to_wire(spec: LayerSpec) -> Message:
         "epoch": spec.epoch,
         "turn": spec.turn,
         "quota": None if spec.quota is None else [spec.quota.bytes, spec.quota.files, spec.quota.file_bytes],
+        "gives_up_when_full": spec.gives_up_when_full,
     }
 
 
@@ -354,6 +355,7 @@ def spec_from_wire(value: Message) -> LayerSpec:
         epoch=value["epoch"],
         turn=value["turn"],
         quota=None if value["quota"] is None else Quota(*value["quota"]),
+        gives_up_when_full=value.get("gives_up_when_full", False),  # a zygote may be older than its caller
     )
 
 

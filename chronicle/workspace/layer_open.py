@@ -9,7 +9,8 @@ On disk, under ``LayerSpec.layers``::
 A layer of the same epoch is gone on with: its server died, the turn did not. A layer of an older epoch is cut off. If
 it holds anything beyond what was committed, that is sealed first and reported; then it is rolled back and becomes the
 new epoch's layer by a rename, for the contents it has fetched are as good as ever. Where the disk is too full for that,
-it is removed: it may be what fills the disk, and the workspace could not be opened until somebody made room.
+it is removed if `LayerSpec.gives_up_when_full` says so: it may be what fills the disk, and agents must go on. Else the
+workspace cannot be opened until somebody makes room.
 """
 
 from __future__ import annotations
@@ -156,11 +157,11 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
                 return layer, layer.unheard
             # The commit that the layer does not know of, or the other way round: what it has is not the base. Or the
             # layer of an older epoch, which got its directory's name, but nothing else yet.
-            found, kept = _recover(layer, spec.base, given)
+            found, kept = _recover(layer, spec, given)
             recovered, warm = found or recovered, directory if kept else None
         else:
             layer = _reopen(directory, spec.base, blobs, clock)
-            found, kept = _recover(layer, spec.base, given)
+            found, kept = _recover(layer, spec, given)
             recovered = found or recovered
             if warm is not None:
                 shutil.rmtree(warm)
@@ -284,25 +285,25 @@ def _is_of_full_disk(error: BaseException, directory: Path) -> bool:
     return cause.errno == errno.EDQUOT or free.f_bavail * free.f_frsize < _FULL_BYTES
 
 
-def _recover(layer: Layer, base: TreeRef | None, given: _Given) -> tuple[TreeRef | None, bool]:
+def _recover(layer: Layer, spec: LayerSpec, given: _Given) -> tuple[TreeRef | None, bool]:
     """Seal what a layer holds beyond the base; it is closed afterwards.
 
     If there is nothing, but nobody was told yet of what came before it, that is returned.
 
     On disk it keeps all of it until the new epoch's log is in its place: if that fails, it is recovered again. But what
-    cannot be sealed because the disk is full is removed.
+    cannot be sealed because the disk is full is removed, if the workspace allows it (`LayerSpec.gives_up_when_full`).
 
     Returns:
         what was sealed, and whether the layer is still there.
     """
     recovered, kept = layer.unheard, True
-    directory = layer.directory
+    base, directory = spec.base, layer.directory
     try:
         if layer.changed or layer.uncommitted:
             try:
                 sealed = layer.seal()
             except (StorageRefused, OSError) as error:
-                if not _is_of_full_disk(error, directory):
+                if not (spec.gives_up_when_full and _is_of_full_disk(error, directory)):
                     raise
                 _log.warning("the disk is full; what was not committed in %s is given up: %s", directory, error)
                 kept = False

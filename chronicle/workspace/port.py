@@ -129,6 +129,9 @@ class LayerSpec:
     """The turn that changes belong to until `Workspace.begin_turn` says otherwise."""
     quota: Quota | None = None
     """How much it may hold while it is open; ``None`` is as much as the disk."""
+    gives_up_when_full: bool = False
+    """What an older epoch's layer holds beyond the base is removed if the disk is too full to seal it. Only for
+    workspaces of which nobody counts on more than what is committed; otherwise opening fails then."""
 
 
 @dataclass(frozen=True, slots=True)

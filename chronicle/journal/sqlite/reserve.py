@@ -1,7 +1,7 @@
 """Space that a journal keeps for the day on which its disk is full.
 
 A full disk must not keep a journal from saying so: a lease has to be taken, a failed try recorded, a message
-dropped. So an empty file of some size lies beside a journal, ``journal.db-reserve``. A write that finds the disk full
+dropped. So a file of zeros lies beside a journal, ``journal.db-reserve``. A write that finds the disk full
 removes it and is tried once more; opening the journal when there is room again makes it anew. Others can take what was
 freed: it is a help, no promise.
 """
@@ -47,6 +47,9 @@ class Reserve:
             )
             try:
                 os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            except OSError:
+                self._path.unlink()
+                raise
             finally:
                 os.close(fd)
 
