@@ -313,16 +313,18 @@ class Activation:
             self._publish(message, {"type": "error", "error": stop.error, "parked": False})
             return Step.HANDLED
         if failed.interrupted:
-            await self._runner.fail(None, Outcome.FAILED, failed.error)
+            await self._runner.fail(None, Outcome.FAILED, failed.error, failed.hook)
             return Step.RETRY
         attempt = message.attempts + 1
         if attempt < self._class.max_attempts:
-            await self._runner.fail(message, Outcome.FAILED, failed.error)
-            self._publish(message, {"type": "turn_retry", "attempt": attempt, "error": failed.error})
+            await self._runner.fail(message, Outcome.FAILED, failed.error, failed.hook)
+            again: Frame = {"type": "turn_retry", "attempt": attempt, "error": failed.error, "hook": failed.hook}
+            self._publish(message, again)
             return Step.RETRY
-        await self._runner.fail(message, Outcome.PARKED, failed.error)
+        await self._runner.fail(message, Outcome.PARKED, failed.error, failed.hook)
         self._forget(message)
-        self._publish(message, {"type": "error", "error": failed.error, "attempt": attempt, "parked": True})
+        end: Frame = {"type": "error", "error": failed.error, "hook": failed.hook, "attempt": attempt, "parked": True}
+        self._publish(message, end)
         return Step.HANDLED
 
     async def _retain(self) -> None:
@@ -362,7 +364,7 @@ class Activation:
             done = await self._runner.run(cause, None, hook, limit_s)
         except TryFailed as failed:
             _log.warning("hook_failed", agent_id=str(self.address), hook=cause, error=failed.error)
-            await self._runner.fail(None, Outcome.FAILED, failed.error)
+            await self._runner.fail(None, Outcome.FAILED, failed.error, failed.hook)
             return None
         await self._runner.next_turn()
         return done.answer

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from chronicle.canonical import Json, JsonObject
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "ARTIFACT_ADDED",
     "ASSISTANT_MESSAGE",
     "EVENT_TYPES",
+    "HOOKS",
     "STATE_EVENTS",
     "TURN_CANCELLED",
     "TURN_COMMITTED",
@@ -87,6 +90,14 @@ EVENT_TYPES: Final = frozenset(
 
 Cause = Literal["message", "init", "idle", "shutdown"]
 """What a turn was for: a message, or a hook whose changes were committed as a turn of their own."""
+
+HOOKS: Final[Mapping[Cause, str]] = {
+    "message": "on_message",
+    "init": "on_init",
+    "idle": "on_idle_timeout",
+    "shutdown": "on_shutdown",
+}
+"""The hook that runs for each cause."""
 
 Part = Literal["state", "files"]
 """A half of an agent that can go back without the other."""
@@ -229,6 +240,8 @@ class TurnFailed(TypedDict):
     """``turn.failed``: a try that was rolled back, and the tree as the agent had left it."""
 
     error: ErrorInfo
+    hook: NotRequired[str | None]
+    """The name of the hook that failed; ``None`` if it is not known, such as of a lost process."""
     attempt: int
     message_id: str | None
     parked: bool

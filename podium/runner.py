@@ -26,7 +26,7 @@ from podium.artifact_writing import ArtifactWriter
 from podium.branching import given_up
 from podium.environment import Environment, WorkspaceRequest
 from podium.errors import AgentLoadError, UnknownAgent
-from podium.events import USER_MESSAGE
+from podium.events import HOOKS, USER_MESSAGE
 from podium.folding import mark_commit, plan_retention
 from podium.ledger import Ledger
 from podium.record import AgentRecord, read_agent, snapshot_body
@@ -155,7 +155,9 @@ class TurnRunner:
 
         Args:
             message: what the turn handles and consumes.
-            stream_of: for a hook that runs on behalf of a message, the message whose stream hears it.
+            stream_of: for a hook that runs on behalf of a message, the message whose stream hears what it emits. Its
+                replies and artifacts answer no message and are only recorded: whether a client heard them would depend
+                on whether the agent slept.
 
         Raises:
             TryFailed: the hook did not go well; the caller gives its work up.
@@ -165,7 +167,7 @@ class TurnRunner:
         scope = TurnScope(
             self.turn + 1,
             message,
-            (lambda frame: self._publish(heard, frame)) if heard else _discard,
+            self._listener(message, stream_of),
             self.workspace,
             self._env.clock,
             self._env.ids,
@@ -188,10 +190,11 @@ class TurnRunner:
                 patch = await self._commit(cause, message, scope, steered)
         except TryFailed as failed:
             failed.said = scope.abandon()
+            failed.hook = "on_steer" if steering is not None and steering.failed else HOOKS[cause]
             raise
         except (ChronicleError, StateError, OSError) as error:
             scope.abandon()
-            raise TryFailed(describe(error)) from error
+            raise TryFailed(describe(error), hook=HOOKS[cause]) from error
         finally:
             self._steering = self._permit = None
         if scope.outbox:
@@ -298,10 +301,13 @@ class TurnRunner:
 
     # -- a turn that does not -------------------------------------------------------------------------------------
 
-    async def fail(self, message: InboxMessage | None, outcome: Outcome, error: ErrorInfo) -> None:
+    async def fail(self, message: InboxMessage | None, outcome: Outcome, error: ErrorInfo, hook: str | None) -> None:
         """Record a failed try with its tree, and go back to the last commit.
 
         Where the disk is so full that this cannot be recorded, what the try wrote is given up first, without its tree.
+
+        Args:
+            hook: the name of the hook that failed.
 
         Raises:
             Evicted: the lease is lost.
@@ -309,20 +315,25 @@ class TurnRunner:
         """
         tree = await self._failed_tree()
         try:
-            await self.record_failure(message, outcome, error, tree)
+            await self.record_failure(message, outcome, error, tree, hook)
         except StorageRefused:
             await self._roll_back()
-            await self.record_failure(message, outcome, error, tree)
+            await self.record_failure(message, outcome, error, tree, hook)
         await self._go_back()
 
     async def record_failure(
-        self, message: InboxMessage | None, outcome: Outcome, error: ErrorInfo, tree: TreeRef | None
+        self,
+        message: InboxMessage | None,
+        outcome: Outcome,
+        error: ErrorInfo,
+        tree: TreeRef | None,
+        hook: str | None = None,
     ) -> None:
         """Record a failed try whose work is gone already; raises as `fail`."""
         ledger, ids = self.ledger, self._env.ids
         await self._append(
             lambda head, now_ms: failure_commit(
-                ledger.session, head, outcome, error, message, tree, ledger.epoch, ids.event(now_ms), now_ms
+                ledger.session, head, outcome, error, hook, message, tree, ledger.epoch, ids.event(now_ms), now_ms
             )
         )
 
@@ -442,6 +453,15 @@ class TurnRunner:
         limit(self.state, str(self._address))
         self._schema_patch = migration_patch(record.state, self.state)
         self._snapshots.opened(record)
+
+    def _listener(self, message: InboxMessage | None, stream_of: InboxMessage | None) -> Callable[[Frame], None]:
+        """Return what a hook's frames are passed to: all of them for its message, emitted events for another one."""
+        publish = self._publish
+        if message is not None:
+            return lambda frame: publish(message, frame)
+        if stream_of is not None:
+            return lambda frame: publish(stream_of, frame) if frame["type"] == "event" else None
+        return _discard
 
     def _context(self, scope: TurnScope) -> AgentContext[Any]:
         return AgentContext(scope, self._address, self.state, self.workspace.root)

@@ -7,8 +7,8 @@ into the same turn (`TurnScope.steered`).
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.canonical import decode, encode
 from chronicle.journal.records import Draft, OutboxMessage
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from chronicle.canonical import Json, JsonObject
+    from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
     from chronicle.ids import EventId, IdSource
     from chronicle.journal.records import InboxMessage
@@ -224,10 +224,7 @@ class TurnScope:
         ]
         unfinished = [reply for reply in collected.replies if reply.scope is self and not reply.finished and reply.text]
         said.extend(self._draft(ASSISTANT_MESSAGE, {**reply.record, "partial": True}) for reply in unfinished)
-        return [
-            replace(draft, payload=_writable(draft.payload)) if draft.type == ASSISTANT_MESSAGE else draft
-            for draft in said
-        ]
+        return said
 
     def _draft(self, event_type: str, payload: JsonObject, event_id: EventId | None = None) -> Draft:
         now_ms = self._clock.now_ms()
@@ -253,10 +250,3 @@ class TurnScope:
                 f"turn {self.turn} is over: a context works only inside its hook; "
                 "await what you start before the hook returns"
             )
-
-
-def _writable(record: Json) -> Json:
-    """Return a reply's record with U+FFFD for what no UTF-8 can hold: a turn that was stopped cannot fail any more."""
-    reply = cast("JsonObject", record)
-    text = cast("str", reply["text"]).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return {**reply, "text": text}

@@ -59,7 +59,8 @@ def retry_frames(store: JournalStore, blobs: BlobReader, head: Head, message: In
             payload = _payload(event, blobs)
             if payload["parked"] or cast("int", payload["attempt"]) > message.attempts:
                 continue  # the last one, or one of before the message was put back into the inbox
-            found.append({"type": "turn_retry", "attempt": payload["attempt"], "error": payload["error"]})
+            attempt, error, hook = payload["attempt"], payload["error"], payload.get("hook")  # not in old events
+            found.append({"type": "turn_retry", "attempt": attempt, "error": error, "hook": hook})
             if payload["attempt"] == 1:
                 break
         end = start
@@ -91,11 +92,12 @@ def _given_up(store: JournalStore, blobs: BlobReader, head: Head, message: Inbox
     event = _last(store, head, (TURN_FAILED if parked else TURN_CANCELLED,), message.message_id)
     payload = _payload(event, blobs) if event is not None else {}
     if parked:
-        error = payload.get("error", _DROPPED)
+        error, hook = payload.get("error", _DROPPED), payload.get("hook")
+        yield {"type": "error", "error": error, "hook": hook, "attempt": message.attempts, "parked": True}
     else:
         policy, by = (cast("str | None", payload.get(key)) for key in ("policy", "by"))
         error = cast("Json", Stop(BusyPolicy(policy) if policy else None, by).error)
-    yield {"type": "error", "error": error, "attempt": message.attempts, "parked": parked}
+        yield {"type": "error", "error": error, "attempt": message.attempts, "parked": False}
 
 
 def _last(store: JournalStore, head: Head, types: Sequence[str], message_id: str) -> Event | None:

@@ -30,6 +30,8 @@ class Steering:
         self._order = asyncio.Lock()
         self.taken: list[InboxMessage] = []
         """Messages that the turn has; its commit consumes them."""
+        self.failed = False
+        """Whether a call of ``on_steer`` raised."""
 
     def has(self, message_id: str) -> bool:
         """Whether the turn has a message."""
@@ -63,4 +65,8 @@ class Steering:
 
     async def _run(self, message: InboxMessage) -> None:
         async with self._order:
-            await self._steer(message)
+            try:
+                await self._steer(message)
+            except Exception:
+                self.failed = True
+                raise

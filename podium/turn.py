@@ -155,6 +155,7 @@ def failure_commit(
     expected: Head,
     outcome: Outcome,
     error: ErrorInfo,
+    hook: str | None,
     message: InboxMessage | None,
     tree: TreeRef | None,
     epoch: int,
@@ -165,12 +166,14 @@ def failure_commit(
 
     Args:
         outcome: ``FAILED`` to try again, ``PARKED`` after the last try.
+        hook: the name of the hook that failed; ``None`` if it is not known.
         message: what was being handled; ``None`` for a hook or for changes between turns.
         tree: the workspace as the try had left it.
     """
     message_id = message.message_id if message else None
     payload: JsonObject = {
         "error": {"type": error["type"], "message": error["message"]},
+        "hook": hook,
         "attempt": message.attempts + 1 if message else 1,
         "message_id": message_id,
         "parked": outcome is Outcome.PARKED,

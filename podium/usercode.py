@@ -16,7 +16,7 @@ import structlog
 from chronicle.portable import Portable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from chronicle.clock import Clock
     from chronicle.ids import MessageId
@@ -39,14 +39,18 @@ class TryFailed(Portable):
         cancelled: whether the message was taken back, by its sender or for another one.
         said: the message and what it was answered until then.
         interrupted: whether it was stopped for no fault of its own; that is no attempt of its message.
+        hook: the name of the hook; ``None`` if it is not known.
     """
 
-    def __init__(self, error: ErrorInfo, *, cancelled: bool = False, interrupted: bool = False) -> None:
+    def __init__(
+        self, error: ErrorInfo, *, cancelled: bool = False, interrupted: bool = False, hook: str | None = None
+    ) -> None:
         super().__init__(error["message"])
         self.error = error
         self.cancelled = cancelled
         self.interrupted = interrupted
         self.said: Sequence[Draft] = ()
+        self.hook = hook
 
 
 @dataclass(slots=True)
@@ -181,9 +185,26 @@ class UserCode:
 
 
 def describe(error: BaseException) -> ErrorInfo:
-    """Return an exception as it is recorded and shown."""
+    """Return an exception as it is recorded and shown.
+
+    A group, such as a task group raises, is shown as what is in it: a group of one as that exception, a larger one with
+    type and text of each.
+    """
+    single, *others = _leaves(error)
+    if not others:
+        error = single
+    text = str(error) if not others else "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in (single, *others))
     # Names of files that are no UTF-8 come with lone surrogates, which no record can hold.
-    text = str(error).encode("utf-8", "backslashreplace").decode() or "no message"
+    text = text.encode("utf-8", "backslashreplace").decode() or "no message"
     if len(text) > _MAX_ERROR_TEXT:
         text = text[:_MAX_ERROR_TEXT] + "…"
     return {"type": type(error).__name__, "message": text}
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions of a group, of groups in it as well; the exception itself if it is none."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

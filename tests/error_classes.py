@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SAMPLES: dict[str, Any] = {
     "str": "what it says",
+    "str | None": "on_init",
     "int": 7,
     "bool": True,
     "BranchId": "br_1",

@@ -147,7 +147,9 @@ def gist(event: Event, blobs: BlobReader) -> str:
         case "agent.rewound", {"to": turn, "only": only, "state": {"patch": patch}}:
             return f"{only or 'state and files'} as after turn {turn}: {json_text(patch)}"
         case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
-            return f"attempt {attempt}{', parked' if parked else ''}: {kind}: {message}"
+            hook = payload.get("hook")  # not in old events
+            where = "" if hook in (None, "on_message") else f"{hook}: "
+            return f"attempt {attempt}{', parked' if parked else ''}: {where}{kind}: {message}"
         case "turn.cancelled", {"message_id": message_id, "policy": str(policy), "by": by}:
             return f"{message_id}: {by} took its place ({policy})"
         case "turn.cancelled", {"message_id": message_id}:

@@ -112,7 +112,7 @@ class TextReply:
                 self._artifacts.append(frame)
             case "turn_retry":
                 lost = " What it had said does not count." if self._written else ""
-                self._say(f"attempt {frame['attempt']} failed: {_reason(frame['error'])}.{lost} Trying again.")
+                self._say(f"attempt {frame['attempt']} failed: {_reason(frame)}.{lost} Trying again.")
                 self._written.clear()
             case "error":
                 self._say(_failure(frame, self._log))
@@ -180,7 +180,7 @@ def _failure(frame: dict[str, Any], log: Path | None) -> str:
         return f"cancelled: {why}" if why and why != _OWN else "cancelled: nothing of this turn was kept"
     parked = " The message is set aside; podium inbox shows it." if frame.get("parked") else ""
     more = f"\nThe agent's log says more: {log}" if log is not None and _has_text(log) else ""
-    return f"failed: {_reason(frame['error'])}. State and files are as before it.{parked}{more}"
+    return f"failed: {_reason(frame)}. State and files are as before it.{parked}{more}"
 
 
 def _has_text(log: Path) -> bool:
@@ -190,10 +190,12 @@ def _has_text(log: Path) -> bool:
         return False
 
 
-def _reason(error: dict[str, Any]) -> str:
-    """Return an error's type and first line."""
+def _reason(frame: dict[str, Any]) -> str:
+    """Return the type and first line of a frame's error, and the hook that failed if that was not ``on_message``."""
+    error, hook = frame["error"], frame.get("hook")
+    where = "" if hook in (None, "on_message") else f"{hook}: "
     message = _message(error)
-    return f"{error['type']}: {message}" if message else str(error["type"])
+    return f"{where}{error['type']}: {message}" if message else f"{where}{error['type']}"
 
 
 def _message(error: dict[str, Any]) -> str:

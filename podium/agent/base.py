@@ -72,6 +72,9 @@ class BaseAgent:
         Runs once per activation, before the first message, with state loaded and the workspace mounted. What it
         changes in state or files is committed as a turn of its own. If it raises, nothing of it is kept, and the
         messages that wait count one failed attempt each time the agent is woken.
+
+        It answers no message: replies and artifacts are recorded and reach no client. What it emits goes to the client
+        whose message woke the agent.
         """
 
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:

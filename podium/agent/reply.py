@@ -23,6 +23,8 @@ class Reply:
     def __init__(self, scope: TurnScope, reply_id: str) -> None:
         self.scope = scope
         self._parts: list[str] = []
+        self._half = ""
+        """The first half of a surrogate pair whose second half the next token may bring."""
         self.reply_id = reply_id
         self.finished = False
 
@@ -40,7 +42,8 @@ class Reply:
         """Write a piece of text.
 
         Args:
-            token: the text; may be empty.
+            token: the text; may be empty. Halves of a surrogate pair in successive tokens are joined; a half alone,
+                which no UTF-8 can hold, becomes U+FFFD.
             final: finish the message with it.
 
         Raises:
@@ -51,9 +54,7 @@ class Reply:
             raise TypeError(f"stream_token takes a string, not {type(token).__name__}; call str() on it")
         if self.finished:
             raise PodiumError("this message was finished; begin another one with ctx.send_message")
-        self._parts.append(token)
-        if token:
-            await self.scope.publish({"type": "message_update", "reply_id": self.reply_id, "delta": token})
+        await self._write(self._whole(token))
         if final:
             await self.finish()
 
@@ -66,5 +67,22 @@ class Reply:
         if self.finished:
             return
         self.finished = True
+        if self._half:
+            self._half = ""
+            await self._write("\ufffd")
         self.scope.record(ASSISTANT_MESSAGE, self.record)
         await self.scope.publish({"type": "message_end", "reply_id": self.reply_id, "text": self.text})
+
+    async def _write(self, text: str) -> None:
+        if text:
+            self._parts.append(text)
+            await self.scope.publish({"type": "message_update", "reply_id": self.reply_id, "delta": text})
+
+    def _whole(self, token: str) -> str:
+        """Return text that UTF-8 can hold, and keep the half of a pair that may be completed."""
+        if token.isascii() and not self._half:
+            return token
+        text, self._half = self._half + token, ""
+        if "\ud800" <= text[-1:] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

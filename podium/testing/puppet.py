@@ -129,7 +129,7 @@ class Puppet(BaseAgent):
             case "nan", [times] if tries < times:
                 ctx.state.table["nan"] = cast("int", math.nan)
             case "surrogate", [times] if tries < times:
-                await ctx.send_message("\udcff")
+                await ctx.emit("surrogate", {"text": "\udcff"})
 
 
 def _has_hooks(key: str) -> bool:
