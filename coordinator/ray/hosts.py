@@ -144,8 +144,9 @@ class Hosts:
         try:
             async with asyncio.timeout(_NODE_DEADLINE_S):
                 how = await self._node.end_host.remote(host_id, died=died)
-            if how is not None:
+            if how is not None and host_id in self._known:  # else nobody asks
                 self._ends[host_id] = how
+                _log.info("host_ended_by_itself", host_id=host_id, how=how)
         except Exception as error:  # noqa: BLE001  its agent must not be stuck with it
             _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
         self._changed()
