@@ -210,14 +210,13 @@ class Fleet:
     ) -> AsyncIterator[Frame]:
         lost: Route | None = None
         told = 0  # the last attempt that was said to have failed
-        untold = False  # whether attempts may have failed of which no host could say anything; the journal has them
         while True:
             route = self._routes.get(address)
             if route is None:
                 frames = await message.settled()
                 if not frames:
                     route = await self._wake(address, code, lost)
-                if untold:
+                if lost is not None:  # it may have died with tries of which it could say nothing; the journal has them
                     for frame in await message.failed_tries():
                         if frame["attempt"] > told:
                             told = frame["attempt"]
@@ -227,7 +226,6 @@ class Fleet:
                         yield frame
                     return
                 self._routes[address] = route
-                untold = False
                 if route.epoch != self._retiring.get(address):
                     yield {"message_id": message.message_id, **self._start_frame(address, route)}
             try:
@@ -243,7 +241,7 @@ class Fleet:
                 raise cause_of(error) from error
             except (ray.exceptions.RayError, HostDied) as error:
                 print(f"host {route.host_id} of {address} is lost: {error}")  # noqa: T201  the service's log
-                lost, untold = route, True
+                lost = route
             else:
                 return
             if self._routes.get(address) == route:
