@@ -93,3 +93,17 @@ def test_a_restore_reads_each_node_a_few_times_and_not_once_a_file(tmp_path: Pat
         (b"file-%05d" % number, mtime_ns) for number in range(FILES)
     ]
     layer.close()
+
+
+def test_a_commit_reads_each_node_of_the_histories_a_few_times_and_not_once_a_file(tmp_path: Path) -> None:
+    layer = filled(tmp_path)
+    layer.seal()
+    parent = layer.resolve(b"d")
+    assert isinstance(parent, DirNode)
+    for _, node in layer.entries(parent):
+        layer.set_mode(node, 0o600, 0, 0)
+    counted = layer._reader = CountingReader(layer.reader)
+    layer.seal()
+    assert counted.count < FILES / 4
+    assert [version.op for version in layer.history("d/file-00007")] == ["create", "mode"]
+    layer.close()
