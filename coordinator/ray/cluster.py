@@ -11,7 +11,6 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
-from ray._private import parameter, services
 
 from podium.errors import HostDied, PodiumError
 
@@ -44,6 +43,8 @@ _SYSTEM_CONFIG: Final = {"prestart_worker_first_driver": False}
 """No worker before one is asked for: starting Ray took 1.7 s instead of 3 to 4 s, and nothing waits idle."""
 _EMBEDDED_CPUS_PER_CORE: Final = 4
 """Logical CPUs an embedded Ray offers for each real one: agents mostly wait, and Ray warns beyond four times."""
+_WITHOUT_UNUSED: Final = "2.60."
+"""The versions of Ray whose private start-up code is known (`_without_unused_processes`); others start whole."""
 _NOT_SENT: Final = (ray.exceptions.UnserializableException, ray.exceptions.RayError)
 """What Ray makes of an exception that does not load in the receiver, and of one that cannot be pickled."""
 
@@ -86,6 +87,11 @@ def _without_unused_processes() -> Iterator[None]:
     that did not start. The dashboard's agent and the runtime environments' agent (100 MB) cannot be left out: the
     raylet ends with them.
     """
+    if not ray.__version__.startswith(_WITHOUT_UNUSED):
+        yield
+        return
+    from ray._private import parameter, services  # noqa: PLC0415  private: another version may not have them
+
     params: Any = parameter.RayParams
     replaced: list[tuple[Any, str, Any]] = [
         (parameter, "RayParams", partial(params, no_monitor=True, include_log_monitor=False)),
