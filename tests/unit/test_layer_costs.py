@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
+from chronicle.workspace import history, nodes
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.oplog import read_root
 from chronicle.workspace.port import LayerSpec
+from tests.layers import file_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,4 +109,21 @@ def test_a_commit_reads_each_node_of_the_histories_a_few_times_and_not_once_a_fi
     layer.seal()
     assert counted.count < FILES / 4
     assert [version.op for version in layer.history("d/file-00007")] == ["create", "mode"]
+    layer.close()
+
+
+def test_what_is_gone_through_quickly_is_what_is_decoded(tmp_path: Path) -> None:
+    layer = filled(tmp_path)
+    handle = layer.open(file_at(layer, "d/file-00001"))
+    for number in range(40):
+        layer.write(handle, 0, b"%d" % number)
+        layer.flush(handle)
+    layer.release(handle)
+    root = read_root(layer.reader, layer.seal().oplog_id)
+    values = [value for _, value in nodes.items(layer.reader, root.histories)]
+    assert len(values) == FILES + 1
+    for value in values:
+        decoded = history.decode_history(value)
+        contents = [record.content for record in decoded.tail if record.content is not None]
+        assert history.contents_in(value) == (contents, decoded.head)
     layer.close()
