@@ -42,7 +42,7 @@ def test_in_a_mount_they_begin_in_the_current_directory(
         assert chronicle.on_store("cat", written) == "a in d"
         assert chronicle("history", written).count("\n") == 1
     assert chronicle("cat", "../a") == "a in the root"
-    assert "create" in chronicle("history", "e/")
+    assert "mkdir" in chronicle("history", "e/")
     (root / "d" / "a").write_text("other")
     (root / "a").write_text("other")
     assert chronicle("restore", "a", "@1") == "M  d/a\n"
