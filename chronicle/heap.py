@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from contextlib import suppress
 
-__all__ = ["give_back"]
+__all__ = ["give_back", "give_back_all"]
 
 
 def give_back() -> None:
@@ -16,3 +17,14 @@ def give_back() -> None:
     """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def give_back_all() -> None:
+    """Do what `give_back` does, after a full garbage collection.
+
+    For the end of work that took much memory. Python returns an arena of 1 MiB only when all of it is free. Objects in
+    Python's free lists (up to 2,000 tuples of each small length) and unreachable cycles are spread over the arenas, and
+    each keeps a whole one. A full collection removes both. It takes about 1 µs for each object that is in use.
+    """
+    gc.collect()
+    give_back()

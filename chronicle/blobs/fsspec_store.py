@@ -212,9 +212,13 @@ class FsspecBlobStore:
         """
         check_pack(self._objects, name)
 
+    def drop_cached(self) -> None:
+        """Remove from memory the blobs that were read or put last; what is cached on this node's disk stays."""
+        self._reader.clear()
+
     def close(self) -> None:
         """Let go of what is cached; files are open only while they are read or written."""
-        self._reader.clear()
+        self.drop_cached()
 
     def _look(self) -> None:
         """Learn what other processes have put and dropped; the lock is held."""

@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BlobId
 
-__all__ = ["BatchReader", "BlobReader", "BlobStore", "NearReader", "PatientReader", "Pending", "get_many", "wait_for"]
+__all__ = [
+    "BatchReader",
+    "BlobReader",
+    "BlobStore",
+    "CachedReader",
+    "NearReader",
+    "PatientReader",
+    "Pending",
+    "drop_cached",
+    "get_many",
+    "wait_for",
+]
 
 
 class Pending(Exception):
@@ -60,6 +71,15 @@ class NearReader(Protocol):
 
     def get_here(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
         """Return the bytes of those of some blobs that are on this node."""
+        ...
+
+
+@runtime_checkable
+class CachedReader(Protocol):
+    """A reader that keeps blobs in memory that it can read again."""
+
+    def drop_cached(self) -> None:
+        """Remove from memory the blobs that can be read again."""
         ...
 
 
@@ -116,6 +136,12 @@ def get_many(reader: BlobReader, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, 
     if isinstance(reader, BatchReader):
         return reader.get_many(blob_ids)
     return {blob_id: reader.get(blob_id) for blob_id in blob_ids}
+
+
+def drop_cached(reader: BlobReader) -> None:
+    """Have a reader remove from memory what it has cached, if it caches anything."""
+    if isinstance(reader, CachedReader):
+        reader.drop_cached()
 
 
 def wait_for(reader: BlobReader, blob_id: BlobId, future: Future[bytes]) -> bytes:

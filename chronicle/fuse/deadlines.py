@@ -22,7 +22,7 @@ import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from chronicle.blobs.store import NearReader, Pending
+from chronicle.blobs.store import NearReader, Pending, drop_cached
 from chronicle.errors import Unavailable
 from chronicle.fuse.pulse import REQUEST, Pulse
 
@@ -219,6 +219,10 @@ class TimedBlobStore:
     def blob_ids(self) -> Iterator[BlobId]:
         """Yield all ids."""
         return self._blobs.blob_ids()
+
+    def drop_cached(self) -> None:
+        """Remove from memory what the store has cached."""
+        drop_cached(self._blobs)
 
     def close(self) -> None:
         """Release what the store holds. Reads that hang are left to themselves: the process ends."""

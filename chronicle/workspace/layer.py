@@ -15,8 +15,9 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from chronicle.blobs.store import drop_cached
 from chronicle.errors import InvalidInput
-from chronicle.heap import give_back
+from chronicle.heap import give_back_all
 from chronicle.workspace import layer_records as records
 from chronicle.workspace import nodes
 from chronicle.workspace.history import path_history
@@ -153,8 +154,17 @@ class Layer(HistoryLayer):
         changed = len(self._records)
         ref = self._seal(meanwhile)
         if self.names.shed_all() or changed > KEPT_NODES:
-            give_back()
+            self._give_back()
         return ref
+
+    def _give_back(self) -> None:
+        """Return memory to the system after many files were sealed.
+
+        Cached blobs go too. They were cached while memory was full, so they are spread over all of it, and a few small
+        objects keep the memory around them. They are few and can be read again.
+        """
+        drop_cached(self._reader)
+        give_back_all()
 
     def _seal(self, meanwhile: Meanwhile | None) -> TreeRef:
         for node in list(self.modified.values()):
@@ -249,7 +259,7 @@ class Layer(HistoryLayer):
         self._rotate(ref, later, self.names.next_ino, self._commit.next_seq, self._commit.turn)
         self._base_commit = self._commit
         if sealed > KEPT_NODES:
-            give_back()
+            self._give_back()
         self.leave_committed_turn()
 
     def leave_committed_turn(self) -> None:

@@ -26,7 +26,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.store import get_many
+from chronicle.blobs.store import drop_cached, get_many
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_files import LayerFiles
@@ -89,6 +89,12 @@ class CachingReader:
                 found[blob_id] = data
                 self._keep(blob_id, data)
         return found
+
+    def drop_cached(self) -> None:
+        """Remove all cached blobs from memory, those of the reader below too."""
+        self._kept.clear()
+        self._kept_bytes = 0
+        drop_cached(self._blobs)
 
     def _keep(self, blob_id: BlobId, data: bytes) -> None:
         if len(data) <= _CACHED_BLOB_BYTES and blob_id not in self._kept:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
 
+from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
+from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.operations import ChronicleOperations
-from chronicle.workspace.layer_open import open_layer
+from chronicle.heap import give_back_all
+from chronicle.workspace.layer_open import CachingReader, open_layer
 from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.port import LayerSpec
 from tests.layers import abandon, directory_at, file_at
@@ -118,6 +122,46 @@ def test_what_was_sealed_leaves_memory_and_is_found_by_its_number(layer: Layer) 
     assert [kernel.read(inode) for inode in inodes] == [b"of " + name for name in NAMES]
     assert kernel.look_up(ROOT_INO, b"d") == directory
     assert kernel.look_up(directory, NAMES[5]) == inodes[5]
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["near", "with deadlines"])
+def test_after_a_large_commit_no_cached_blobs_keep_the_memory_around_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrapped: bool
+) -> None:
+    monkeypatch.setattr("chronicle.workspace.layer.KEPT_NODES", KEPT)
+    store = FsspecBlobStore(f"file://{tmp_path}/blobs")
+    blobs = TimedBlobStore(store, 60, lambda: None) if wrapped else store
+    layer, _ = open_layer(LayerSpec("w", tmp_path / "layers", None, 1, 1), blobs, ManualClock())
+    kernel, directory, inodes = filled(layer)
+    commit(layer)
+    kernel.list_all(directory)
+    assert cached(layer, store) > 0
+    layer.set_mode(layer.node(inodes[0]), 0o600, 0, 0)
+    commit(layer)
+    assert cached(layer, store) > 0  # of a small commit they stay
+    for inode in inodes:
+        layer.set_mode(layer.node(inode), 0o600, 0, 0)
+    commit(layer)
+    assert cached(layer, store) == 0
+    assert [kernel.read(inode) for inode in inodes] == [b"of " + name for name in NAMES]
+    layer.close()
+    blobs.close()
+
+
+def cached(layer: Layer, store: FsspecBlobStore) -> int:
+    """Return how many blobs a layer and its store have in memory."""
+    assert isinstance(layer._reader, CachingReader)
+    return len(layer._reader._kept) + len(store._reader._cache._blobs)
+
+
+def test_all_memory_is_given_back_after_a_full_collection() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+    gone = weakref.ref(Cycle())
+    give_back_all()
+    assert gone() is None
 
 
 def test_a_walk_keeps_no_more_than_a_fixed_number_of_nodes(layer: Layer) -> None:
