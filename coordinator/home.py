@@ -72,7 +72,7 @@ class Home:
         self.path = path.expanduser().absolute()
         self._blobs_at: str | None = None
         """The URL of its blobs; empty if they are in it, None as long as nobody has looked."""
-        self._identity: bytes | None = None
+        self._identity: str | None = None
         """What is the same whatever path leads to the directory; kept, as the directory may be removed meanwhile."""
 
     # -- making and checking --------------------------------------------------------------------------------------
@@ -246,6 +246,26 @@ class Home:
         return any(self.path.glob("nodes/*/layers/*"))
 
     @property
+    def identity(self) -> str:
+        """The id, and the device and inode of the directory: a copy of the home has the same id and another identity.
+
+        Moving the home to another file system changes it.
+
+        Raises:
+            HomeError: the home has no id.
+        """
+        return f"{self.id}/{self._directory_identity}"
+
+    @property
+    def _directory_identity(self) -> str:
+        """Device and inode of the directory, once it is there; its path before that."""
+        if self._identity is None:
+            with contextlib.suppress(OSError):
+                found = self.path.stat()
+                self._identity = f"{found.st_dev}:{found.st_ino}"
+        return self._identity or str(self.path)
+
+    @property
     def run_dir(self) -> Path:
         """A short directory for sockets and Ray's session, of this user and home alone; there while a service runs.
 
@@ -254,11 +274,7 @@ class Home:
         Raises:
             HomeError: someone else made it, so it cannot be trusted.
         """
-        if self._identity is None:
-            with contextlib.suppress(OSError):
-                found = self.path.stat()
-                self._identity = f"{found.st_dev}:{found.st_ino}".encode()
-        digest = hashlib.sha256(self._identity or os.fsencode(self.path)).hexdigest()[:12]
+        digest = hashlib.sha256(os.fsencode(self._directory_identity)).hexdigest()[:12]
         directory = Path(tempfile.gettempdir()) / f"podium-{os.getuid()}" / digest
         for part in (directory.parent, directory):
             try:

@@ -78,6 +78,8 @@ class HostConfig:
     layers: str
     """The node's directory of workspace layers."""
     home_id: str
+    home_identity: str
+    """`coordinator.home.Home.identity`."""
     workspaces: str
     """Absolute directory of agents' places; see `coordinator.places`."""
     tenancies: str
@@ -104,7 +106,7 @@ class AgentHost:
     def __init__(self, config: HostConfig, on_sent: Callable[[], None]) -> None:
         self._config = config
         self._on_sent = on_sent
-        Mark(config.home_id, config.host_id).put_on()  # before any code of the user's: all that it starts inherits it
+        Mark(config.home_identity, config.host_id).put_on()  # before any user code: all that it starts inherits it
         os.environ["AGENT_WORKSPACE"] = config.link
         log_to(Path(config.logs) / "hosts.log")
         self._clock = SystemClock()
@@ -352,8 +354,8 @@ class AgentHost:
         )
         places = Places(Path(self._config.workspaces), self._config.home_id)
         place = places.of(request.address)
-        tenant = Tenant(self._config.host_id, request.epoch, str(request.address))
-        self._tenancy = Tenancies(Path(self._config.tenancies), self._config.home_id).take(place, tenant)
+        tenant = Tenant(self._config.host_id, request.epoch, str(request.address), self._config.home_identity)
+        self._tenancy = Tenancies(Path(self._config.tenancies), self._config.home_identity).take(place, tenant)
         places.make()
         clear_place(place, self._config.host_id)
         self._lead_to(place)

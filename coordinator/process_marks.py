@@ -13,6 +13,7 @@ the environment that its ancestor was started with. docs/adr/0019 has the altern
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -27,25 +28,31 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-__all__ = ["Mark", "end_marked", "take_mark_off"]
+__all__ = ["Mark", "end_marked", "environment_without_mark", "take_mark_off"]
 
 _VARIABLE: Final = "PODIUM_HOST"
 _LEAST: Final = 1 << 62
 _DIGEST_BYTES: Final = 7
 _CLEAN_SCANS: Final = 2
 """Scans in a row that must find no process: one that is forked during a scan may be missed by it."""
+_MOST_WAITED_FOR: Final = 16
+"""Processes that are waited for at a time, each by a descriptor: there may be more of them than descriptors."""
 _END_DEADLINE_S: Final = 20.0
 """For killed processes to end; one that waits for a disk ends when the disk has answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The mark of one host's processes."""
+    """The mark of one host's processes.
 
-    home_id: str
-    """Keeps apart a home and its copies, whose hosts may have the same ids."""
+    A copy of a home has the home's id, and the ids of the hosts that ran when it was made. Both may have services at
+    the same time. So the home's directory is part of the mark: the copy does not find the processes of the original.
+    """
+
+    home: str
+    """The home's id, and the device and inode of its directory; see `coordinator.home.Home.identity`."""
     host_id: str
 
     def put_on(self) -> None:
@@ -73,7 +80,7 @@ class Mark:
 
     @property
     def _text(self) -> str:
-        return f"{self.home_id}/{self.host_id}"
+        return f"{self.home}/{self.host_id}"
 
     @property
     def _limit(self) -> int:
@@ -89,6 +96,14 @@ def take_mark_off() -> None:
         resource.setrlimit(resource.RLIMIT_RTTIME, (hard, hard))
 
 
+def environment_without_mark() -> dict[str, str]:
+    """Return this process's environment for a service that it starts.
+
+    The service cannot take the variable off by itself: ``/proc/PID/environ`` keeps what a process was started with.
+    """
+    return {name: value for name, value in os.environ.items() if name != _VARIABLE}
+
+
 def end_marked(mark: Mark, deadline_s: float = _END_DEADLINE_S) -> int:
     """Kill every process that has a mark, but this one, and return when all of them have ended.
 
@@ -99,20 +114,13 @@ def end_marked(mark: Mark, deadline_s: float = _END_DEADLINE_S) -> int:
         Unavailable: some could not be killed, or did not end in time.
     """
     until = time.monotonic() + deadline_s
-    ended, clean = 0, 0
+    killed: set[int] = set()
+    clean = 0
     while clean < _CLEAN_SCANS:
-        with contextlib.ExitStack() as descriptors:
-            found: dict[int, int] = {}
-            for process, pidfd in _processes():
-                if mark.is_on(process) and not _has_ended(pidfd, 0):
-                    found[process] = pidfd
-                    descriptors.callback(os.close, pidfd)
-                else:
-                    os.close(pidfd)
-            _kill(found, until)
-        ended += len(found)
+        found = _kill_found(mark, until)
+        killed |= found
         clean = 0 if found else clean + 1
-    return ended
+    return len(killed)
 
 
 def _limit_of(process: int) -> int:
@@ -125,7 +133,9 @@ def _limit_of(process: int) -> int:
         return resource.prlimit(process, resource.RLIMIT_RTTIME)[0]
     except PermissionError:  # it is another user's, or has other rights; this takes twenty times as long
         lines = (Path("/proc") / str(process) / "limits").read_bytes().splitlines()
-        soft = next(line.split()[3] for line in lines if line.startswith(b"Max realtime timeout"))
+        soft = next((line.split()[3] for line in lines if line.startswith(b"Max realtime timeout")), None)
+        if soft is None:  # it was reaped meanwhile
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), str(process)) from None
         return int(soft) if soft.isdigit() else resource.RLIM_INFINITY
 
 
@@ -141,23 +151,42 @@ def _can_be_limited() -> bool:
     return True
 
 
-def _kill(processes: Mapping[int, int], until: float) -> None:
-    """Kill processes, given by their ids and descriptors, and return when all of them have ended."""
+def _kill_found(mark: Mark, until: float) -> set[int]:
+    """Kill each process with a mark when it is found, and wait until the first of them have ended.
+
+    Returns:
+        the ids of those that were found. Those not waited for are found again by the next scan if they still end.
+
+    Raises:
+        Unavailable: some could not be killed, or did not end in time.
+    """
+    found: set[int] = set()
+    waited_for: dict[int, int] = {}
     others = []
-    for process, pidfd in processes.items():
-        try:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        except PermissionError:
-            others.append(process)
-    hang = [process for process, pidfd in processes.items() if not _has_ended(pidfd, until - time.monotonic())]
+    with contextlib.ExitStack() as descriptors:
+        for process, pidfd in _processes():
+            with contextlib.ExitStack() as closing:
+                closing.callback(os.close, pidfd)
+                if not mark.is_on(process) or _has_ended(pidfd, 0):
+                    continue
+                found.add(process)
+                try:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                except PermissionError:
+                    others.append(process)
+                if len(waited_for) < _MOST_WAITED_FOR:
+                    waited_for[process] = pidfd
+                    descriptors.push(closing.pop_all())
+        hang = [process for process, pidfd in waited_for.items() if not _has_ended(pidfd, until - time.monotonic())]
     if hang:
         why = "runs as another user" if others else "was killed and has not ended: it may wait for a disk"
         raise Unavailable(
             f"process {(others or hang)[0]}, which an earlier activation of the agent started, {why}; the workspace is "
             "not used again before it has ended: end it, and try again"
         )
+    return found
 
 
 def _has_ended(pidfd: int, patience_s: float) -> bool:

@@ -45,6 +45,9 @@ class Tenant:
     """Of the lease under which its agent runs there."""
     agent: str
     """The agent's address."""
+    home: str
+    """`coordinator.home.Home.identity` of its home: a copy of a home has the notes of the original. Empty in notes of
+    earlier versions."""
 
 
 class Tenancies:
@@ -55,12 +58,12 @@ class Tenancies:
 
     Args:
         directory: where the notes are, in the node's part of the home.
-        home_id: the home's.
+        home: `coordinator.home.Home.identity` of the home.
     """
 
-    def __init__(self, directory: Path, home_id: str) -> None:
+    def __init__(self, directory: Path, home: str) -> None:
         self._directory = directory
-        self._home_id = home_id
+        self._home = home
 
     def take(self, place: Path, tenant: Tenant) -> int:
         """Have a place, once every process of the tenant before has ended: those that still run are killed.
@@ -101,28 +104,28 @@ class Tenancies:
                 f"{before.agent} and {tenant.agent} have the same place {place}; fork one of them under another key"
             )
         if before.host_id != tenant.host_id:
-            ended = end_marked(Mark(self._home_id, before.host_id))
+            ended = end_marked(Mark(self._home, before.host_id))
             if ended:
                 _log.info("ended_processes", host_id=before.host_id, agent_id=before.agent, count=ended)
 
     @contextlib.contextmanager
-    def ending(self, place: Path, host_id: str) -> Iterator[bool]:
+    def ending(self, place: Path, host_id: str) -> Iterator[Tenant | None]:
         """Have a place, to clear it, after its tenant and all that this started have ended; then note that it is free.
 
         Yields:
-            whether it was that host's, and still is: else it is to be left alone.
+            its tenant, if it was that host's, and still is; ``None`` if it is to be left alone.
         """
         path = self._directory / place.name
         try:
             note = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            yield False
+            yield None
             return
         try:
             tenant = _read(note) if _try_lock(note, path) else None
-            mine = tenant is not None and tenant.host_id == host_id
+            mine = tenant if tenant is not None and tenant.host_id == host_id else None
             yield mine
-            if mine:
+            if mine is not None:
                 path.unlink()
         finally:
             os.close(note)
@@ -163,7 +166,8 @@ def _read(note: int) -> Tenant | None:
     text = os.pread(note, _NOTE_BYTES, 0)
     try:
         found = json.loads(text)
-        return Tenant(str(found["host_id"]), int(found["epoch"]), str(found["agent"])) if text else None
+        home = str(found.get("home", ""))
+        return Tenant(str(found["host_id"]), int(found["epoch"]), str(found["agent"]), home)
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -96,6 +96,7 @@ class Fleet:
                 blobs_url=home.blobs_url,
                 directory=str(home.node(_EMBEDDED_NODE)),
                 home_id=home.id,
+                home_identity=home.identity,
                 workspaces=str(settings.workspaces),
                 run_dir=str(home.run_dir),
                 logs=str(home.logs),

@@ -63,6 +63,8 @@ class NodeConfig:
     directory: str
     """The node's part of the home: layers, hosts' links, tenancies."""
     home_id: str
+    home_identity: str
+    """`coordinator.home.Home.identity`."""
     workspaces: str
     """Absolute directory of agents' places; see `coordinator.places`."""
     run_dir: str
@@ -93,7 +95,7 @@ class NodeManagerActor:
         self._layers = Path(config.directory) / "layers"
         self._ends = Path(config.run_dir) / "ends"
         self._tenancy_notes = Path(config.directory) / "places"
-        self._tenancies = Tenancies(self._tenancy_notes, config.home_id)
+        self._tenancies = Tenancies(self._tenancy_notes, config.home_identity)
         self._places = Places(Path(config.workspaces), config.home_id)
         self._zygote_socket = Path(config.run_dir) / "zygote.sock"
         self._processes: dict[str, WatchedProcess] = {}
@@ -145,6 +147,7 @@ class NodeManagerActor:
                 blobs_url=self._config.blobs_url,
                 layers=str(self._layers),
                 home_id=self._config.home_id,
+                home_identity=self._config.home_identity,
                 workspaces=self._config.workspaces,
                 tenancies=str(self._tenancy_notes),
                 link=str(link),
@@ -230,7 +233,7 @@ class NodeManagerActor:
             OSError: what an earlier version mounted cannot be removed.
         """
         link = self._mounts / host_id
-        ended = end_marked(Mark(self._config.home_id, host_id))
+        ended = end_marked(Mark(self._config.home_identity, host_id))
         if ended:
             _log.info("ended_processes", host_id=host_id, count=ended)
         if not os.path.islink(link):  # noqa: PTH114  is_symlink raises where a mount's server is dead
@@ -240,8 +243,10 @@ class NodeManagerActor:
             return
         place = link.readlink()
         if place.parent.name == self._places.directory.name:  # else it is of the home that this one is a copy of
-            with self._tenancies.ending(place, host_id) as mine:
-                if mine:
+            with self._tenancies.ending(place, host_id) as tenant:
+                # Where this service has not claimed the directory, the home that this one is a copy of may have mounts.
+                ours = place.parent == self._places.directory
+                if tenant is not None and (ours or tenant.home == self._config.home_identity):
                     self._take_away(place)
         link.unlink(missing_ok=True)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from coordinator.places import Places
+from coordinator.process_marks import environment_without_mark
 from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
 from coordinator.surroundings import Surroundings
 from podium.busy import BusyPolicy
@@ -372,6 +373,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
             stdout=log_fd,
             stderr=log_fd,
             start_new_session=True,
+            env=environment_without_mark(),  # an agent's process may start it, and does not take it along
         )
     finally:
         os.close(log_fd)

@@ -129,3 +129,22 @@ def test_a_copy_of_a_home_whose_service_runs_is_refused(podium: Podium) -> None:
     assert said(chat, "where")[2] == place, "the copy has left it alone"
     chat.close()
     copied.end()
+
+
+def test_a_copy_whose_places_are_elsewhere_leaves_a_running_home_alone(podium: Podium, tmp_path: Path) -> None:
+    chat = podium.chat(PLACED, "a")
+    before = said(chat, "where")
+    copy = podium.home.parent / "copy"
+    shutil.copytree(podium.home, copy, symlinks=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    surroundings = {"PODIUM_TEST_HOME": str(copy), "PODIUM_WORKSPACES": str(elsewhere)}
+    copied = type(podium)(copy, {**podium.environment, **surroundings})
+    ran = copied("run", PLACED, "--key", "a", "--message", "where")
+    assert Path(ran.stdout.split()[2]).parent.parent == elsewhere
+    assert runs(int(before[0]))
+    assert os.path.lexists(before[2])
+    assert said(chat, "where") == before
+    chat.close()
+    copied.end()
+    assert podium("verify").returncode == 0

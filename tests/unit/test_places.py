@@ -34,6 +34,18 @@ def test_a_place_depends_on_the_home_and_the_address_alone(tmp_path: Path) -> No
     assert Home(tmp_path / "other").create().id != home_id
 
 
+def test_a_copy_of_a_home_has_the_same_id_and_another_identity(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    shutil.copytree(home.path, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(home.path)
+    copy = Home(tmp_path / "copy").create()
+    assert copy.id == home.id
+    assert copy.identity != home.identity
+    assert Home(tmp_path / "link").create().identity == home.identity
+    before = home.identity
+    assert Home(home.path.rename(tmp_path / "moved")).create().identity == before
+
+
 def test_a_home_of_an_older_version_gets_an_id_once(tmp_path: Path) -> None:
     home = Home(tmp_path).create()
     (tmp_path / "id").unlink()
@@ -107,19 +119,19 @@ def test_a_service_that_was_killed_holds_nothing(tmp_path: Path) -> None:
 def test_a_place_has_one_tenant_at_a_time(tmp_path: Path) -> None:
     tenancies = Tenancies(tmp_path, "home")
     place = Path("/somewhere/alice")
-    first = Tenant("host_1", 3, str(ALICE))
+    first = Tenant("host_1", 3, str(ALICE), "home")
     with ExitStack() as held:
         note = tenancies.take(place, first)
         held.callback(os.close, note)
         with pytest.raises(StaleEpoch):
-            tenancies.take(place, Tenant("host_0", 2, str(ALICE)))
+            tenancies.take(place, Tenant("host_0", 2, str(ALICE), "home"))
         with pytest.raises(Conflict, match="have the same place"):
             tenancies.take(place, replace(first, agent="hello/bob", host_id="host_9"))
         with tenancies.ending(place, "host_1") as mine:
             assert not mine, "its process lives"
     with tenancies.ending(place, "host_0") as mine:
         assert not mine
-    os.close(tenancies.take(place, Tenant("host_2", 4, str(ALICE))))
+    os.close(tenancies.take(place, Tenant("host_2", 4, str(ALICE), "home")))
     with tenancies.ending(place, "host_1") as mine:
         assert not mine, "it has a new tenant"
     with tenancies.ending(place, "host_2") as mine:
@@ -129,9 +141,20 @@ def test_a_place_has_one_tenant_at_a_time(tmp_path: Path) -> None:
         assert not mine
 
 
+def test_a_note_says_whose_home_it_is_of(tmp_path: Path) -> None:
+    place = Path("/somewhere/alice")
+    os.close(Tenancies(tmp_path, "home").take(place, Tenant("host_1", 1, str(ALICE), "home")))
+    with Tenancies(tmp_path, "copy").ending(place, "host_1") as tenant:
+        assert tenant is not None
+        assert tenant.home == "home"
+    (tmp_path / "alice").write_text('{"format": 1, "host_id": "host_1", "epoch": 1, "agent": "hello/alice"}')
+    with Tenancies(tmp_path, "home").ending(place, "host_1") as tenant:
+        assert tenant == Tenant("host_1", 1, str(ALICE), "")
+
+
 def test_a_note_that_was_cut_short_hinders_nobody(tmp_path: Path) -> None:
     (tmp_path / "alice").write_text('{"host_id": "ho')
-    os.close(Tenancies(tmp_path, "home").take(Path("/somewhere/alice"), Tenant("host_1", 1, str(ALICE))))
+    os.close(Tenancies(tmp_path, "home").take(Path("/somewhere/alice"), Tenant("host_1", 1, str(ALICE), "home")))
     assert '"host_1"' in (tmp_path / "alice").read_text()
 
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import Unavailable
+from coordinator.home import Home
 from coordinator.process_marks import Mark, end_marked, take_mark_off
+from coordinator.service import client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,6 +148,58 @@ def test_a_mark_of_another_home_is_another_mark(tmp_path: Path) -> None:
     pids = started(tmp_path, WAYS["a child"])
     assert end_marked(Mark(f"copy-of-{HOME}", "host_a")) == 0
     assert all(lives(pid) for pid in pids)
+
+
+def test_more_processes_than_descriptors_are_ended(tmp_path: Path) -> None:
+    many = """
+for _ in range(60):
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+os.fork() or report()
+"""
+    pids = started(tmp_path, many)
+    few = """
+import resource, sys
+from coordinator.process_marks import Mark, end_marked
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+print(end_marked(Mark(*sys.argv[1:])))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", few, HOME, "host_a"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout == "62\n", ran.stderr
+    assert not any(lives(pid) for pid in pids)
+
+
+def test_a_process_that_was_reaped_while_it_was_looked_at_has_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> tuple[int, int]:
+        raise PermissionError
+
+    monkeypatch.setattr(resource, "prlimit", refused)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: b"")
+    assert not MARK.is_on(os.getpid())
+
+
+def test_a_service_is_started_without_the_mark_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, str]] = []
+
+    def popen(*_: object, env: dict[str, str] | None = None, **__: object) -> None:
+        given.append(dict(os.environ if env is None else env))
+
+    home = Home(tmp_path / "home").create()
+    home.logs.mkdir(exist_ok=True)
+    monkeypatch.setenv("PODIUM_HOST", "home/host_a")
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    client._start(home, None)
+    assert "PODIUM_HOST" not in given[0]
+    assert given[0]["PATH"] == os.environ["PATH"]
 
 
 def test_a_service_that_an_agent_starts_takes_the_mark_off(tmp_path: Path) -> None:
