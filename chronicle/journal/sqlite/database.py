@@ -31,7 +31,7 @@ from chronicle.errors import (
     Unavailable,
     UnsupportedFormat,
 )
-from chronicle.journal.sqlite import health, schema, sums
+from chronicle.journal.sqlite import handles, health, schema, sums
 from chronicle.journal.sqlite.lock import WriterLock
 from chronicle.journal.sqlite.waiting import WaitingRoom
 from chronicle.private import private_mode
@@ -98,6 +98,7 @@ class SqliteDatabase:
             sums.refuse_loss(path)
         _check_path(path, create=create)
         self._watched = False
+        self._held: handles.Held | None = None
         self._path = path
         self._serve = serve
         self._pid = os.getpid()
@@ -116,9 +117,9 @@ class SqliteDatabase:
             with self._lock, self.translated():
                 if create:
                     _make(path)
+                _forget_sums(path)  # reads the file, so before there is a connection to it
+                self._held = handles.hold(path)
                 self._writer = self._connect()
-                if schema.version_of(self._writer, path) <= schema.VERSION:
-                    _forget_sums(path)
                 _set_up(self._writer, path)
             sync_directory(path.parent)
             self._watched = watched
@@ -265,6 +266,8 @@ class SqliteDatabase:
         try:
             for db in self._all:
                 db.close()
+            if self._held is not None:
+                self._held.let_go()
             if self._all and self._watched:
                 self._keep_sums()
             self._all.clear()
@@ -295,6 +298,9 @@ class SqliteDatabase:
             factory=SqliteConnection,
         )
         with self._guard:
+            if self._closed:  # meanwhile
+                db.close()
+                raise Unavailable(f"the journal {self._path} was closed")
             self._all.append(db)
         db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
         db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
@@ -394,14 +400,18 @@ def _check_path(path: Path, *, create: bool) -> None:
 def _forget_sums(path: Path) -> None:
     """Remove what the file was when it was closed, as it is going to be written; not if it is something else by now.
 
+    The caller has the writer lock. A journal of a newer format is left as it is, to be refused by its format.
+
     Raises:
         Corrupt: it was changed since. Writing to it would hide that.
         StorageRefused: it cannot be removed.
     """
-    problem = sums.damaged_page(path, sums.LOOK_BYTES)
-    if problem is not None:
-        raise sums.damaged(path, problem)
     try:
+        if not sums.sums_path(path).exists() or sums.version_at_rest(path) > schema.VERSION:
+            return
+        problem = sums.damaged_page(path, sums.LOOK_BYTES)
+        if problem is not None:
+            raise sums.damaged(path, problem)
         sums.forget_sums(path)
     except OSError as error:
         raise StorageRefused(f"cannot write beside {path}: {error.strerror}; make its directory writable") from error

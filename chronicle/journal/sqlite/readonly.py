@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
-from chronicle.journal.sqlite import health, schema, sums
+from chronicle.journal.sqlite import handles, health, schema, sums
 from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class ReadOnlyDatabase:
             self._closed = True
             readers, self._idle = self._idle, []
         for reader in readers:
-            reader.db.close()
+            reader.close()
 
     def damage(self) -> str | None:
         """Say what is wrong with the file; ``None`` if nothing is found. It reads all of it."""
@@ -170,28 +170,38 @@ class ReadOnlyDatabase:
                 return self._connect()
             if _at_rest(self._path) == reader.rest:
                 return reader
-            reader.db.close()
+            reader.close()
 
     def _give_back(self, reader: _Reader) -> None:
         with self._guard:
             if not self._closed:
                 self._idle.append(reader)
                 return
-        reader.db.close()
+        reader.close()
 
     def _connect(self) -> _Reader:
         rest = _at_rest(self._path)
         how = "mode=ro" if rest is None else "mode=ro&immutable=1"
-        db = sqlite3.connect(
-            f"file:{urllib.parse.quote(os.fspath(self._path))}?{how}",
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            factory=SqliteConnection,
-        )
-        db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-        db.execute("PRAGMA query_only = ON")
-        return _Reader(db, rest)
+        held = handles.hold(self._path)
+        try:
+            db = sqlite3.connect(
+                f"file:{urllib.parse.quote(os.fspath(self._path))}?{how}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                factory=SqliteConnection,
+            )
+        except BaseException:
+            held.let_go()
+            raise
+        reader = _Reader(db, rest, held)
+        try:
+            db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+            db.execute("PRAGMA query_only = ON")
+        except BaseException:
+            reader.close()
+            raise
+        return reader
 
     def _check_open(self) -> None:
         if os.getpid() != self._pid:
@@ -216,6 +226,12 @@ class _Reader(NamedTuple):
     db: SqliteConnection
     rest: _Stamp | None
     """The file that it takes for unchanging; ``None`` if it reads along with writers."""
+    held: handles.Held
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.db.close()
+        self.held.let_go()
 
 
 def _stamp(path: Path) -> _Stamp | None:

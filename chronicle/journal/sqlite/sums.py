@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from blake3 import blake3
 
 from chronicle.errors import Corrupt
+from chronicle.journal.sqlite import handles
 from chronicle.private import private_mode
 from chronicle.whole import replacing, sync_directory
 
@@ -46,6 +47,8 @@ __all__ = [
     "keep",
     "missing",
     "refuse_loss",
+    "sums_path",
+    "version_at_rest",
 ]
 
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -55,6 +58,9 @@ LOOK_BYTES: Final = 64 * 1024 * 1024
 _FORMAT: Final = 1
 _PAGE_BYTES: Final = 16384
 _SUM_BYTES: Final = 8
+_VERSION_AT: Final = 60
+_VERSION_BYTES: Final = 4
+"""Where SQLite's header has ``PRAGMA user_version``."""
 
 
 def sums_path(path: Path) -> Path:
@@ -74,6 +80,16 @@ def forget_sums(path: Path) -> None:
         OSError: they cannot be removed.
     """
     sums_path(path).unlink(missing_ok=True)
+
+
+def version_at_rest(path: Path) -> int:
+    """Return the format of a journal that nobody has open, without a connection to it; 0 of an empty file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with handles.reading(path) as fd:
+        return int.from_bytes(os.pread(fd, _VERSION_BYTES, _VERSION_AT), "big")
 
 
 def keep(path: Path) -> None:
@@ -224,10 +240,11 @@ def _heads(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _sums(path: Path, page_bytes: int = _PAGE_BYTES) -> str:
-    found = bytearray()
-    with path.open("rb") as file:
-        while page := file.read(page_bytes):
+    found, at = bytearray(), 0
+    with handles.reading(path) as fd:
+        while page := os.pread(fd, page_bytes, at):
             found += blake3(page).digest(length=_SUM_BYTES)
+            at += len(page)
     return found.hex()
 
 

@@ -1,0 +1,113 @@
+"""Reading a journal's file past SQLite, without taking SQLite's locks away.
+
+SQLite's locks are POSIX locks. When a process closes a file, the kernel drops all POSIX locks that the process has on
+it, whichever descriptor they were taken through. So a plain open, read and close of ``journal.db`` leaves each SQLite
+connection of this process without its lock: another process then takes itself for the last one, and removes the
+write-ahead log that this one goes on writing to.
+
+So whatever connects to a journal says so (`hold`), and whatever reads the file past SQLite does it by `reading`, which
+closes no descriptor while a connection of this process may be open: the descriptor is kept, used again, and closed when
+the last holder lets go. Both count by device and inode, so two stores on one file, by whatever path, are covered.
+Connections of SQLite itself need none of this: SQLite keeps its own account of them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Held", "hold", "reading"]
+
+
+@dataclass
+class _File:
+    """A file that this process has open."""
+
+    holders: int = 0
+    readers: int = 0
+    fds: list[int] = field(default_factory=list)
+
+
+_Key = tuple[int, int]
+_files: Final[dict[_Key, _File]] = {}
+_guard = threading.Lock()
+
+
+class Held:
+    """Connections of this process to a file may be open, until `let_go`; one per `hold`."""
+
+    def __init__(self, key: _Key | None) -> None:
+        self._key = key
+
+    def let_go(self) -> None:
+        """Say that the connections are closed; a second call does nothing."""
+        with _guard:
+            if self._key is not None:
+                _files[self._key].holders -= 1
+                _close_unused(self._key)
+                self._key = None
+
+
+def hold(path: Path) -> Held:
+    """Say that connections to a file are going to be opened; before the first one is.
+
+    A file that is not there, or must not be looked at, is not held: SQLite cannot open it either.
+    """
+    with _guard:
+        try:
+            key = _key(path.stat())
+        except OSError:
+            return Held(None)
+        _files.setdefault(key, _File()).holders += 1
+        return Held(key)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[int]:
+    """Lend a descriptor of a file, for ``os.pread``.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    with _guard:
+        key = _key(path.stat())
+        if key not in _files or not _files[key].fds:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            key = _key(os.fstat(fd))  # another file's, if the path was given to another one meanwhile
+            _files.setdefault(key, _File()).fds.append(fd)
+        file = _files[key]
+        file.readers += 1
+    try:
+        yield file.fds[0]
+    finally:
+        with _guard:
+            file.readers -= 1
+            _close_unused(key)
+
+
+def _key(status: os.stat_result) -> _Key:
+    return status.st_dev, status.st_ino
+
+
+def _close_unused(key: _Key) -> None:
+    file = _files[key]
+    if not file.holders and not file.readers:
+        for fd in file.fds:
+            os.close(fd)
+        del _files[key]
+
+
+def _new_guard() -> None:
+    """Replace the lock in a forked child: another thread of the parent may have had it. What is counted stays."""
+    global _guard
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_guard)
