@@ -122,9 +122,11 @@ class TrackedDict(Tracked, dict[K, V]):
             self[key] = default
         return self[key]
 
-    @guarded
     def update(self, /, *others: Any, **more: Any) -> None:
-        given = dict(*others, **more)
+        self._update(dict(*others, **more))
+
+    @guarded
+    def _update(self, given: dict[Any, Any]) -> None:
         admitted: dict[K, V] = {}
         for key, value in given.items():
             name = self._admit_key(key)
@@ -133,8 +135,7 @@ class TrackedDict(Tracked, dict[K, V]):
         for key, value in admitted.items():
             self._put(key, value)
 
-    @guarded
-    def __ior__(self, other: Mapping[K, V] | Iterable[tuple[K, V]]) -> Self:  # type: ignore[override]
+    def __ior__(self, other: Mapping[K, V] | Iterable[tuple[K, V]]) -> Self:  # type: ignore[override,misc]
         self.update(other)
         return self
 

@@ -11,6 +11,10 @@ the guard has:
   ``loop.call_soon_threadsafe`` runs there. All other code is refused with `OutsideTurn`, and nothing is changed.
 - The commit drains the state and takes the permit back in one hold of the lock (`podium.state.state.take`).
 
+Iterables that are given to a method, and keys of a sort, are user code that may wait for another thread. They run
+before the lock is taken. Validators and comparisons of the declared types run under it, and must not wait for another
+thread.
+
 The lock also keeps changes apart that several threads of one turn make at once. A state that no agent has (built in a
 test, or by a turn for itself) is open to everyone; its lock works all the same.
 

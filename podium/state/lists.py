@@ -102,9 +102,12 @@ class TrackedList(Tracked, list[T]):
             _list_append(self, kept)
             mark(self)
 
-    @guarded
     def extend(self, values: Iterable[T]) -> None:
-        kept = self._admit_all(values, len(self))
+        self._extend(list(values))
+
+    @guarded
+    def _extend(self, given: list[T]) -> None:
+        kept = [self._admit(value, len(self) + offset) for offset, value in enumerate(given)]
         self._replace(len(self), len(self), kept)
 
     def insert(self, index: SupportsIndex, value: T) -> None:
@@ -144,21 +147,28 @@ class TrackedList(Tracked, list[T]):
     def reverse(self) -> None:
         self._rearrange(range(len(self) - 1, -1, -1))
 
-    @guarded
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
-        # The order is found first, on the side: it is what the patch needs, and a key that raises changes nothing.
+        # The order is found first, on the side: it is what the patch needs, a key that raises changes nothing, and one
+        # that waits for another thread does not hold the lock.
         olds = list(self)
         keys = olds if key is None else [key(value) for value in olds]
-        order = sorted(range(len(keys)), key=cast("Any", keys.__getitem__), reverse=reverse)
-        if len(olds) != len(self) or any(old is not now for old, now in zip(olds, self, strict=True)):
-            raise ValueError("list modified during sort")  # as list says it; what the key did stays
-        self._rearrange(order)
+        self._take_order(olds, sorted(range(len(keys)), key=cast("Any", keys.__getitem__), reverse=reverse))
 
     @guarded
+    def _take_order(self, olds: list[T], order: Sequence[int]) -> None:
+        """Put the items in the order that was found for ``olds``, if these are still the items."""
+        if len(olds) != len(self) or any(old is not now for old, now in zip(olds, self, strict=True)):
+            raise ValueError("list modified during sort")  # as list says it; what the key or another thread did stays
+        self._rearrange(order)
+
     def __setitem__(self, index: SupportsIndex | slice, value: Any) -> None:
         if isinstance(index, slice):
-            self._set_slice(index, value)
-            return
+            self._set_slice(index, list(value))
+        else:
+            self._set_item(index, value)
+
+    @guarded
+    def _set_item(self, index: SupportsIndex, value: Any) -> None:
         if not -len(self) <= operator.index(index) < len(self):
             super().__setitem__(index, value)  # raises what list raises
         old = self[index]
@@ -186,8 +196,7 @@ class TrackedList(Tracked, list[T]):
         gone = set(places)
         self._rearrange([at for at in range(len(self)) if at not in gone])
 
-    @guarded
-    def __iadd__(self, values: Iterable[T]) -> Self:  # type: ignore[override]
+    def __iadd__(self, values: Iterable[T]) -> Self:  # type: ignore[override,misc]
         self.extend(values)
         return self
 
@@ -217,11 +226,8 @@ class TrackedList(Tracked, list[T]):
             refusal.tail.append(at)
             raise refused(self, refusal) from refusal.__cause__
 
-    def _admit_all(self, values: Iterable[T], at: int) -> list[T]:
-        return [self._admit(value, at + offset) for offset, value in enumerate(list(values))]
-
-    def _set_slice(self, index: slice, values: Iterable[T]) -> None:
-        given = list(values)
+    @guarded
+    def _set_slice(self, index: slice, given: list[T]) -> None:
         places = range(*index.indices(len(self)))
         if places.step == 1:
             self._rewrite(places.start, max(places.start, places.stop), given)

@@ -99,53 +99,61 @@ class TrackedSet(Tracked, set[T]):
         for item in list(self):
             self._drop(item)
 
-    @guarded
     def update(self, *others: Iterable[T]) -> None:
-        for item in [self._admit(item) for other in others for item in other]:
+        self._update([list(other) for other in others])
+
+    @guarded
+    def _update(self, given: list[list[T]]) -> None:
+        for item in [self._admit(item) for items in given for item in items]:
             self._put(item)
 
-    @guarded
     def difference_update(self, *others: Iterable[Any]) -> None:
-        for item in [item for other in others for item in other]:
-            self.discard(item)
+        self._difference_update([list(other) for other in others])
 
     @guarded
+    def _difference_update(self, given: list[list[Any]]) -> None:
+        for items in given:
+            for item in items:
+                self.discard(item)
+
     def intersection_update(self, *others: Iterable[Any]) -> None:
-        for item in self.difference(self.intersection(*others)):
+        self._intersection_update([list(other) for other in others])
+
+    @guarded
+    def _intersection_update(self, given: list[list[Any]]) -> None:
+        for item in self.difference(self.intersection(*given)):
             self._drop(item)
 
-    @guarded
     def symmetric_difference_update(self, other: Iterable[T]) -> None:
-        given = [self._admit(item) for item in set(other)]
-        for item in given:
+        self._symmetric_difference_update(set(other))
+
+    @guarded
+    def _symmetric_difference_update(self, given: set[T]) -> None:
+        for item in [self._admit(item) for item in given]:
             if item in self:
                 self._drop(self._own(item))
             else:
                 self._put(item)
 
-    @guarded
-    def __ior__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override]
+    def __ior__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override,misc]
         if not isinstance(other, AbstractSet):
             return NotImplemented
         self.update(other)
         return self
 
-    @guarded
     def __iand__(self, other: AbstractSet[object]) -> Self:
         if not isinstance(other, AbstractSet):
             return NotImplemented
         self.intersection_update(other)
         return self
 
-    @guarded
     def __isub__(self, other: AbstractSet[object]) -> Self:
         if not isinstance(other, AbstractSet):
             return NotImplemented
         self.difference_update(other)
         return self
 
-    @guarded
-    def __ixor__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override]
+    def __ixor__(self, other: AbstractSet[T]) -> Self:  # type: ignore[override,misc]
         if not isinstance(other, AbstractSet):
             return NotImplemented
         self.symmetric_difference_update(other)
