@@ -11,6 +11,7 @@ from typing import Any, Final
 
 __all__ = ["Portable"]
 
+_OUR_PACKAGES: Final = ("chronicle", "podium", "coordinator")
 _PLAIN: Final = (str, bytes, int, float, bool, type(None))
 
 
@@ -35,6 +36,6 @@ def _blank(cls: type[Portable], args: tuple[Any, ...]) -> Portable:
 
 def _loads_anywhere(cause: BaseException) -> bool:
     if isinstance(cause, Portable):
-        return True
+        return type(cause).__module__.partition(".")[0] in _OUR_PACKAGES  # users derive classes from ours
     is_python_s = type(cause).__module__ == "builtins"
     return is_python_s and not vars(cause).keys() - {"__notes__"} and all(type(arg) in _PLAIN for arg in cause.args)

@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 from chronicle.errors import InboxFull, NotFound, StorageRefused, Unavailable
+from podium.errors import PodiumError
 from podium.state.errors import MigrationFailed
 from tests.error_classes import error_classes, name_of, sample, seen
 
@@ -45,10 +46,14 @@ class _UsersOwn(Exception):
         super().__init__(first)
 
 
+class _UsersOfOurs(PodiumError):
+    """A class of a user's file, which the receiver does not have, derived from one of ours."""
+
+
 @pytest.mark.parametrize(
     "cause",
-    [_UsersOwn("a", "b"), ValueError(lambda: None), ValueError(_UsersOwn("a", "b"))],
-    ids=["class", "argument", "argument that does not load"],
+    [_UsersOwn("a", "b"), _UsersOfOurs("a"), ValueError(lambda: None), ValueError(_UsersOwn("a", "b"))],
+    ids=["class", "class derived from ours", "argument", "argument that does not load"],
 )
 def test_a_cause_that_may_not_load_there_stays_behind(cause: Exception) -> None:
     error = MigrationFailed("State", 1, "_UsersOwn: a")
