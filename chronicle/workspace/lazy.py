@@ -115,7 +115,7 @@ class Chunks:
     def fetch_ahead(self, wanted: Sequence[BlobId]) -> _Ahead | None:
         """Let chunks be fetched in the background, as far as nobody has them; returns what `give_up` takes."""
         with self._changed:
-            new = [chunk for chunk in wanted if chunk not in self._kept and chunk not in self._coming]
+            new = [chunk for chunk in dict.fromkeys(wanted) if chunk not in self._kept and chunk not in self._coming]
             if not new or self._closed:
                 return None
             ahead = _Ahead(new)
@@ -162,7 +162,8 @@ class Chunks:
                     return
                 ahead = self._queue.popleft()
             try:
-                fetched = self._blobs.get_many(ahead.chunks)
+                read = self._blobs.get_many(ahead.chunks)
+                fetched = {chunk: read[chunk] for chunk in ahead.chunks}
             except Exception:  # noqa: BLE001 - whoever waits for it tries for himself, and has the error
                 with self._changed:
                     self._drop(ahead)
@@ -171,7 +172,9 @@ class Chunks:
             with self._changed:
                 ahead.is_over = True
                 for chunk in ahead.chunks:
-                    self._coming.pop(chunk).set_result(fetched[chunk])
+                    future = self._coming.pop(chunk)
+                    if future.set_running_or_notify_cancel():
+                        future.set_result(fetched[chunk])
 
     def _keep(self, fetched: Mapping[BlobId, bytes]) -> None:
         with self._changed:

@@ -215,6 +215,28 @@ def test_what_failed_in_the_background_is_tried_by_the_reader() -> None:
     chunks.close()
 
 
+def test_a_file_that_repeats_itself_is_read_ahead() -> None:
+    store = CountingStore(is_far=True)
+    data = LARGE[:1_000_000] + bytes(8_000_000) + LARGE[1_000_000:2_000_000]
+    kept, known = stored(store, data)
+    assert len(known) < len(list(content.chunk_list(store, kept))), "a chunk is there several times"
+    chunks = Chunks(store, keep_bytes=1)
+    file = LazyFile(store, chunks, kept)
+    found: list[bytes] = []
+
+    def read() -> None:
+        found.extend(file.read(at, 131_072) for at in range(0, len(data), 131_072))
+        file.read(0, 10)  # gives up what is queued
+
+    reader = threading.Thread(target=read, daemon=True)  # it would wait for ever
+    reader.start()
+    reader.join(60)
+    assert b"".join(found) == data
+    assert all(worker.is_alive() for worker in chunks._workers)
+    file.close()
+    chunks.close()
+
+
 @pytest.mark.parametrize("way", ["near", "far", "file"])
 def test_a_store_that_was_away_for_a_moment_is_not_taken_for_damaged(way: str) -> None:
     """Whichever request fails: the next read begins where the one before did."""
