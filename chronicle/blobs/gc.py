@@ -255,8 +255,6 @@ class _Collection:
         """Whether a collection after this one, of the same store, would find nothing to do and nothing damaged."""
         if self.report.damaged or not self._survey.sizes:
             return False
-        if not self.report.condemned and not self.report.dropped:
-            return True
         names = self._survey.names()
         return not self._wasteful(names, kept, keep_from) and not self._worth_merging(names)
 

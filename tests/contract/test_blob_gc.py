@@ -12,7 +12,7 @@ from uuid import uuid4
 import fsspec
 import pytest
 
-from chronicle.blobs import blob_id, ident
+from chronicle.blobs import blob_id, gc, ident
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.catalog import PACK_FOLDER, pack_object
 from chronicle.blobs.fsspec_store import FsspecBlobStore
@@ -449,6 +449,25 @@ def test_many_small_packs_are_merged_and_what_is_alike_is_stored_once(tmp_path: 
         assert reader.get_many(list(named(*versions[1:]))) == named(*versions[1:])
         asked = blob_id(versions[5])
         assert reader.get_stretch(asked, 10**6)[asked] == versions[5]
+
+
+def test_a_merge_that_had_no_room_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(f"file://{tmp_path}/store")
+    store = place.open()
+    versions = [lines_of(number) for number in range(20)]
+    for data in versions:
+        store.put(named(data))
+
+    def collected() -> GcReport:
+        return place.collect_with(lambda: named(*versions), alone=True, roots=lambda: "one")
+
+    with monkeypatch.context() as full:
+        full.setattr(gc, "free_bytes", lambda _: 0)
+        assert collected().merged == 0
+        assert collected().merged == 0
+    assert collected().merged == 20
+    assert collected().packs == 1
+    assert present(place.open(), *versions) == versions
 
 
 def test_what_is_reached_in_the_meantime_survives_a_merge(tmp_path: Path) -> None:
