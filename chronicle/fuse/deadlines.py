@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chronicle.blobs.store import NearReader, Pending, drop_cached
 from chronicle.errors import Unavailable
-from chronicle.fuse.pulse import REQUEST, Pulse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,14 +55,27 @@ class Supply:
         self._failed: dict[BlobId, Exception] = {}
         self._future: Future[Mapping[BlobId, bytes]] | Future[bytes] | None = None
         self._wanted: Sequence[BlobId] = ()
+        self._is_own = False
         self._until_s = 0.0
         self._deadline_s = 0.0
 
     def expect(
-        self, future: Future[Mapping[BlobId, bytes]] | Future[bytes], wanted: Sequence[BlobId], deadline_s: float
+        self,
+        future: Future[Mapping[BlobId, bytes]] | Future[bytes],
+        wanted: Sequence[BlobId],
+        deadline_s: float,
+        *,
+        is_own: bool,
     ) -> None:
-        """Note the read that is waited for: of several blobs, or of the only one that is wanted."""
-        self._future, self._wanted = future, wanted
+        """Note the read that is waited for: of several blobs, or of the only one that is wanted.
+
+        Args:
+            future: the read.
+            wanted: which blobs are taken of it.
+            deadline_s: how long it is waited for, seconds.
+            is_own: whether only this request waits for it: then it is cancelled when its deadline has come.
+        """
+        self._future, self._wanted, self._is_own = future, wanted, is_own
         self._deadline_s = deadline_s
         self._until_s = time.monotonic() + deadline_s
 
@@ -83,7 +95,8 @@ class Supply:
         if future is None:
             return
         if not future.done():
-            future.cancel()
+            if self._is_own:
+                future.cancel()
             late = Unavailable(f"the blob store did not answer within {self._deadline_s:g} s")
             self._failed |= dict.fromkeys(self._wanted, late)
             return
@@ -118,31 +131,41 @@ def supply_of(pending: Pending) -> Supply:
 class Waiting:
     """Which requests may be put aside, and what the one that is carried out has read already.
 
+    What runs outside `begin` and `end` is no request, and waits in the server's thread: a command, or the dropping of
+    inodes.
+
     Args:
-        pulse: says whether a request is carried out.
         logged: returns how much the layer has logged; what has logged something since it began is not put aside.
     """
 
-    def __init__(self, pulse: Pulse, logged: Callable[[], object]) -> None:
-        self._cells = pulse.cells
+    def __init__(self, logged: Callable[[], object]) -> None:
         self._logged = logged
         self._thread = threading.get_ident()
         self._begun_at: object = None
+        self._is_active = False
+        """Whether a request is being carried out."""
         self.is_on = False
         """Whether the session puts requests aside."""
         self.supply: Supply | None = None
         """Of the request that is being carried out, unless this is its first attempt."""
 
-    def begin(self) -> None:
-        """Note that a request begins. By the session, before each."""
+    def begin(self, supply: Supply | None = None) -> None:
+        """Note that a request begins, which has read so much if it is not its first attempt. By the transport."""
         self._begun_at = self._logged()
+        self._is_active = True
+        self.supply = supply
+
+    def end(self) -> None:
+        """Note that an attempt at a request has ended, however it did."""
+        self._is_active = False
+        self.supply = None
 
     @property
     def may(self) -> bool:
         """Whether what is being done may be put aside."""
         return (
             self.is_on
-            and self._cells[1] == REQUEST
+            and self._is_active
             and threading.get_ident() == self._thread
             and self._begun_at == self._logged()
             and (self.supply is None or self.supply.attempts < _MOST_ATTEMPTS)
@@ -197,16 +220,26 @@ class TimedBlobStore:
             return found
         if waiting is None or not waiting.may:
             return {**found, **self._in_time(lambda: self._blobs.get_many(lacking))}
-        return {**found, **self._or_pending(self._submit(lambda: self._blobs.get_many(lacking)), lacking, supply)}
+        read = self._submit(lambda: self._blobs.get_many(lacking))
+        fetched = self._or_pending(read, lacking, supply, is_own=True)
+        return {**found, **fetched}
 
     def wait_for(self, blob_id: BlobId, future: Future[bytes]) -> bytes:
-        """Return a blob that is being read; see `chronicle.blobs.store.wait_for`."""
+        """Return a blob that is being read; see `chronicle.blobs.store.wait_for`.
+
+        Others may wait for it too, so it is never cancelled here.
+
+        Raises:
+            CancelledError: it is not read any more.
+            Pending: the request is to be put aside.
+            Unavailable: it took longer than the deadline.
+        """
         waiting = self.waiting
         if waiting is None or not waiting.may:
-            return future.result()
+            return self._result(future, is_own=False)
         supply = waiting.supply
         found = supply.have([blob_id]) if supply is not None else {}
-        return found[blob_id] if found else self._or_pending(future, [blob_id], supply)
+        return found[blob_id] if found else self._or_pending(future, [blob_id], supply, is_own=False)
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
         """Store blobs."""
@@ -235,26 +268,34 @@ class TimedBlobStore:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="blobs")
         return self._threads.submit(read)
 
-    def _or_pending(self, future: Future[T], wanted: Sequence[BlobId], supply: Supply | None) -> T:
+    def _or_pending(self, future: Future[T], wanted: Sequence[BlobId], supply: Supply | None, *, is_own: bool) -> T:
         try:
             return future.result(_GRACE_S)
         except concurrent.futures.TimeoutError:
-            if future.done():  # it raised this by itself
-                raise
+            if future.done():  # it raised this by itself, or has just ended
+                return future.result()
         supply = supply if supply is not None else Supply()
-        supply.expect(future, wanted, self._deadline_s)  # type: ignore[arg-type]  # of one blob, or a map of several
+        supply.expect(
+            future,  # type: ignore[arg-type]  # of one blob, or a map of several
+            wanted,
+            self._deadline_s,
+            is_own=is_own,
+        )
         raise Pending(supply)
 
     def _in_time(self, read: Callable[[], T]) -> T:
+        return self._result(self._submit(read), is_own=True)
+
+    def _result(self, future: Future[T], *, is_own: bool) -> T:
+        """Return what a read gives within the deadline; one that only the caller waits for is cancelled then."""
         self._hung = [other for other in self._hung if not other.done()]
         deadline_s = self._deadline_s * (_IMPATIENT if self._hung else 1)
-        future = self._submit(read)
         try:
             return future.result(deadline_s)
         except concurrent.futures.TimeoutError as error:
-            if future.done():  # it raised this by itself
-                raise
-            if not future.cancel():
+            if future.done():  # it raised this by itself, or has just ended
+                return future.result()
+            if is_own and not future.cancel():
                 self._hung.append(future)
             raise Unavailable(f"the blob store did not answer within {deadline_s:g} s") from error
         finally:

@@ -50,5 +50,5 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
         raise
     layer.beat = pulse.beat
     if far is not None:
-        far.waiting = Waiting(pulse, lambda: layer.logged)
+        far.waiting = Waiting(lambda: layer.logged)
     return Served(layer, ChronicleOperations(layer, far.waiting if far is not None else None))

@@ -226,19 +226,20 @@ class MountSession:
         """Go on with the operations that have what they waited for, or have waited too long."""
         assert self._parked is not None
         assert self._waiting_for is not None
-        for loop, _ in self._parked.take_due():
-            self._watch.get_on()
-            if self._gate is not None:
-                self._gate.shut = self._in_command
-            try:
-                self._finish(loop)
-            except Exception as error:
-                if not self._in_command:
-                    raise
-                self._broken = error  # it is not the command's, and raised when that has ended
-            finally:
+        with self._watch.between():
+            for loop, _ in self._parked.take_due():
+                self._watch.get_on()
                 if self._gate is not None:
-                    self._gate.shut = False
+                    self._gate.shut = self._in_command
+                try:
+                    self._finish(loop)
+                except Exception as error:
+                    if not self._in_command:
+                        raise
+                    self._broken = error  # it is not the command's, and raised when that has ended
+                finally:
+                    if self._gate is not None:
+                        self._gate.shut = False
         self._waiting_for.is_on = not self._parked.is_full
         if not self._parked:
             self._watch.look_every(0, None)

@@ -114,13 +114,12 @@ class Pyfuse3Operations(pyfuse3.Operations):
     def begin(self, supply: Supply | None) -> None:
         """Note that an operation begins, which has read so much if it is not its first attempt."""
         if self.waiting is not None:
-            self.waiting.begin()
-            self.waiting.supply = supply
+            self.waiting.begin(supply)
 
     def end(self) -> None:
         """Note that an attempt has ended."""
         if self.waiting is not None:
-            self.waiting.supply = None
+            self.waiting.end()
 
     def _entry(self, found: Attributes) -> EntryAttributes:
         entry = EntryAttributes()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from chronicle.fuse.deadlines import Supply
     from chronicle.fuse.filesystem import FileSystem
     from chronicle.fuse.meanwhile import ServedMeanwhile
     from chronicle.fuse.pulse import Pulse
@@ -176,6 +177,9 @@ class RawSession:
             except Pending as pending:
                 self._park(self._buffer[_FIRST : _FIRST + length], pending)
                 continue
+            finally:
+                if waiting is not None:
+                    waiting.end()
             try:
                 os.write(fd, pack(header_bytes + len(body), -code, header[2]) + body)
             except OSError as error:
@@ -264,21 +268,21 @@ class RawSession:
         parked, waiting = self._parked, self._waiting
         assert parked is not None
         assert waiting is not None
-        for request, waiting.supply in parked.take_due():
-            waiting.supply.take_in()
-            header = wire.IN_HEADER.unpack_from(request)
-            self._buffer[_FIRST : _FIRST + len(request)] = request
-            self._watch.get_on()
-            try:
-                if self._in_command and not self._requests.changes_nothing(header):
-                    self._kept.add(request)
-                else:
-                    self._carry_out(header, len(request))
-            except Exception as error:
-                if not self._in_command:
-                    raise
-                self._broken = error  # it is not the command's, and raised when that has ended
-        waiting.supply = None
+        with self._watch.between():
+            for request, supply in parked.take_due():
+                supply.take_in()
+                header = wire.IN_HEADER.unpack_from(request)
+                self._buffer[_FIRST : _FIRST + len(request)] = request
+                self._watch.get_on()
+                try:
+                    if self._in_command and not self._requests.changes_nothing(header):
+                        self._kept.add(request)
+                    else:
+                        self._carry_out(header, len(request), supply)
+                except Exception as error:
+                    if not self._in_command:
+                        raise
+                    self._broken = error  # it is not the command's, and raised when that has ended
         waiting.is_on = not parked.is_full
         if not parked:
             self._watch.look_every(0, None)
@@ -302,15 +306,18 @@ class RawSession:
         with suppress(OSError):  # the connection was aborted
             os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size, -code, number))
 
-    def _carry_out(self, header: Header, length: int) -> None:
-        """Answer a request of so many bytes that is in the buffer, or put it aside."""
+    def _carry_out(self, header: Header, length: int, supply: Supply | None = None) -> None:
+        """Answer a request of so many bytes that is in the buffer, or put it aside; it may have read something."""
         if self._waiting is not None:
-            self._waiting.begin()
+            self._waiting.begin(supply)
         try:
             code, body = self._requests.answer(header)
         except Pending as pending:
             self._park(self._buffer[_FIRST : _FIRST + length], pending)
             return
+        finally:
+            if self._waiting is not None:
+                self._waiting.end()
         try:
             os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), -code, header[2]) + body)
         except OSError as error:

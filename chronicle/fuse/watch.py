@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from chronicle.fuse.meanwhile import ServedMeanwhile
 from chronicle.fuse.pulse import COMMAND, IDLE, REQUEST, Pulse, unwatched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Watch"]
 
@@ -97,8 +98,17 @@ class Watch:
         self._catch_up = catch_up
         return ServedMeanwhile(self._device, self._pulse, take, look, also)
 
+    @contextmanager
+    def between(self) -> Iterator[None]:
+        """Let requests be carried out that were put aside; what was being done before is being done again after."""
+        before = self._pulse[1]
+        try:
+            yield
+        finally:
+            self._pulse[1] = before
+
     def get_on(self) -> None:
-        """Say that another request begins. For what catches up."""
+        """Say that another request begins. For what catches up, and within `between`."""
         self._pulse[0] += 1
         self._pulse[1] = REQUEST
 
@@ -128,10 +138,10 @@ class Watch:
                 return True  # else the commands first
             if self._look is not None:
                 self._look_if_due(self._look)
-            pulse[1] = COMMAND
             for fd, callback in [(fd, callbacks[fd]) for fd, _ in ready if fd != device]:
                 # An earlier callback of this round may have closed the descriptor, and its number be another's now.
                 if callbacks.get(fd) is callback:
+                    pulse[1] = COMMAND
                     callback()
             if self._catch_up is not None:
                 self._finish_round()

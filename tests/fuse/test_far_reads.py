@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
@@ -18,7 +18,9 @@ import pytest
 
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.deadlines import Supply, Waiting
 from chronicle.fuse.mounts import Transport
+from chronicle.fuse.pulse import COMMAND, REQUEST, unwatched
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.fuse.conftest import DEADLINE_S
@@ -220,3 +222,26 @@ def test_who_waits_can_be_ended(far: Far, code: str, number: signal.Signals) -> 
     far.proxy.released.set()
     assert (far.root / "one").read_bytes() == b"one" + SMALL
     assert len(list((far.root / "sub").iterdir())) == 301
+
+
+def test_a_command_goes_on_as_one_after_operations_of_pyfuse3_were_carried_out_in_it(tmp_path: Path) -> None:
+    driver = pytest.importorskip("chronicle.fuse.pyfuse3_driver")
+
+    pulse = unwatched()
+    waiting = Waiting(lambda: 0)
+    session = driver.MountSession(driver.pyfuse3.Operations(), tmp_path, pulse, waiting=waiting)
+    carried_out = []
+
+    def finish(_: object) -> None:
+        carried_out.append(pulse.cells[1])
+
+    session._finish = finish
+    read: Future[bytes] = Future()
+    supply = Supply()
+    supply.expect(read, [], 60, is_own=True)
+    session._may_park().add(None, supply)
+    read.set_result(b"")
+    pulse.cells[1] = COMMAND
+    session._resume_parked()
+    assert (carried_out, pulse.cells[1]) == ([REQUEST], COMMAND)
+    session._parked.close()

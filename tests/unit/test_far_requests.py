@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,18 +13,22 @@ from typing import Any
 
 import pytest
 
+from chronicle.blobs import blob_id
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.store import BlobStore, Pending
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound, Unavailable
-from chronicle.fuse import deadlines
+from chronicle.fuse import deadlines, raw, wire
 from chronicle.fuse.deadlines import Supply, TimedBlobStore, Waiting, supply_of
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.fuse.parked import Parked
 from chronicle.fuse.pulse import COMMAND, REQUEST, unwatched
+from chronicle.fuse.wire import Opcode
 from chronicle.ids import BlobId
 from chronicle.workspace import layer_content
+from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.lazy import _WORKERS, Chunks
 from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.unit.test_seal_meanwhile import World, shown
@@ -47,7 +53,7 @@ class Far(MemoryBlobStore):
         return super().get(blob_id)
 
     def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
-        return {blob_id: self.get(blob_id) for blob_id in blob_ids}
+        return {name: self.get(name) for name in blob_ids}
 
 
 class Again:
@@ -64,17 +70,17 @@ class Again:
             return found
 
         def call(*arguments: Any, **options: Any) -> Any:
-            try:
-                while True:
-                    self._waiting.begin()
-                    try:
-                        result = found(*arguments, **options)
-                        return list(result) if isinstance(result, Iterator) else result
-                    except Pending as pending:
-                        self.put_aside += 1
-                        self._waiting.supply = settled(supply_of(pending))
-            finally:
-                self._waiting.supply = None
+            supply = None
+            while True:
+                self._waiting.begin(supply)
+                try:
+                    result = found(*arguments, **options)
+                    return list(result) if isinstance(result, Iterator) else result
+                except Pending as pending:
+                    self.put_aside += 1
+                    supply = settled(supply_of(pending))
+                finally:
+                    self._waiting.end()
 
         return call
 
@@ -121,14 +127,12 @@ def test_what_is_put_aside_does_the_same_as_what_is_not(tmp_path: Path, seed: in
     pulse = unwatched()
     far = TimedBlobStore(memory, LONG_S, pulse.beat)
     world = Elsewhere(tmp_path / "far", far, seed + 100, base)
-    waiting = far.waiting = Waiting(pulse, lambda: world.layer.logged)
+    waiting = far.waiting = Waiting(lambda: world.layer.logged)
     again = Again(world.operations, waiting)
     world.operations = again  # type: ignore[assignment]
     waiting.is_on = True
-    pulse.cells[1] = REQUEST
     world.turn(2)
     assert again.put_aside > 0
-    pulse.cells[1] = COMMAND
     assert shown(world.layer) == was
     assert world.layer.seal() == plain.layer.seal()
     far.close()
@@ -149,7 +153,7 @@ def opened(tmp_path: Path) -> tuple[Far, TimedBlobStore, Waiting, ChronicleOpera
     far = TimedBlobStore(memory, LONG_S, pulse.beat)
     (tmp_path / "there").mkdir()
     layer, _ = open_layer(LayerSpec("w", tmp_path / "there", base, 1, 1), far, ManualClock())
-    waiting = far.waiting = Waiting(pulse, lambda: layer.logged)
+    waiting = far.waiting = Waiting(lambda: layer.logged)
     waiting.is_on = True
     pulse.cells[1] = REQUEST
     waiting.begin()
@@ -205,10 +209,10 @@ def test_those_that_wait_are_told_when_one_is_due(tmp_path: Path) -> None:
     some = list(memory.blob_ids())[:2]
     memory.answers.clear()
     parked: Parked[str] = Parked()
-    for blob_id in some:
+    for name in some:
         with pytest.raises(Pending) as caught:
-            far.get(blob_id)
-        parked.add(blob_id, supply_of(caught.value), 10)
+            far.get(name)
+        parked.add(name, supply_of(caught.value), 10)
     assert len(parked) == 2
     assert parked.take_due() == []
     memory.answers.set()
@@ -220,3 +224,151 @@ def test_those_that_wait_are_told_when_one_is_due(tmp_path: Path) -> None:
     assert not parked
     parked.close()
     end()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + LONG_S
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
+
+
+def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_path: Path) -> None:
+    memory = Far()
+    (tmp_path / "first").mkdir()
+    first, _ = open_layer(LayerSpec("w", tmp_path / "first", None, 1, 1), memory, ManualClock())
+    for name in (b"d", b"e"):
+        directory = first.make(first.names.root, name, 0o040755, 0, 0)
+        assert isinstance(directory, DirNode)
+        for number in range(3):
+            first.release(first.create(directory, b"f%d" % number, 0o644, 0, 0))
+    base = first.seal()
+    first.close()
+    pulse = unwatched()
+    far = TimedBlobStore(memory, LONG_S, pulse.beat)
+    (tmp_path / "there").mkdir()
+    layer, _ = open_layer(LayerSpec("w", tmp_path / "there", base, 1, 2), far, ManualClock())
+    far.waiting = waiting = Waiting(lambda: layer.logged)
+    operations = ChronicleOperations(layer, waiting)
+    session = raw.RawSession(operations, tmp_path, pulse, source="x", allow_other=False)
+    kernel, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server.setblocking(False)
+    session._device = session._watch._device = os.dup(server.fileno())
+    waiting.is_on = True
+
+    pulse.cells[1] = COMMAND
+    changed = layer.lookup(layer.names.root, b"d")
+    assert isinstance(changed, DirNode)
+    layer.release(layer.create(changed, b"new", 0o644, 0, 0))
+    looked_at = operations.lookup(ROOT_INO, b"e")
+    assert looked_at is not None
+
+    memory.answers.clear()
+    pulse.cells[1] = REQUEST
+    body = b"f1\0"
+    length = wire.IN_HEADER.size + len(body)
+    request = wire.IN_HEADER.pack(length, Opcode.LOOKUP, 7, looked_at.ino, 0, 0, 0, 0, 0) + body
+    session._buffer[raw._FIRST : raw._FIRST + len(request)] = request
+    session._carry_out(wire.IN_HEADER.unpack_from(request), len(request))
+    assert session._parked
+    memory.answers.set()
+    wait_until(lambda: all(supply.is_due(0.0) for _, supply, _ in session._parked._requests))  # type: ignore[union-attr]
+
+    pulse.cells[1] = COMMAND  # in this round a seal is heard first
+    kept: Any = layer._reader
+    kept._kept.clear()
+    kept._kept_bytes = 0
+    meanwhile = session.meanwhile()
+    meanwhile._next_s = 0
+    assert layer.seal(meanwhile) != base
+    assert pulse.cells[1] == COMMAND
+    assert not session._parked, "it was carried out meanwhile"
+    length, code, number = wire.OUT_HEADER.unpack_from(kernel.recv(4096))
+    assert (code, number, length > wire.OUT_HEADER.size) == (0, 7, True)
+    session.close()
+    kernel.close()
+    server.close()
+    layer.close()
+    far.close()
+
+
+def test_a_command_is_not_put_aside_whatever_the_pulse_says(tmp_path: Path) -> None:
+    memory, far, waiting, operations, end = opened(tmp_path)
+    again = Again(operations, waiting)
+    again.lookup(ROOT_INO, b"file")
+    content = next(iter(set(memory.blob_ids())))
+    assert far.get(content) == memory.get(content), "no request is carried out"
+    end()
+
+
+class Background:
+    """Chunks that are fetched ahead through a store with a deadline: some are on their way, the others queued."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self.memory = Far()
+        self.blobs = [b"%d" % number * 100 for number in range(3 * _WORKERS)]
+        self.ids = [blob_id(data) for data in self.blobs]
+        self.memory.put(dict(zip(self.ids, self.blobs, strict=True)))
+        self.memory.answers.clear()
+        self.far = TimedBlobStore(self.memory, LONG_S, unwatched().beat)
+        self.waiting = self.far.waiting = Waiting(lambda: 0)
+        self.waiting.is_on = True
+        self.chunks = Chunks(self.far, keep_bytes=1)
+        for chunk in self.ids[: 2 * _WORKERS]:
+            self.chunks.fetch_ahead([chunk])
+        wait_until(lambda: self.memory.reads == _WORKERS)
+        self.far._deadline_s = deadline_s  # of what is asked for from now on
+        self.queued = self.ids[_WORKERS : 2 * _WORKERS]
+
+    def end(self) -> None:
+        self.memory.answers.set()
+        self.chunks.close()
+        self.far.close()
+
+
+def test_what_waited_too_long_for_chunks_that_are_fetched_ahead_takes_them_from_nobody() -> None:
+    background = Background(deadline_s=0.05)
+    waiting, chunks = background.waiting, background.chunks
+    supplies = []
+    for chunk in background.queued:
+        waiting.begin()
+        with pytest.raises(Pending) as caught:
+            chunks.get([chunk])
+        supplies.append(supply_of(caught.value))
+    for chunk, supply in zip(background.queued, supplies, strict=True):
+        waiting.begin(settled(supply))
+        with pytest.raises(Unavailable, match=r"did not answer within 0\.05 s"):
+            chunks.get([chunk])
+    waiting.end()
+    assert not any(future.cancelled() for future in chunks._coming.values())
+    background.memory.answers.set()
+    wait_until(lambda: not chunks._coming)
+    background.far._deadline_s = LONG_S
+    last = background.ids[-1]
+    chunks.fetch_ahead([last])
+    wait_until(lambda: not chunks._coming)
+    assert all(worker.is_alive() for worker in chunks._workers)
+    background.end()
+
+
+def test_what_waits_in_the_servers_thread_for_a_chunk_that_is_fetched_ahead_has_a_deadline() -> None:
+    background = Background(deadline_s=0.05)
+    background.waiting.is_on = False
+    failed: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            background.chunks.get(background.queued[:1])
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            failed.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(LONG_S)
+    assert not reader.is_alive()
+    assert isinstance(failed[0], Unavailable)
+    background.memory.answers.set()
+    wait_until(lambda: not background.chunks._coming)
+    background.far._deadline_s = LONG_S
+    assert background.chunks.get(background.queued[:1]) == {background.ids[_WORKERS]: background.blobs[_WORKERS]}
+    background.end()

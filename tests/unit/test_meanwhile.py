@@ -17,6 +17,7 @@ from chronicle.fuse import wire
 from chronicle.fuse.kept import Kept
 from chronicle.fuse.meanwhile import ServedMeanwhile
 from chronicle.fuse.pulse import COMMAND, REQUEST, unwatched
+from chronicle.fuse.watch import Watch
 from chronicle.fuse.wire import Opcode
 
 if TYPE_CHECKING:
@@ -205,3 +206,28 @@ def test_a_buffer_lets_others_in_with_each_blob_and_while_it_puts() -> None:
     buffer.flush()
     assert calls == ["aside", "aside"], "to see what is missing, and to put"
     assert [store.get(one)[0] for one in ids] == [0, 1, 2, 3]
+
+
+def test_a_command_is_one_also_after_requests_that_were_carried_out_in_its_round() -> None:
+    pulse = unwatched()
+    watch = Watch(pulse)
+    pipes = [os.pipe() for _ in range(3)]
+    doing = []
+
+    def request() -> None:
+        os.read(pipes[0][0], 1)
+        watch.get_on()
+
+    def command() -> None:
+        os.read(pipes[1][0], 1)
+        doing.append(pulse.cells[1])
+        watch.stop()
+
+    watch.add(pipes[0][0], request)
+    watch.add(pipes[1][0], command)
+    for _, writes in pipes[:2]:
+        os.write(writes, b"x")
+    assert not watch.wait(pipes[2][0])
+    assert doing == [COMMAND]
+    for descriptor in (descriptor for pipe in pipes for descriptor in pipe):
+        os.close(descriptor)
