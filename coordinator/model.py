@@ -33,6 +33,10 @@ class Loaded:
     stamp: str
     """Of the content of the sources; see `coordinator.code_stamp`."""
 
+    def is_of(self, code: Code, stamps: CodeStamps) -> bool:
+        """Whether it is a code as its files are now."""
+        return self.code == code and stamps.of(self.sources) == self.stamp
+
 
 class HostStatus(StrEnum):
     """Where a host stands."""
@@ -74,8 +78,7 @@ class Route:
 
     def runs(self, code: Code, stamps: CodeStamps) -> bool:
         """Whether the host runs a code as its files are now; ``True`` if what it runs is not known."""
-        loaded = self.loaded
-        return loaded is None or (loaded.code == code and stamps.of(loaded.sources) == loaded.stamp)
+        return self.loaded is None or self.loaded.is_of(code, stamps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,10 @@ class Wakings:
             self._added()
         return waking
 
+    def of(self, address: Address) -> Waking | None:
+        """Return what is known of an agent; ``None`` if it is not wanted."""
+        return self._wanted.get(address)
+
     def __getitem__(self, address: Address) -> Waking:
         """Return what is known of an agent that is wanted."""
         return self._wanted[address]

@@ -145,10 +145,18 @@ class CoordinatorActor:
     async def retire_outdated(self, address: Address, code: Code) -> Route | None:
         """Let an agent's host end after the turn that runs, if it runs another code, or files that changed since.
 
+        A host that is just being given the agent begins with the inbox before there is a route to it. So if it runs
+        another code, the end of the waking is waited for, for half as long as a waking may take.
+
         Returns:
             the route to it, where no other message is begun from now on; ``None`` if there is nothing to be done.
         """
         await self._begin()
+        host, waking = self._hosts.of(address), self._wakings.of(address)
+        if host is not None and waking is not None and host.loaded is not None:
+            if await asyncio.to_thread(host.loaded.is_of, code, self._stamps):
+                return None
+            await asyncio.wait({waking.route}, timeout=self._config.wake_timeout_s / 2)
         route = self._routes.get(address)
         if route is None or await asyncio.to_thread(route.runs, code, self._stamps):
             return None
