@@ -55,7 +55,7 @@ class Environment:
     run_store: BlockingRunner = asyncio.to_thread
     """Makes calls of the journal's store but commits, which are the committer's."""
     make_room: Callable[[], bool] = lambda: False
-    """Frees space that was put by, if the disk is full; says whether it did. Callable from any thread."""
+    """Frees space that was put by if the disk is full; says whether there may be room now. Callable from any thread."""
     put_by: Callable[[], None] = lambda: None
     """Puts space by again, if there is some. Callable from any thread."""
     most_replayed_turns: int = MOST_TURNS

@@ -40,10 +40,10 @@ class Reserve:
     def make(self) -> None:
         """Put the space by, unless that is done or there is not much; what stands in the way is no error."""
         with suppress(OSError):
-            if self._free() < _ROOM * RESERVE_BYTES:
+            if self._is_whole() or self._free() < _ROOM * RESERVE_BYTES:
                 return
             fd = os.open(
-                self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, private_mode(self._path.parent)
+                self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, private_mode(self._path.parent)
             )
             try:
                 os.posix_fallocate(fd, 0, RESERVE_BYTES)
@@ -54,14 +54,27 @@ class Reserve:
                 os.close(fd)
 
     def give_up(self) -> bool:
-        """Free the space if the disk is full; tell whether there is some now."""
+        """Free the space if the disk is full; tell whether a write that found it full may find room now.
+
+        It may, too, if there is room and no reserve: another process may just have given it up.
+        """
         try:
             if self._free() >= _FULL_BYTES:
-                return False
-            self._path.unlink()
+                return not self._path.exists()
+            try:
+                self._path.unlink()
+            except FileNotFoundError:
+                return self._free() >= _FULL_BYTES
         except OSError:
             return False
         return True
+
+    def _is_whole(self) -> bool:
+        """Whether it is there, and was not left without its space by a process that was killed while it made it."""
+        try:
+            return self._path.stat().st_size == RESERVE_BYTES
+        except FileNotFoundError:
+            return False
 
     def _free(self) -> int:
         found = os.statvfs(self._path.parent)
