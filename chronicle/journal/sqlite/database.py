@@ -400,18 +400,22 @@ def _check_path(path: Path, *, create: bool) -> None:
 def _forget_sums(path: Path) -> None:
     """Remove what the file was when it was closed, as it is going to be written; not if it is something else by now.
 
-    The caller has the writer lock. A journal of a newer format is left as it is, to be refused by its format.
+    The caller has the writer lock. A journal of a newer format is left as it is, to be refused by its format. Checksums
+    beside a log are of another time, and are removed unread.
 
     Raises:
         Corrupt: it was changed since. Writing to it would hide that.
         StorageRefused: it cannot be removed.
     """
     try:
-        if not sums.sums_path(path).exists() or sums.version_at_rest(path) > schema.VERSION:
+        if not sums.sums_path(path).exists():
             return
-        problem = sums.damaged_page(path, sums.LOOK_BYTES)
-        if problem is not None:
-            raise sums.damaged(path, problem)
+        if not sums.has_log(path):
+            if sums.version_at_rest(path) > schema.VERSION:
+                return
+            problem = sums.damaged_page(path, sums.LOOK_BYTES)
+            if problem is not None:
+                raise sums.damaged(path, problem)
         sums.forget_sums(path)
     except OSError as error:
         raise StorageRefused(f"cannot write beside {path}: {error.strerror}; make its directory writable") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -52,7 +53,8 @@ class SqliteJournalStore(SqlJournalStore):
     A write is on disk when it returns. Commits that wait for the writer lock share one sync, of all processes.
 
     Args:
-        path: the file; made, with its tables, when it is not there.
+        path: the file; made, with its tables, when it is not there. Of a symlink, the file that it names:
+            what lies beside a journal lies beside that file, as SQLite's own files do.
         create: false to refuse a path where no journal is.
         read_only: nothing is written, made or locked, so nothing need be writable; there must be a journal. Methods
             that write raise `InvalidInput`.
@@ -72,7 +74,7 @@ class SqliteJournalStore(SqlJournalStore):
     def __init__(
         self, path: Path | str, *, create: bool = True, read_only: bool = False, watched: bool = False
     ) -> None:
-        self._path = path = Path(path)
+        self._path = path = Path(os.path.realpath(path))
         self._reserve = Reserve(path) if watched and not read_only else None
         self._file = (
             ReadOnlyDatabase(path, watched=watched)
@@ -98,7 +100,7 @@ class SqliteJournalStore(SqlJournalStore):
             self._reserve.make()
 
     def make_room(self) -> bool:
-        """Give the reserve up if the disk is full; tell whether there is room now that there was not before."""
+        """Give the reserve up if the disk is full; tell whether a write that found it full may find room now."""
         return self._reserve is not None and self._reserve.give_up()
 
     def damage(self) -> str | None:

@@ -5,7 +5,8 @@ chained (inboxes, outboxes, leases) and whole tables that look empty after a pag
 journal last, when its write-ahead log is gone, writes two files beside it:
 
 - ``journal.db-sums``, a checksum of each page of the file. Whoever opens the journal to write removes it first. As long
-  as it is there, the file must be what it says, to the byte.
+  as it is there, the file must be what it says, to the byte. It is never written while there is a log: beside a log
+  that is not empty it is of another time (of a copy, or removed just before a loss of power), and is ignored.
 - ``journal.db-heads``, a line of JSON for each session and branch that there were, with their heads, after a line that
   names the format and counts them. It stays while the journal is written to. As nothing there ever goes without a trace
   (`chronicle.journal.chain`), it says what must be there at least.
@@ -43,6 +44,7 @@ __all__ = [
     "damaged_page",
     "forget_sums",
     "had_sessions",
+    "has_log",
     "heads_path",
     "keep",
     "missing",
@@ -73,6 +75,10 @@ def heads_path(path: Path) -> Path:
     return path.with_name(path.name + "-heads")
 
 
+def _log_path(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
 def forget_sums(path: Path) -> None:
     """Remove the checksums, before anything is written; the caller syncs the directory.
 
@@ -80,6 +86,14 @@ def forget_sums(path: Path) -> None:
         OSError: they cannot be removed.
     """
     sums_path(path).unlink(missing_ok=True)
+
+
+def has_log(path: Path) -> bool:
+    """Whether there is a write-ahead log with something in it, so that the file alone is not the journal."""
+    try:
+        return _log_path(path).stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def version_at_rest(path: Path) -> int:
@@ -100,7 +114,7 @@ def keep(path: Path) -> None:
     Raises:
         OSError, sqlite3.Error: it could not be written, or read.
     """
-    if path.with_name(path.name + "-wal").exists() or not 0 < path.stat().st_size <= MAX_BYTES:
+    if _log_path(path).exists() or not 0 < path.stat().st_size <= MAX_BYTES:
         return
     heads = list(_heads(path))
     lines = [{"format": _FORMAT, "lines": len(heads)}, *heads]
@@ -111,7 +125,7 @@ def keep(path: Path) -> None:
 
 
 def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
-    """Hold the file against its checksums, if it has any.
+    """Hold the file against its checksums, if it has any, and no log.
 
     Args:
         path: the journal's file.
@@ -122,6 +136,8 @@ def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
     """
     try:
         before = sums_path(path).read_bytes()
+        if has_log(path):
+            return None
         size = path.stat().st_size
         if size > max_bytes:
             return None
@@ -202,15 +218,25 @@ def _missing_session(db: sqlite3.Connection, line: dict[str, Any]) -> str | None
 
 
 def _missing_branch(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
+    problem = _changed_branch(db, line)
+    return None if problem is None or _was_deleted(db, line) else problem
+
+
+def _was_deleted(db: sqlite3.Connection, line: dict[str, Any]) -> bool:
+    """Whether a branch, or its session, was deleted; an imported archive may have brought the branch back, shorter."""
+    row = db.execute(
+        "SELECT 1 FROM catalogue WHERE branch_id = ? AND change = 'deleted' UNION ALL "
+        "SELECT 1 FROM tombstone WHERE session_id = ?",
+        (line["branch_id"], line["of"]),
+    ).fetchone()
+    return row is not None
+
+
+def _changed_branch(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
     branch_id, seq = line["branch_id"], line["seq"]
     row = db.execute("SELECT key, seq, folded_seq, hash FROM branch WHERE branch_id = ?", (branch_id,)).fetchone()
     if row is None:
-        deleted = db.execute(
-            "SELECT 1 FROM catalogue WHERE branch_id = ? AND change = 'deleted' UNION ALL "
-            "SELECT 1 FROM tombstone WHERE session_id = ?",
-            (branch_id, line["of"]),
-        ).fetchone()
-        return None if deleted else f"branch {branch_id} was there when it was closed, and is gone"
+        return f"branch {branch_id} was there when it was closed, and is gone"
     key, now, folded, digest = row
     if now < seq:
         return f"branch {branch_id} has {now} events, and had {seq} when it was closed"
@@ -260,8 +286,9 @@ def _replace(path: Path, text: str) -> None:
 def damaged(path: Path, problem: str) -> Corrupt:
     """Return the error of a journal in which something is not as it was written."""
     return Corrupt(
-        f"{path} is damaged: {problem}; put it back from a backup, with its -wal and -heads. podium verify says what "
-        f"can be read. To go on with the file as it is, remove {path.name}-sums and {path.name}-heads"
+        f"{path} is damaged: {problem}; put it back from a backup, with its -wal, -sums and -heads, without those that "
+        "the backup lacks. podium verify says what can be read. If an older podium or another program wrote to it "
+        f"since, remove {path.name}-sums; to go on with the file as it is, remove {path.name}-heads too"
     )
 
 
