@@ -169,6 +169,8 @@ class Layer(HistoryLayer):
     def _seal(self, meanwhile: Meanwhile | None) -> TreeRef:
         for node in list(self.modified.values()):
             self._settle(node)
+            if node.dirty:
+                self.names.mark_node(node)  # so that whatever is dirty is committed; mostly it is marked already
         is_of_this_turn = self._commit.turn == self.turn or not self.uncommitted
         if self._sealed is not None and not self.changed and is_of_this_turn:
             return self._sealed

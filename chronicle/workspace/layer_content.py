@@ -239,6 +239,7 @@ class ContentLayer(LayerState):
 
     def set_times(self, node: Node, atime_ns: int, mtime_ns: int) -> None:
         """Set the times, epoch nanoseconds. Makes no version."""
+        self.names.load_links(node)
         ts_ns = self._now()
         path = self.names.path_of(node)
         if path is not None:
@@ -391,7 +392,7 @@ class ContentLayer(LayerState):
             if isinstance(node, FileNode):
                 if node.dirty or node.opens or ino in self.modified:
                     continue
-                node.data = None
+                node.data, node.sparse = None, None
             dropped.append(ino)
         self._files.drop_clean(dropped)
 
@@ -399,12 +400,13 @@ class ContentLayer(LayerState):
         """Let go of a partial data file: the blob store has all that it stood for."""
         data = node.data
         assert data is not None
-        node.data = None
+        node.data, node.sparse = None, None
         self._read_anew(node)
         self._files.drop_data(data)
 
     def _empty(self, node: FileNode) -> None:
         """Give a file a new, empty data file; versions keep the old one."""
+        self.names.load_links(node)
         data, fd = self._files.create_data()
         try:
             path = self.names.path_of(node)
@@ -460,6 +462,7 @@ class ContentLayer(LayerState):
         """Before a write: log that the file changes, and keep what a version needs of the range."""
         data = node.data
         assert data is not None
+        self.names.load_links(node)
         if data.pinned is not None:
             undo = self._files.create_undo(data.pinned_bytes)
             self._log.append(pack_data(self._now(), self.names.path_of(node), data, undo.number, undo.size))
@@ -492,6 +495,7 @@ class ContentLayer(LayerState):
         return True
 
     def _version(self, node: FileNode) -> None:
+        self.names.load_links(node)
         ts_ns = self._now()
         op = "write" if node.unversioned else "create"
         path = self.names.path_of(node)

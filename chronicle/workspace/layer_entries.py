@@ -1,7 +1,7 @@
 """The entries of a layer: looking up, making, removing and renaming them, and their attributes.
 
-Each changing method checks as the kernel would, appends a record to the log, and only then does what
-`chronicle.workspace.layer_state` says. Errors of use are ``OSError`` with the errno that ext4 gives.
+Each changing method checks as the kernel would, reads what it needs of the blob store, appends a record to the log, and
+only then does what `chronicle.workspace.layer_state` says. Errors of use are ``OSError`` with the errno of ext4.
 """
 
 from __future__ import annotations
@@ -147,6 +147,7 @@ class EntryLayer(ContentLayer):
         self._remove(parent, name, node)
 
     def _remove(self, parent: DirNode, name: bytes, node: Node) -> None:
+        self.names.load_links(node)
         ts_ns = self._now()
         self._log.append(pack((records.REMOVE, ts_ns, self.names.join(parent, name))))
         self.do_remove(parent, name, node, ts_ns)
@@ -172,6 +173,7 @@ class EntryLayer(ContentLayer):
             if flags & RENAME_NOREPLACE:
                 raise FileExistsError(errno.EEXIST, "exists")
             self._check_replaceable(node, target)
+        moving = self.moving(old_dir, old, new_dir, new, flags)
         self._settle(node)
         if flags & RENAME_EXCHANGE:
             assert target is not None
@@ -179,7 +181,7 @@ class EntryLayer(ContentLayer):
         ts_ns = self._now()
         names = self.names
         self._log.append(pack((records.RENAME, ts_ns, names.join(old_dir, old), names.join(new_dir, new), flags)))
-        self.do_rename(old_dir, old, new_dir, new, flags, ts_ns)
+        self.do_rename(old_dir, old, new_dir, new, flags, ts_ns, moving)
 
     def _check_not_inside(self, directory: DirNode | None, node: DirNode) -> None:
         while directory is not None:
@@ -204,6 +206,7 @@ class EntryLayer(ContentLayer):
         if source is None:
             raise FileNotFoundError(errno.ENOENT, "removed")
         self._check_new(parent, name)
+        self.names.load_links(node)
         self._settle(node)
         ts_ns = self._now()
         self._log.append(pack((records.LINK, ts_ns, source, self.names.join(parent, name))))
@@ -231,6 +234,7 @@ class EntryLayer(ContentLayer):
         if (stat.S_IMODE(node.mode), node.uid, node.gid) == (mode, uid, gid):
             node.ctime_ns = ts_ns
             return
+        self.names.load_links(node)
         self._settle_written(node)
         path = self.names.path_of(node)
         if path is not None:
@@ -247,6 +251,7 @@ class EntryLayer(ContentLayer):
             raise OSError(errno.ENODATA, "no such attribute")
         if value is not None and node.xattrs.get(name) == value:
             return
+        self.names.load_links(node)
         self._settle_written(node)
         ts_ns = self._now()
         path = self.names.path_of(node)

@@ -189,7 +189,7 @@ class Names:
         return [self.join(directory, name) for directory, name in node_paths(node)]
 
     def load_links(self, node: Node) -> None:
-        """Load the names of a hard-linked file that are not loaded yet."""
+        """Load the names of a hard-linked file that are not loaded yet. Of any other node nothing is read."""
         if len(node_paths(node)) < node.nlink:
             value = nodes.lookup(self._reader, self.links, node.ino.to_bytes(8, "big"))
             for path in msgpack.unpackb(value) if value is not None else ():
@@ -372,7 +372,7 @@ class Names:
             directory, name = parent, directory.name
 
     def mark_node(self, node: Node) -> None:
-        """Note that a node differs from the last seal."""
+        """Note that a node differs from the last seal. Reads nothing once `load_links` was called for it."""
         if node.nlink > 1 and not isinstance(node, DirNode):
             self.load_links(node)
             for directory, name in node_paths(node):
@@ -383,7 +383,7 @@ class Names:
             self.root_changed = True
 
     def links_below(self, path: bytes) -> list[Node]:
-        """Load and return the hard-linked files with a name below a directory.
+        """Load and return the hard-linked files with a name below a directory, with all their names.
 
         The map of links holds the paths of the last seal, so this comes before a directory is renamed, while those
         below it can be resolved still. It reads the whole map: few workspaces have hard links, and few of them many.
@@ -401,4 +401,7 @@ class Names:
         for node in self.by_ino.values():
             if node.nlink > 1 and not isinstance(node, DirNode):
                 found[node.ino] = node
-        return list(found.values())
+        linked = list(found.values())
+        for node in linked:
+            self.load_links(node)
+        return linked

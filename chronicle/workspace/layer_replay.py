@@ -60,8 +60,11 @@ def replay(
 
 
 def redo(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> None:
-    """Do what records say that were logged just now."""
-    _Replayer(state, files).do_all(payloads)
+    """Do what records say that were logged just now. Reads nothing of the blob store: it may fail no more.
+
+    What exists at the paths in the records is in memory.
+    """
+    _Replayer(state, files, is_loaded=True).do_all(payloads)
 
 
 class _Part:
@@ -95,10 +98,12 @@ class _Part:
 
 
 class _Replayer:
-    def __init__(self, state: LayerState, files: LayerFiles, now_ns: int = 0) -> None:
+    def __init__(self, state: LayerState, files: LayerFiles, now_ns: int = 0, *, is_loaded: bool = False) -> None:
         self._state = state
         self._files = files
         self._now_ns = now_ns
+        self._is_loaded = is_loaded
+        """Whether what is not in memory does not exist."""
         self._data: dict[int, DataFile] = {}
         self._used: set[int] = set()
         self._copies: dict[int, FileNode] = {}
@@ -133,14 +138,16 @@ class _Replayer:
                 parent, name = self._place(path)
                 state.do_remove(parent, name, self._node(path), ts)
             case (records.RENAME, ts, old, new, flags):
-                state.do_rename(*self._place(old), *self._place(new), flags, ts)
+                places = *self._place(old), *self._place(new)
+                state.do_rename(*places, flags, ts, state.moving(*places, flags))
             case (records.LINK, ts, old, new):
                 state.do_link(self._node(old), old, *self._place(new), ts)
             case (records.MODE, ts, path, mode, uid, gid):
                 state.do_mode(self._node(path), mode, uid, gid, ts)
             case (records.RESTORE, ts, path, ino, entry, mtime):
                 parent, name = self._place(path)
-                state.do_restore(parent if path else None, name, ino, decode_entry(entry), mtime, ts)
+                there = self._there(parent, name) if path else parent
+                state.do_restore(parent if path else None, name, there, ino, decode_entry(entry), mtime, ts)
             case (records.TIMES, ts, path, atime, mtime):
                 state.do_times(self._node(path), atime, mtime, ts)
             case (records.XATTR, ts, path, name, value):
@@ -260,6 +267,9 @@ class _Replayer:
         if node is None:
             raise TypeError(path)
         return node
+
+    def _there(self, parent: DirNode, name: bytes) -> Node | None:
+        return parent.children.get(name) if self._is_loaded else self._state.names.child(parent, name)
 
     def _file(self, path: bytes) -> FileNode:
         node = self._node(path)

@@ -3,13 +3,17 @@
 The same methods run when an operation happens (`chronicle.workspace.layer`, which has checked and logged it) and when
 it is read back from the log (`chronicle.workspace.layer_replay`). They take the time as an argument and depend on
 nothing else but the state, so that reading the log back gives the same versions with the same numbers.
+
+When an operation happens, none of them reads the blob store: it was logged already, and a read that fails then would
+leave it half done. What they need of the store is read before the record is logged: `LayerState.moving` for a renaming,
+`chronicle.workspace.layer_names.Names.load_links` for the names of a hard-linked file.
 """
 
 from __future__ import annotations
 
 import stat
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronicle.workspace.history import Record
 from chronicle.workspace.history_view import HistoryView
@@ -33,13 +37,24 @@ if TYPE_CHECKING:
     from chronicle.workspace.tree import Entry
     from chronicle.workspace.versions import DataFile, Undo
 
-__all__ = ["MILLION", "RENAME_EXCHANGE", "RENAME_NOREPLACE", "LayerState"]
+__all__ = ["MILLION", "RENAME_EXCHANGE", "RENAME_NOREPLACE", "LayerState", "Moving"]
 
 RENAME_NOREPLACE: Final = 1
 """rename(2): fail if the new name is there."""
 RENAME_EXCHANGE: Final = 2
 """rename(2): swap the two."""
 MILLION: Final = 1_000_000
+
+
+class Moving(NamedTuple):
+    """What a renaming concerns, all of it in memory."""
+
+    node: Node
+    """What gets another name."""
+    target: Node | None
+    """What has that name before: it is removed, or exchanged with the node."""
+    linked: list[Node]
+    """Hard-linked files below directories that move: their entries hold paths, so they change too."""
 
 
 class LayerState:
@@ -293,16 +308,30 @@ class LayerState:
             else:
                 self._files.drop_unneeded(data)
 
-    def do_rename(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int, ts_ns: int) -> None:
+    def moving(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int) -> Moving:
+        """Return what a renaming concerns, and read what it needs of the blob store. Changes nothing.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: it could not be read.
+        """
         names = self.names
         node, target = names.child(old_dir, old), names.child(new_dir, new)
         assert node is not None
+        names.load_links(node)
+        linked = self._linked_below(names.join(old_dir, old), node)
+        if target is not None:
+            names.load_links(target)
+            if flags & RENAME_EXCHANGE:
+                linked += self._linked_below(names.join(new_dir, new), target)
+        return Moving(node, target, linked)
+
+    def do_rename(
+        self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int, ts_ns: int, moving: Moving
+    ) -> None:
+        names = self.names
+        node, target, linked = moving
         old_path, new_path = names.join(old_dir, old), names.join(new_dir, new)
-        linked = self._linked_below(old_path, node)
-        if flags & RENAME_EXCHANGE:
-            assert target is not None
-            linked += self._linked_below(new_path, target)
-        elif target is not None:
+        if target is not None and not flags & RENAME_EXCHANGE:
             self._take_name(new_dir, new, target, ts_ns)
         seq = self._next_seq
         self._next_seq = seq + 1
@@ -421,18 +450,25 @@ class LayerState:
         self._note_all(node, op, ts_ns)
 
     def do_restore(
-        self, parent: DirNode | None, name: bytes, ino: int, entry: Entry, mtime_ns: int, ts_ns: int
+        self,
+        parent: DirNode | None,
+        name: bytes,
+        node: Node | None,
+        ino: int,
+        entry: Entry,
+        mtime_ns: int,
+        ts_ns: int,
     ) -> Node:
         """Make a name what it was in a commit, whose contents the blob store has.
 
         Args:
             parent: None for the root itself.
-            name: of nothing, or of something of the entry's kind with one name.
+            name: the name.
+            node: what has the name: nothing, or something of the entry's kind with one name.
             ino: the number that it has, or gets.
             entry: what it was; of a directory, what is in it stays as it is.
         """
         names = self.names
-        node = names.child(parent, name) if parent is not None else names.root
         fresh = new_node(entry, ino, *names.owner_of(entry), mtime_ns)
         if node is None:
             assert parent is not None
