@@ -29,6 +29,8 @@ _KEPT: Final = 4_096
 """Paths of which something is kept; with one more, all of it is dropped."""
 _KEPT_CHILDREN: Final = 20_000
 """Names in directories that are kept, likewise."""
+_KEPT_NODES: Final = 64
+"""Of the stored map, some 10 KB each."""
 _LONGEST_NAME: Final = b"\xff" * 256
 """Sorts behind every name, which has 255 bytes at most."""
 
@@ -49,7 +51,8 @@ class OwnRecords:
 
     def __init__(self, reader: BlobReader, root: BlobId | None, pending: Mapping[bytes, Sequence[Record]]) -> None:
         self._reader = reader
-        self._map = nodes.KeptNodes(reader, root)
+        self._root = root
+        self._nodes = nodes.KeptNodes(reader, _KEPT_NODES)
         self._pending = pending
         self._histories: dict[bytes, PathHistory | None] = {}
         self._moves: dict[bytes, _StoredMoves] = {}
@@ -68,7 +71,7 @@ class OwnRecords:
             return self._histories[path]
         except KeyError:
             pass
-        value = self._map.lookup(path)
+        value = self._nodes.lookup(self._root, path)
         found = stored.decode_history(value) if value is not None else None
         if len(self._histories) >= _KEPT:
             self._histories.clear()
@@ -173,7 +176,7 @@ class OwnRecords:
         found: dict[bytes, int] = {}
         after = prefix
         while True:
-            item = self._map.after(after)
+            item = self._nodes.after(self._root, after)
             if item is None or not item[0].startswith(prefix):
                 return found
             after, value = item
@@ -192,7 +195,7 @@ class OwnRecords:
             return True
         prefix = directory + b"/" if directory else b""
         after = prefix
-        while (item := self._map.after(after)) is not None and item[0].startswith(prefix):
+        while (item := self._nodes.after(self._root, after)) is not None and item[0].startswith(prefix):
             after, value = item
             if stored.kinds_in(value) != 0:
                 return True

@@ -16,11 +16,10 @@ from chronicle.workspace.nodes.building import NodeBuffer, build
 from chronicle.workspace.nodes.cutting import Cutter
 from chronicle.workspace.nodes.editing import update
 from chronicle.workspace.nodes.node import Node, decode_node, encode_node
-from chronicle.workspace.nodes.reading import Finder, KeptNodes, diff, items, lookup, lookup_many, walk
+from chronicle.workspace.nodes.reading import KeptNodes, diff, items, lookup, lookup_many, walk
 
 __all__ = [
     "Cutter",
-    "Finder",
     "KeptNodes",
     "Node",
     "NodeBuffer",

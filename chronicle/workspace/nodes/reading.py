@@ -11,105 +11,48 @@ from chronicle.blobs.store import get_many
 from chronicle.workspace.nodes.node import Node, decode_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
 
-__all__ = ["Finder", "KeptNodes", "diff", "items", "lookup", "lookup_many", "walk"]
+__all__ = ["KeptNodes", "diff", "items", "lookup", "lookup_many", "walk"]
 
-_KEPT_NODES: Final = 64
-"""Some 10 KB each when they are decoded."""
+_KEPT_NODES: Final = 8
+"""Two ways down a map of four levels."""
 _TOGETHER: Final = 64
 """Nodes that are read at once when a map is read in order: 200 KB. They mostly lie side by side."""
 
 
 def lookup(reader: BlobReader, root: BlobId | None, key: bytes) -> bytes | None:
     """Return the value of a key, or ``None``. Reads one node a level."""
-    while root is not None:
-        node = decode_node(reader.get(root))
-        index = bisect_left(node.keys, key)
-        if index == len(node.keys):
-            return None
-        if node.level == 0:
-            return node.values[index] if node.keys[index] == key else None
-        root = node.child(index)
-    return None
-
-
-class Finder:
-    """Looks keys up in maps, and keeps the nodes that the last look-up came by: keys in order cost little each.
-
-    Args:
-        reader: where nodes are read.
-    """
-
-    def __init__(self, reader: BlobReader) -> None:
-        self._reader = reader
-        self._kept: list[tuple[BlobId, Node]] = []
-        """From the root down."""
-
-    def lookup(self, root: BlobId | None, key: bytes) -> bytes | None:
-        """Return the value of a key, or ``None``."""
-        depth = 0
-        while root is not None:
-            node = self._node(depth, root)
-            index = bisect_left(node.keys, key)
-            if index == len(node.keys):
-                return None
-            if node.level == 0:
-                return node.values[index] if node.keys[index] == key else None
-            root = node.child(index)
-            depth += 1
-        return None
-
-    def _node(self, depth: int, identifier: BlobId) -> Node:
-        kept = self._kept
-        if depth < len(kept) and kept[depth][0] == identifier:
-            return kept[depth][1]
-        node = decode_node(self._reader.get(identifier))
-        kept[depth:] = [(identifier, node)]
-        return node
+    return _value(lambda identifier: decode_node(reader.get(identifier)), root, key)
 
 
 class KeptNodes:
-    """Looks into one map again and again, and keeps the nodes that were used last.
+    """Looks into maps again and again, and keeps the nodes that were used last: keys in order cost little each.
 
     Args:
         reader: where nodes are read.
-        root: the map.
+        most: nodes to keep, some 10 KB each. A look-up uses one a level of its map.
     """
 
-    def __init__(self, reader: BlobReader, root: BlobId | None) -> None:
+    def __init__(self, reader: BlobReader, most: int = _KEPT_NODES) -> None:
         self._reader = reader
-        self._root = root
+        self._most = most
         self._kept: OrderedDict[BlobId, Node] = OrderedDict()
 
-    def lookup(self, key: bytes) -> bytes | None:
-        """Return the value of a key, or ``None``."""
-        at = self._root
-        while at is not None:
-            node = self._node(at)
-            index = bisect_left(node.keys, key)
-            if index == len(node.keys):
-                return None
-            if node.level == 0:
-                return node.values[index] if node.keys[index] == key else None
-            at = node.child(index)
-        return None
+    def lookup(self, root: BlobId | None, key: bytes) -> bytes | None:
+        """Return the value of a key in the map of this root, or ``None``."""
+        return _value(self._node, root, key)
 
-    def after(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the first item with a greater key."""
-        at = self._root
-        while at is not None:
-            node = self._node(at)
-            index = bisect_right(node.keys, key)
-            if index == len(node.keys):
-                return None
-            if node.level == 0:
-                return node.keys[index], node.values[index]
-            at = node.child(index)  # its last key is greater
-        return None
+    def after(self, root: BlobId | None, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the first item with a greater key in the map of this root."""
+        found = _find(self._node, root, key, bisect_right)
+        if found is None:
+            return None
+        node, index = found
+        return node.keys[index], node.values[index]
 
     def _node(self, identifier: BlobId) -> Node:
         node = self._kept.get(identifier)
@@ -117,9 +60,38 @@ class KeptNodes:
             self._kept.move_to_end(identifier)
             return node
         node = self._kept[identifier] = decode_node(self._reader.get(identifier))
-        if len(self._kept) > _KEPT_NODES:
+        if len(self._kept) > self._most:
             self._kept.popitem(last=False)
         return node
+
+
+def _value(read: Callable[[BlobId], Node], root: BlobId | None, key: bytes) -> bytes | None:
+    found = _find(read, root, key, bisect_left)
+    if found is None:
+        return None
+    node, index = found
+    return node.values[index] if node.keys[index] == key else None
+
+
+def _find(
+    read: Callable[[BlobId], Node],
+    root: BlobId | None,
+    key: bytes,
+    bisect: Callable[[Sequence[bytes], bytes], int],
+) -> tuple[Node, int] | None:
+    """Return the leaf and the place in it where a map is bisected; ``None`` behind its last key.
+
+    A node's key is the last one below it, so a greater one in the same node leads on.
+    """
+    while root is not None:
+        node = read(root)
+        index = bisect(node.keys, key)
+        if index == len(node.keys):
+            return None
+        if node.level == 0:
+            return node, index
+        root = node.child(index)
+    return None
 
 
 def lookup_many(reader: BlobReader, root: BlobId | None, keys: Iterable[bytes]) -> dict[bytes, bytes]:
