@@ -59,9 +59,8 @@ class Mark:
         """Mark this process, and all that it starts from now on."""
         os.environ[_VARIABLE] = self._text
         hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # a lower hard limit, or a sandbox that refuses: the variable is left
+        # Under a lower hard limit, or in a sandbox that refuses, the variable is left.
+        with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_RTTIME, (self._limit, hard))
 
     def is_on(self, process: int) -> bool:
