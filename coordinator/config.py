@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from chronicle.errors import InvalidInput
@@ -59,6 +59,13 @@ class Settings(BaseSettings):
     """Longest wait for agents to end in order when the service ends."""
     inbox_limit: int = Field(default=1000, ge=1)
     """Messages that may wait for one agent; more are refused."""
+
+    @field_validator("workspaces")
+    @classmethod
+    def _is_absolute(cls, value: Path) -> Path:
+        if not value.is_absolute():
+            raise ValueError("give an absolute path")
+        return value
 
 
 def read_settings() -> Settings:

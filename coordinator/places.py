@@ -61,10 +61,8 @@ class Places:
         """Make the directory for this user only, if it is not there.
 
         Raises:
-            HomeError: it cannot be made, is someone else's, or its path is not absolute.
+            HomeError: it cannot be made, or is someone else's.
         """
-        if not self.directory.is_absolute():
-            raise HomeError(f"PODIUM_WORKSPACES is {self.directory.parent}; give an absolute path")
         try:
             with contextlib.suppress(FileExistsError):
                 self.directory.mkdir(mode=0o700)
