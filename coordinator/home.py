@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from chronicle.errors import Conflict, NotFound
-from chronicle.private import make_private
-from chronicle.whole import is_partial, make_once
+from chronicle.system.atomic_files import is_partial, make_once
+from chronicle.system.permissions import make_private
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 
 if TYPE_CHECKING:

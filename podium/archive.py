@@ -28,7 +28,7 @@ from chronicle.ids import BlobId, BranchId, EventId
 from chronicle.journal.chain import check_events, empty_head
 from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Event, Head
-from chronicle.whole import replacing
+from chronicle.system.atomic_files import replacing
 from chronicle.workspace.verify import TreeChecker
 from podium.artifacts import contents_of
 from podium.comparison import lineage

@@ -24,7 +24,7 @@ from chronicle.blobs import packs
 from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Places, pack_object
 from chronicle.blobs.segments import NAME_BYTES, Segment, build_segment
 from chronicle.errors import Corrupt, NotFound, StorageRefused
-from chronicle.whole import sync_directory
+from chronicle.system.atomic_files import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

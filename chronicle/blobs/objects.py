@@ -16,8 +16,8 @@ import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chronicle.errors import NotFound, StorageRefused
-from chronicle.private import make_private
-from chronicle.whole import sync_directory
+from chronicle.system.atomic_files import sync_directory
+from chronicle.system.permissions import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,8 +16,8 @@ from chronicle.cli.look import cat, diff, history
 from chronicle.cli.mounts import checkout, mount, unmount
 from chronicle.cli.output import say, write
 from chronicle.cli.upkeep import gc, stats, verify
-from chronicle.os_errors import os_error_text
-from chronicle.stdout import whole_stdout
+from chronicle.cli_kit.stdout import whole_stdout
+from chronicle.system.os_errors import os_error_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

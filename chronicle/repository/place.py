@@ -31,8 +31,8 @@ from chronicle.clock import SystemClock
 from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.fuse import mounts
 from chronicle.journal.sqlite import SqliteJournalStore
-from chronicle.private import make_private
-from chronicle.whole import is_partial, make_once
+from chronicle.system.atomic_files import is_partial, make_once
+from chronicle.system.permissions import make_private
 from chronicle.workspace.layer_refs import layer_refs
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 
 from chronicle.errors import Corrupt, UnsupportedFormat
-from chronicle.whole import sync_directory
+from chronicle.system.atomic_files import sync_directory
 from chronicle.workspace import nodes, oplog, tree
 from chronicle.workspace.dir_scan import Index, Seen, decode_index, encode_index
 from chronicle.workspace.layer_records import pack_ref, unpack_ref

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.store import drop_cached
 from chronicle.errors import InvalidInput
-from chronicle.heap import give_back_all
+from chronicle.system.heap import give_back_all
 from chronicle.workspace import layer_records as records
 from chronicle.workspace import nodes
 from chronicle.workspace.history import path_history

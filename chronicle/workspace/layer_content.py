@@ -12,9 +12,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from chronicle.clock import SystemClock
-from chronicle.whole import sync_directory
+from chronicle.system.atomic_files import sync_directory
+from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, fallocate
 from chronicle.workspace import layer_records as records
-from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, fallocate
 from chronicle.workspace.layer_node import FileNode, Node
 from chronicle.workspace.layer_records import pack, pack_data
 from chronicle.workspace.layer_state import MILLION, LayerState

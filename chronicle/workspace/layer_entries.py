@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from chronicle.heap import give_back
+from chronicle.system.heap import give_back
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_content import ContentLayer, Handle
 from chronicle.workspace.layer_node import DirNode, Node

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt
-from chronicle.whole import sync_directory
+from chronicle.system.atomic_files import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

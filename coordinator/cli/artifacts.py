@@ -128,7 +128,7 @@ def _whole(content: BinaryIO) -> dict[str, str]:
 def _saved(found: Artifact, content: BinaryIO, output: Path) -> Path:
     """Write the content to a file that is there whole, or not at all."""
     from chronicle.errors import InvalidInput  # noqa: PLC0415
-    from chronicle.whole import replacing  # noqa: PLC0415
+    from chronicle.system.atomic_files import replacing  # noqa: PLC0415
 
     path = output / found.name if output.is_dir() else output
     if path.exists():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from chronicle.blobs.waiting import telling
-from chronicle.os_errors import os_error_text
-from chronicle.stdout import whole_stdout
+from chronicle.cli_kit.stdout import whole_stdout
+from chronicle.system.os_errors import os_error_text
 from coordinator.cli import (
     archive,
     artifacts,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle import whole
+from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import dir as dir_module
 from chronicle.workspace import dir_memory, dir_restore, dir_walk, layer_log, layer_open
@@ -23,7 +23,7 @@ CHANGING = {
     "write", "mkdir", "rename", "unlink", "rmdir", "link", "symlink", "mkfifo", "chmod", "fchmod", "chown", "utime",
     "setxattr", "removexattr", "fsync",
 }  # fmt: skip
-MODULES = (dir_module, dir_memory, dir_restore, dir_walk, layer_log, layer_open, whole)
+MODULES = (dir_module, dir_memory, dir_restore, dir_walk, layer_log, layer_open, atomic_files)
 
 
 class Death(BaseException):

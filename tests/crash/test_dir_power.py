@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle import whole
+from chronicle.system import atomic_files
 from chronicle.workspace import dir_memory, layer_log, layer_open
 from chronicle.workspace.dir import DirWorkspace
 from chronicle.workspace.verify import TreeChecker
@@ -23,7 +23,7 @@ from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath
 if TYPE_CHECKING:
     from pathlib import Path
 
-MODULES = (dir_memory, layer_log, layer_open, whole)
+MODULES = (dir_memory, layer_log, layer_open, atomic_files)
 
 
 def damage(root: Path, generator: random.Random) -> None:

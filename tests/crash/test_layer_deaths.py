@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle import whole
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
+from chronicle.system import atomic_files
+from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, fallocate
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer as layer_module
 from chronicle.workspace import layer_content, layer_files, layer_log, layer_open, versions
-from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE, fallocate
 from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer import Handle, Layer
 
 CHANGING = {"write", "pwrite", "open", "unlink", "ftruncate", "truncate", "mkdir", "rename"}
-MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions, whole)
+MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions, atomic_files)
 
 
 class Death(BaseException):

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle import whole
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
+from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer as layer_module
 from chronicle.workspace import layer_content, layer_files, layer_log, layer_open, versions
@@ -40,7 +40,7 @@ from tests.layers import abandon, contents
 if TYPE_CHECKING:
     from chronicle.workspace.layer import Handle, Layer
 
-MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions, whole)
+MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions, atomic_files)
 NAMES = ["a", "b", "c"]
 SIZES = [1, 100, 511, 513, 4096, 9000]
 ACTS = (

@@ -14,8 +14,8 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
+from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE
 from chronicle.workspace import layer_content, layer_open
-from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE
 from chronicle.workspace.layer_node import FileNode, LinkNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.layer_state import RENAME_EXCHANGE

@@ -14,7 +14,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.operations import ChronicleOperations
-from chronicle.heap import give_back_all
+from chronicle.system.heap import give_back_all
 from chronicle.workspace.layer_open import CachingReader, open_layer
 from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.port import LayerSpec

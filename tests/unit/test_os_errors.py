@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.os_errors import os_error_text
-from chronicle.whole import replacing
+from chronicle.system.atomic_files import replacing
+from chronicle.system.os_errors import os_error_text
 from coordinator.cli.exits import ExitCode
 from tests.unit.cli_home import HomeMaker, Podium
 

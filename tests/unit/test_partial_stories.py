@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer_content, layer_files
 from chronicle.workspace.content import store_bytes
-from chronicle.workspace.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
 from chronicle.workspace.ranges import Ranges
 from chronicle.workspace.verify import TreeChecker
 from tests.layers import abandon

@@ -17,9 +17,9 @@ from chronicle.blobs import blob_id
 from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.ids import BranchId, SessionId
 from chronicle.journal.sqlite import SqliteJournalStore
-from chronicle.private import make_private, private_mode
 from chronicle.repository import Repository
 from chronicle.repository.place import StorePlace
+from chronicle.system.permissions import make_private, private_mode
 from coordinator.home import Home
 
 if TYPE_CHECKING:

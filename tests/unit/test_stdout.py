@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.stdout import whole_stdout
+from chronicle.cli_kit.stdout import whole_stdout
 from coordinator.cli.exits import ExitCode
 
 if TYPE_CHECKING:

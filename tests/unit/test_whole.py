@@ -13,7 +13,7 @@ import pytest
 
 from chronicle.errors import InvalidInput
 from chronicle.repository import Repository
-from chronicle.whole import make_once, replacing
+from chronicle.system.atomic_files import make_once, replacing
 from coordinator.home import Home
 from podium.errors import HomeError
 

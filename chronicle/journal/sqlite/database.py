@@ -34,8 +34,8 @@ from chronicle.errors import (
 from chronicle.journal.sqlite import handles, health, schema, sums
 from chronicle.journal.sqlite.lock import WriterLock
 from chronicle.journal.sqlite.waiting import WaitingRoom
-from chronicle.private import private_mode
-from chronicle.whole import sync_directory
+from chronicle.system.atomic_files import sync_directory
+from chronicle.system.permissions import private_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -22,7 +22,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from chronicle.private import private_mode
+from chronicle.system.permissions import private_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

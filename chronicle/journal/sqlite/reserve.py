@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from chronicle.private import private_mode
+from chronicle.system.permissions import private_mode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,8 +30,8 @@ from blake3 import blake3
 
 from chronicle.errors import Corrupt
 from chronicle.journal.sqlite import handles
-from chronicle.private import private_mode
-from chronicle.whole import replacing, sync_directory
+from chronicle.system.atomic_files import replacing, sync_directory
+from chronicle.system.permissions import private_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

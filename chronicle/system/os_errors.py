@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from chronicle.whole import is_partial
+from chronicle.system.atomic_files import is_partial
 
 __all__ = ["os_error_text"]
 
