@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.fsspec_objects import RemoteObjects
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["FORMAT", "SharedRecord"]
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.clock import Clock
     from chronicle.ids import IdSource, MessageId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Head, Receipt, Session
-    from chronicle.journal.store import JournalStore
     from podium.address import Address
     from podium.busy import BusyPolicy
     from podium.stream import Frame

@@ -26,7 +26,7 @@ from podium.record import list_agents, read_agent
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["AgentFileSystem", "AgentMoments"]

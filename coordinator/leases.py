@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.clock import Clock
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Lease
-    from chronicle.journal.store import JournalStore
     from podium.address import Address
 
 __all__ = ["HOST_PREFIX", "LEASE_POLL_S", "HostLeases"]

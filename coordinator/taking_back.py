@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from chronicle.clock import Clock
     from chronicle.ids import IdSource, MessageId
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
     from podium.address import Address
 
 __all__ = ["TakingBack"]

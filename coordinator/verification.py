@@ -23,8 +23,8 @@ from podium.record import Replay, read_agent, trees_of, unfolded
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobStore
     from chronicle.ids import BranchId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Session
-    from chronicle.journal.store import JournalStore
 
 __all__ = ["SessionCheck", "Verifier"]
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.store import BlobReader
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
     from podium.address import Address
 
 __all__ = ["Archive", "ArchivedBranch", "Manifest", "export_agent"]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BranchId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
-    from chronicle.journal.store import JournalStore
     from podium.address import Address
     from podium.stream import Frame
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader, BlobStore
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BranchId, IdSource
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, Head, Lease, Session
-    from chronicle.journal.store import JournalStore
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
     from podium.events import Part

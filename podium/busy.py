@@ -13,8 +13,8 @@ from chronicle.errors import InboxFull
 from podium.errors import AgentBusy
 
 if TYPE_CHECKING:
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import NewMessage, Receipt, Session
-    from chronicle.journal.store import JournalStore
 
 __all__ = ["BusyPolicy", "admit_message"]
 

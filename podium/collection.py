@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
-    from chronicle.journal.store import JournalStore
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["reached_blobs"]

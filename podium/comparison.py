@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
-    from chronicle.journal.store import JournalStore
     from chronicle.workspace.treediff import Change
     from podium.address import Address
     from podium.record import AgentRecord

@@ -17,7 +17,7 @@ from podium.address import Address
 
 if TYPE_CHECKING:
     from chronicle.ids import IdSource
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["deliver_outbox"]
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobStore
     from chronicle.ids import IdSource
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session, Tombstone
-    from chronicle.journal.store import JournalStore
 
 __all__ = ["Deleted", "delete_agent", "detach_agent"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobStore
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
     from chronicle.workspace.port import Opened, TreeRef
     from podium.address import Address
     from podium.blocking import BlockingRunner

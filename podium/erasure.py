@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.ids import EventId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
-    from chronicle.journal.store import JournalStore
     from podium.address import Address
 
 __all__ = ["erase_messages"]

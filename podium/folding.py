@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobStore
     from chronicle.canonical import JsonObject
     from chronicle.ids import BlobId, EventId, IdSource
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, Event, Head, Lease, Session
-    from chronicle.journal.store import JournalStore
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
     from podium.record import AgentRecord

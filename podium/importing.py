@@ -18,8 +18,8 @@ from podium.errors import AgentExists
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobStore
     from chronicle.ids import BlobId, IdSource
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, Head, Session
-    from chronicle.journal.store import JournalStore
     from podium.address import Address
     from podium.archive import Archive, ArchivedBranch
 

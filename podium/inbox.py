@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import IdSource, MessageId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import InboxMessage, Session
-    from chronicle.journal.store import JournalStore
     from podium.events import ErrorInfo, TurnFailed
 
 __all__ = ["InboxEntry", "drop_message", "is_open", "list_inbox", "message_of", "retry_message"]

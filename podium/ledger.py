@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Commit, InboxMessage, Lease, Session
-    from chronicle.journal.store import JournalStore
     from podium.blocking import BlockingRunner
 
     class Committer(Protocol):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, BranchId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Head, Session, Snapshot
-    from chronicle.journal.store import JournalStore
     from podium.address import Address
 
 __all__ = [

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobReader
     from chronicle.canonical import Json
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Head, InboxMessage
-    from chronicle.journal.store import JournalStore
     from podium.stream import Frame
 
 __all__ = ["retry_frames", "settled_frames"]

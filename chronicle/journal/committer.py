@@ -17,8 +17,8 @@ from chronicle.errors import Unavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Commit, Head
-    from chronicle.journal.store import JournalStore
 
 __all__ = ["DirectCommitter", "GroupCommitter"]
 

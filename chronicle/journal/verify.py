@@ -1,6 +1,6 @@
 """Verification: is what is stored of a session what was once written?
 
-It reads the store's own tables (:meth:`~chronicle.journal.store.JournalStore.audit`), recomputes every hash and
+It reads the store's own tables (:meth:`~chronicle.journal.port.JournalStore.audit`), recomputes every hash and
 compares: events with their chain, heads with their last event, branches with the session's catalogue. It finds a
 changed byte in any column of an event, branch or session record, events that were removed, moved, put in from
 elsewhere or cut off, and branches that vanished or appeared. A store that was rewritten consistently, hashes and all,
@@ -27,8 +27,8 @@ from chronicle.portable import Portable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.journal.port import JournalStore, SessionAudit
     from chronicle.journal.records import Branch, CatalogueEntry, Head, Session
-    from chronicle.journal.store import JournalStore, SessionAudit
 
 __all__ = ["Anchor", "Damage", "Report", "verify_session"]
 

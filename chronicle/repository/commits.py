@@ -17,8 +17,8 @@ from chronicle.workspace.port import TreeRef
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, Event, Head, Session
-    from chronicle.journal.store import JournalStore
 
 __all__ = [
     "COMMITTED",

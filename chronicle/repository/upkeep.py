@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.gc import GcReport
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BlobId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
-    from chronicle.journal.store import JournalStore
     from chronicle.repository.place import StorePlace
     from chronicle.workspace.port import TreeRef
 

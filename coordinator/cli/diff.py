@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from chronicle.blobs.store import BlobReader
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
-    from chronicle.journal.store import JournalStore
     from podium.address import Address
     from podium.comparison import Comparison
     from podium.record import AgentRecord

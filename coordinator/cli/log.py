@@ -25,8 +25,8 @@ from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobReader
     from chronicle.ids import BranchId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
-    from chronicle.journal.store import JournalStore
 
 __all__ = ["event_object", "gist", "log"]
 

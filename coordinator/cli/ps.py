@@ -16,8 +16,8 @@ from coordinator.cli.terminal import say, table, write_json
 from coordinator.cli.times import ago, iso
 
 if TYPE_CHECKING:
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
-    from chronicle.journal.store import JournalStore
 
 __all__ = ["AgentRow", "ps"]
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.store import BlobStore
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
     from chronicle.journal.sqlite import SqliteJournalStore
-    from chronicle.journal.store import JournalStore
 
 __all__ = [
     "find_agent",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.store import BlobReader, BlobStore
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
     from chronicle.workspace.treediff import Change
     from podium.address import Address
     from podium.branching import Rewind

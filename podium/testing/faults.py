@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine
 
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Commit, Head
-    from chronicle.journal.store import JournalStore
 
 __all__ = ["CALM", "LATEST_S", "Link", "LinkedWorkspace", "SharedCommitter", "Weather"]
 

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobStore
     from chronicle.canonical import Json, JsonObject
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Receipt
-    from chronicle.journal.store import JournalStore
     from podium.agent.base import BaseAgent
     from podium.artifacts import Artifact
     from podium.stream import Frame, Subscription

@@ -41,7 +41,7 @@ from podium.testing.world import LEASE_MS, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["Broken", "Places", "Run", "ScratchPlaces", "Simulator", "main"]
 

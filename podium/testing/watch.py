@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, MessageId, SessionId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, Commit, Head, Lease, NewMessage, Receipt, Session
-    from chronicle.journal.store import JournalStore
     from chronicle.workspace.port import TreeRef
     from podium.stream import Frame
 

@@ -18,7 +18,7 @@ from podium.testing.watch import Watch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
     from podium.environment import WorkspaceRequest
     from podium.testing.places import Places
 

@@ -24,7 +24,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["NEW_BYTES", "TURN_BYTES", "Agent", "floor", "text"]
 

@@ -36,7 +36,7 @@ from tests.syncs import so_far
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
     from podium.ledger import Committer
 
 __all__ = ["TEXT", "Awake", "Rememberer", "Talker", "awake", "floor", "harness", "inserts_s", "turns_s"]

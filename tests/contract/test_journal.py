@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 
 class TestMemory(JournalStoreContract):

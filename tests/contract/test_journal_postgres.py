@@ -21,7 +21,7 @@ from tests.contract.postgres_server import find_binaries, running_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 BINARIES = find_binaries()
 pytestmark = pytest.mark.skipif(BINARIES is None, reason="PostgreSQL is not installed: make setup-tests")

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobStore
     from chronicle.canonical import Json, JsonObject
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import InboxMessage, Lease, Session
-    from chronicle.journal.store import JournalStore
 
 __all__ = ["HomeMaker", "MadeAgent", "Podium"]
 

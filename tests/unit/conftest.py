@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -10,7 +10,7 @@ from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
     from chronicle.blobs.store import BlobStore
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
     from podium.testing import AgentHarness
 
 __all__ = ["Notes", "problems", "told"]

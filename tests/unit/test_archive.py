@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.store import BlobStore
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 NOW_MS = 1_700_000_000_000
 

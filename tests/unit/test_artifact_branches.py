@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.store import BlobStore
     from chronicle.canonical import JsonObject
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 NOW_MS = 1_700_000_000_000
 FORK = Address("painter", "fork")

@@ -25,7 +25,7 @@ from tests.unit import notes_agent
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 
 class Notes(notes_agent.Notes):

@@ -21,7 +21,7 @@ from tests.unit.notes_agent import Notes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 
 def delete(agent: AgentHarness, *, key: str | None = None, detach: bool = False) -> Deleted:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
-    from chronicle.journal.store import JournalStore
 
 SECRET = "a secret " * 10_000
 """More than is kept in an event."""

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, Commit, Head
-    from chronicle.journal.store import JournalStore
     from chronicle.workspace.port import Iteration
 
 

@@ -22,7 +22,7 @@ from tests.unit.notes_agent import Notes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 NOW_MS = 1_700_000_000_000
 

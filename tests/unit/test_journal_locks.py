@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from chronicle.journal.sqlite import SqliteJournalStore, handles
+from chronicle.journal.sqlite import SqliteJournalStore, raw_reads
 from tests.unit.journal_opener import make_session
 
 ROOT: Final = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ def test_the_lock_stays_while_the_file_is_read_past_sqlite(journal: Path) -> Non
             assert other("locked", journal) == "yes"
             second.sessions()
         assert other("locked", journal) == "yes"
-        with handles.reading(journal) as fd:
+        with raw_reads.reading(journal) as fd:
             assert os.pread(fd, 6, 0) == b"SQLite"
         assert other("locked", journal) == "yes"
         make_session(store, "a/1")
@@ -115,7 +115,7 @@ def test_a_read_only_store_keeps_its_lock(journal: Path) -> None:
         make_session(store, "a/1")
         with closing(SqliteJournalStore(journal, read_only=True, watched=True)) as reader:
             assert len(reader.sessions()) == 2
-            with handles.reading(journal) as fd:
+            with raw_reads.reading(journal) as fd:
                 assert os.pread(fd, 6, 0) == b"SQLite"
     assert descriptors(journal) == 0
 
@@ -123,14 +123,14 @@ def test_a_read_only_store_keeps_its_lock(journal: Path) -> None:
 def test_a_file_is_read_by_one_descriptor_for_all_and_closed_by_the_last(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
-    with handles.reading(path) as first, handles.reading(path) as second:
+    with raw_reads.reading(path) as first, raw_reads.reading(path) as second:
         assert first == second
     assert descriptors(path) == 0
-    held = handles.hold(path)
-    with handles.reading(path):
+    held = raw_reads.hold(path)
+    with raw_reads.reading(path):
         pass
     assert descriptors(path) == 1
     held.let_go()
     held.let_go()
     assert descriptors(path) == 0
-    handles.hold(tmp_path / "none").let_go()
+    raw_reads.hold(tmp_path / "none").let_go()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import Corrupt
-from chronicle.journal.snapshots import Kept, Manifest, kept_seqs, open_pack, plan
+from chronicle.journal.snapshot_bodies import Kept, Manifest, kept_seqs, open_pack, plan
 
 
 class Shelf:

@@ -17,9 +17,10 @@ import pytest
 
 from chronicle.errors import BranchVersionConflict, NotFound, StaleEpoch
 from chronicle.journal.records import MessageStatus, OutboxMessage, Outcome, Settlement, Snapshot
-from chronicle.journal.sqlite import SqliteJournalStore, futex, handover, waiting
+from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.sqlite.database import SqliteDatabase
-from chronicle.journal.sqlite.waiting import MOST_BYTES, WaitingRoom
+from chronicle.journal.sqlite.group_commit import commit_codec, futex, waiting_room
+from chronicle.journal.sqlite.group_commit.waiting_room import MOST_BYTES, WaitingRoom
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import Writer
 
@@ -186,7 +187,7 @@ def test_a_bell_ends_the_wait(
     rooms: tuple[WaitingRoom, WaitingRoom], monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
     """Whether it is rung before the wait begins or after: without it this would take the whole time."""
-    monkeypatch.setattr(waiting, "_PATIENCE_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(waiting_room, "_PATIENCE_S", 10 * DEADLINE_S)
     one, other = rooms
     for early in (True, False):
         ticket = one.ask(b"x")
@@ -269,21 +270,21 @@ def test_a_commit_that_says_all_there_is_survives_the_way(
         outbox=(OutboxMessage(message, "hello/bob", '{"é":1}'.encode(), 5, "hello/alice"),),
     )
     ready = store._prepare(commit)
-    data = handover.to_bytes(ready)
+    data = commit_codec.to_bytes(ready)
     assert data is not None
-    assert handover.from_bytes(data) == ready
+    assert commit_codec.from_bytes(data) == ready
 
 
 def test_what_cannot_be_handed_over(stores: tuple[SqliteJournalStore, SqliteJournalStore]) -> None:
     store, _ = stores
     writer = Writer.on(store)
     snapshot = Snapshot(writer.head.branch_id, 1, b"state")
-    assert handover.to_bytes(store._prepare(writer.commit_of(snapshot=snapshot))) is None
-    data = handover.to_bytes(store._prepare(writer.commit_of()))
+    assert commit_codec.to_bytes(store._prepare(writer.commit_of(snapshot=snapshot))) is None
+    data = commit_codec.to_bytes(store._prepare(writer.commit_of()))
     assert data is not None
-    assert handover.from_bytes(data.replace(b"[1,", b"[2,", 1)) is None
-    assert handover.from_bytes(data[:-2]) is None
-    assert handover.from_bytes(b"[1,2]") is None
+    assert commit_codec.from_bytes(data.replace(b"[1,", b"[2,", 1)) is None
+    assert commit_codec.from_bytes(data[:-2]) is None
+    assert commit_codec.from_bytes(b"[1,2]") is None
 
 
 def test_waiting_commits_are_done_by_the_one_who_writes(
@@ -349,7 +350,7 @@ def test_when_the_writer_fails_those_who_wait_go_on(stores: tuple[SqliteJournalS
 DYING = """
 import os, sys
 from chronicle.journal.sqlite import SqliteJournalStore
-from chronicle.journal.sqlite.waiting import WaitingRoom
+from chronicle.journal.sqlite.group_commit.waiting_room import WaitingRoom
 store = SqliteJournalStore(sys.argv[1])
 if sys.argv[2] == "after":
     WaitingRoom.answer = lambda self, done: os._exit(9)

@@ -18,8 +18,8 @@ from podium.testing import AgentHarness
 from tests.unit.notes_agent import Notes, told
 
 if TYPE_CHECKING:
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Head
-    from chronicle.journal.store import JournalStore
     from podium.branching import Rewind
     from podium.events import Part
 

@@ -15,7 +15,7 @@ __all__ = ["MemoryJournalStore"]
 
 
 class MemoryJournalStore(Sessions, Events, Inboxes, Leases, Snapshots):
-    """A :class:`~chronicle.journal.store.JournalStore` that lasts as long as the object."""
+    """A :class:`~chronicle.journal.port.JournalStore` that lasts as long as the object."""
 
     def close(self) -> None:
         """Forget everything; using the store afterwards raises ``Unavailable``."""

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chronicle.ids import BranchId
+    from chronicle.journal.port import EventRow
     from chronicle.journal.records import Branch, CatalogueEntry, Event, Session
-    from chronicle.journal.store import EventRow
 
 __all__ = ["MemoryAudit"]
 

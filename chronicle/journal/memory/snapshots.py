@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput
 from chronicle.journal.memory.tables import BranchTable, Tables
-from chronicle.journal.snapshots import kept_seqs
+from chronicle.journal.snapshot_bodies import kept_seqs
 
 if TYPE_CHECKING:
     from chronicle.ids import BranchId

@@ -9,7 +9,7 @@ __all__ = ["PostgresJournalStore"]
 
 
 class PostgresJournalStore(SqlJournalStore):
-    """A :class:`~chronicle.journal.store.JournalStore` in a schema of a PostgreSQL database.
+    """A :class:`~chronicle.journal.port.JournalStore` in a schema of a PostgreSQL database.
 
     A write is durable when it returns, as far as the server's own settings make ``synchronous_commit = on`` so. What is
     deleted or erased is gone from the database at once, and from the server's files as it reuses their space.

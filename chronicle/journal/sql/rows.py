@@ -64,7 +64,7 @@ EVENT_COLUMNS: Final = (
     "id & 4294967295, event_id, type, turn, ts, correlation_id, "
     "CASE WHEN causation_id = '' THEN correlation_id ELSE causation_id END, payload_ref, payload_sha256, payload, hash"
 )
-"""As :data:`chronicle.journal.store.EventRow`."""
+"""As :data:`chronicle.journal.port.EventRow`."""
 CATALOGUE_COLUMNS: Final = "id & 4294967295, change, branch_id, parent_branch_id, seq, branch_hash, ts, hash"
 INBOX_COLUMNS: Final = (
     "session.session_id, inbox.id & 4294967295, message_id, idempotency_key, sender, body, admitted_ms, attempts"

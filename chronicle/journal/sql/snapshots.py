@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import Corrupt
 from chronicle.journal.records import Snapshot
-from chronicle.journal.snapshots import Kept, Manifest, Plan, kept_seqs, open_pack, plan
+from chronicle.journal.snapshot_bodies import Kept, Manifest, Plan, kept_seqs, open_pack, plan
 from chronicle.journal.sql.rows import MAX_NUMBER, number_of, row_id
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ _BATCH: Final = 256
 
 
 class SqlJournalStore:
-    """A :class:`~chronicle.journal.store.JournalStore` over a SQL database; see the port for what its methods promise.
+    """A :class:`~chronicle.journal.port.JournalStore` over a SQL database; see the port for what its methods promise.
 
     Args:
         database: its connections; closed with the store.

@@ -31,9 +31,9 @@ from chronicle.errors import (
     Unavailable,
     UnsupportedFormat,
 )
-from chronicle.journal.sqlite import handles, health, schema, sums
-from chronicle.journal.sqlite.lock import WriterLock
-from chronicle.journal.sqlite.waiting import WaitingRoom
+from chronicle.journal.sqlite import checksums, health, raw_reads, schema
+from chronicle.journal.sqlite.group_commit.waiting_room import WaitingRoom
+from chronicle.journal.sqlite.group_commit.writer_lock import WriterLock
 from chronicle.system.atomic_files import sync_directory
 from chronicle.system.permissions import private_mode
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.journal.sql.port import Connection
-    from chronicle.journal.sqlite.waiting import Asked, Ticket
+    from chronicle.journal.sqlite.group_commit.waiting_room import Asked, Ticket
 
 __all__ = ["LOG_INDEX_BYTES", "SqliteConnection", "SqliteDatabase", "translate"]
 
@@ -81,7 +81,7 @@ class SqliteDatabase:
             not.
         serve: does in a transaction what another process left in the waiting room; tells whether it could.
         create: make it if it is not there.
-        watched: keep beside it what it was when it was closed (`chronicle.journal.sqlite.sums`).
+        watched: keep beside it what it was when it was closed (`chronicle.journal.sqlite.checksums`).
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
@@ -95,10 +95,10 @@ class SqliteDatabase:
         self, path: Path, serve: Callable[[SqliteConnection, bytes], bool], *, create: bool, watched: bool = False
     ) -> None:
         if watched:
-            sums.refuse_loss(path)
+            checksums.refuse_loss(path)
         _check_path(path, create=create)
         self._watched = False
-        self._held: handles.Held | None = None
+        self._held: raw_reads.Held | None = None
         self._path = path
         self._serve = serve
         self._pid = os.getpid()
@@ -118,7 +118,7 @@ class SqliteDatabase:
                 if create:
                     _make(path)
                 _forget_sums(path)  # reads the file, so before there is a connection to it
-                self._held = handles.hold(path)
+                self._held = raw_reads.hold(path)
                 self._writer = self._connect()
                 _set_up(self._writer, path)
             sync_directory(path.parent)
@@ -285,7 +285,7 @@ class SqliteDatabase:
     def _keep_sums(self) -> None:
         """Write what the file is now, if nobody else has it open. Without it a later look at the file sees less."""
         try:
-            sums.keep(self._path)
+            checksums.keep(self._path)
         except (OSError, sqlite3.Error) as error:
             _log.warning("what %s is when it is closed could not be written beside it: %s", self._path, error)
 
@@ -408,15 +408,15 @@ def _forget_sums(path: Path) -> None:
         StorageRefused: it cannot be removed.
     """
     try:
-        if not sums.sums_path(path).exists():
+        if not checksums.sums_path(path).exists():
             return
-        if not sums.has_log(path):
-            if sums.version_at_rest(path) > schema.VERSION:
+        if not checksums.has_log(path):
+            if checksums.version_at_rest(path) > schema.VERSION:
                 return
-            problem = sums.damaged_page(path, sums.LOOK_BYTES)
+            problem = checksums.damaged_page(path, checksums.LOOK_BYTES)
             if problem is not None:
-                raise sums.damaged(path, problem)
-        sums.forget_sums(path)
+                raise checksums.damaged(path, problem)
+        checksums.forget_sums(path)
     except OSError as error:
         raise StorageRefused(f"cannot write beside {path}: {error.strerror}; make its directory writable") from error
 

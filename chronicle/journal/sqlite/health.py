@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from chronicle.journal.sqlite import schema, sums
+from chronicle.journal.sqlite import checksums, schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +40,10 @@ def damage(db: sqlite3.Connection, path: Path) -> str | None:
         sqlite3.Error: something is so wrong that SQLite cannot read it.
     """
     return (
-        sums.damaged_page(path)
+        checksums.damaged_page(path)
         or _structure(db)
         or _declarations(db)
-        or sums.missing(db, path)
+        or checksums.missing(db, path)
         or _kinds(db)
         or _owners(db)
     )

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
-from chronicle.journal.sqlite import handles, health, schema, sums
+from chronicle.journal.sqlite import checksums, health, raw_reads, schema
 from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ReadOnlyDatabase:
 
     Args:
         path: the file.
-        watched: what it was when it was closed is kept beside it (`chronicle.journal.sqlite.sums`).
+        watched: what it was when it was closed is kept beside it (`chronicle.journal.sqlite.checksums`).
 
     Raises:
         Corrupt: it is gone or empty, and was watched.
@@ -65,7 +65,7 @@ class ReadOnlyDatabase:
 
     def __init__(self, path: Path, *, watched: bool = False) -> None:
         if watched:
-            sums.refuse_loss(path)
+            checksums.refuse_loss(path)
         _check_path(path)
         self._path = path
         self._pid = os.getpid()
@@ -182,7 +182,7 @@ class ReadOnlyDatabase:
     def _connect(self) -> _Reader:
         rest = _at_rest(self._path)
         how = "mode=ro" if rest is None else "mode=ro&immutable=1"
-        held = handles.hold(self._path)
+        held = raw_reads.hold(self._path)
         try:
             db = sqlite3.connect(
                 f"file:{urllib.parse.quote(os.fspath(self._path))}?{how}",
@@ -226,7 +226,7 @@ class _Reader(NamedTuple):
     db: SqliteConnection
     rest: _Stamp | None
     """The file that it takes for unchanging; ``None`` if it reads along with writers."""
-    held: handles.Held
+    held: raw_reads.Held
 
     def close(self) -> None:
         """Close the connection."""

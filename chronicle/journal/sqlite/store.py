@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from chronicle.errors import ChronicleError, Corrupt, StorageRefused, Unavailable
 from chronicle.journal.sql import commits
 from chronicle.journal.sql.store import SqlJournalStore
-from chronicle.journal.sqlite import handover, sums
+from chronicle.journal.sqlite import checksums
 from chronicle.journal.sqlite.database import SqliteDatabase
+from chronicle.journal.sqlite.group_commit import commit_codec
 from chronicle.journal.sqlite.readonly import ReadOnlyDatabase
 from chronicle.journal.sqlite.reserve import Reserve
 
@@ -48,7 +49,7 @@ _WRITES: Final = (
 
 
 class SqliteJournalStore(SqlJournalStore):
-    """A :class:`~chronicle.journal.store.JournalStore` in one file, for any number of threads and processes.
+    """A :class:`~chronicle.journal.port.JournalStore` in one file, for any number of threads and processes.
 
     A write is on disk when it returns. Commits that wait for the writer lock share one sync, of all processes.
 
@@ -125,19 +126,19 @@ class SqliteJournalStore(SqlJournalStore):
         """
         problem = self.damage() if thorough else self._quick_damage()
         if problem is not None:
-            raise sums.damaged(self._path, problem)
+            raise checksums.damaged(self._path, problem)
 
     @property
     def is_small(self) -> bool:
         """Whether looking through all of the file takes less than a second."""
-        return self._path.stat().st_size <= sums.LOOK_BYTES
+        return self._path.stat().st_size <= checksums.LOOK_BYTES
 
     def _quick_damage(self) -> str | None:
-        problem = sums.damaged_page(self._path, sums.LOOK_BYTES)
+        problem = checksums.damaged_page(self._path, checksums.LOOK_BYTES)
         if problem is not None:
             return problem
         with self._file.reading_one_moment() as db:
-            return sums.missing(db, self._path, names_only=True)
+            return checksums.missing(db, self._path, names_only=True)
 
     def _write(self, ready: Ready) -> None:
         """Do a commit, alone or along with those of other processes."""
@@ -149,11 +150,11 @@ class SqliteJournalStore(SqlJournalStore):
             if not (maybe_done and commits.is_there(db, ready)):
                 commits.apply(db, ready)
 
-        self._shared.write(work, lambda: handover.to_bytes(ready))
+        self._shared.write(work, lambda: commit_codec.to_bytes(ready))
 
     def _serve(self, db: SqliteConnection, data: bytes) -> bool:
         """Do another process's commit, unless it is refused: that process shall see for itself why."""
-        ready = handover.from_bytes(data)
+        ready = commit_codec.from_bytes(data)
         if ready is None:
             return False
         try:

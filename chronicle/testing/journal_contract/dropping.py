@@ -16,7 +16,7 @@ from chronicle.testing.journal_contract.writer import IDS, NOW_MS, TTL_MS, Contr
 
 if TYPE_CHECKING:
     from chronicle.ids import BlobId
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["DroppingContract"]
 

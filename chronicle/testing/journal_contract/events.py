@@ -17,7 +17,7 @@ from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
 if TYPE_CHECKING:
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["EventContract"]
 

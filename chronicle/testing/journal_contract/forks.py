@@ -13,7 +13,7 @@ from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer, ids_of
 
 if TYPE_CHECKING:
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["ForkContract"]
 

@@ -14,7 +14,7 @@ from chronicle.journal.records import MessageStatus, NewMessage, Outcome, Settle
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
 if TYPE_CHECKING:
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["InboxContract"]
 

@@ -13,7 +13,7 @@ from chronicle.journal.records import MessageStatus, Outcome, Settlement
 from chronicle.testing.journal_contract.writer import NOW_MS, TTL_MS, Contract, Writer
 
 if TYPE_CHECKING:
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["LeaseContract"]
 

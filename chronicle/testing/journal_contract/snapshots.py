@@ -12,7 +12,7 @@ from chronicle.journal.records import Snapshot
 from chronicle.testing.journal_contract.writer import Contract, Writer
 
 if TYPE_CHECKING:
-    from chronicle.journal.store import JournalStore
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["SnapshotContract"]
 

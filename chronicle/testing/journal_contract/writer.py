@@ -12,8 +12,8 @@ from chronicle.journal.records import Commit, Draft, Head, NewMessage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Session
-    from chronicle.journal.store import JournalStore
 
 __all__ = ["IDS", "NOW_MS", "TTL_MS", "Contract", "Writer", "ids_of"]
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from blake3 import blake3
 
 from chronicle.errors import Corrupt
-from chronicle.journal.sqlite import handles
+from chronicle.journal.sqlite import raw_reads
 from chronicle.system.atomic_files import replacing, sync_directory
 from chronicle.system.permissions import private_mode
 
@@ -102,7 +102,7 @@ def version_at_rest(path: Path) -> int:
     Raises:
         OSError: it cannot be read.
     """
-    with handles.reading(path) as fd:
+    with raw_reads.reading(path) as fd:
         return int.from_bytes(os.pread(fd, _VERSION_BYTES, _VERSION_AT), "big")
 
 
@@ -267,7 +267,7 @@ def _heads(path: Path) -> Iterator[dict[str, Any]]:
 
 def _sums(path: Path, page_bytes: int = _PAGE_BYTES) -> str:
     found, at = bytearray(), 0
-    with handles.reading(path) as fd:
+    with raw_reads.reading(path) as fd:
         while page := os.pread(fd, page_bytes, at):
             found += blake3(page).digest(length=_SUM_BYTES)
             at += len(page)

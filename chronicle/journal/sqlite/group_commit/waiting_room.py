@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from chronicle.journal.sqlite import futex
+from chronicle.journal.sqlite.group_commit import futex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
