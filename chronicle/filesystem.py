@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, Protocol, cast
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.repository import Repository
 from chronicle.workspace.moment import MomentView
@@ -37,7 +37,7 @@ from chronicle.workspace.tree import Kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.workspace.api import ApiWorkspace, Status
     from chronicle.workspace.port import Iteration, TreeRef
 

@@ -30,7 +30,7 @@ from chronicle.journal.records import Commit, Event, Session
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.blobs.fsspec_objects import RemoteObjects
+    from chronicle.blobs.media.fsspec_objects import RemoteObjects
     from chronicle.journal.port import JournalStore
 
 __all__ = ["FORMAT", "SharedRecord"]

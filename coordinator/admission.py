@@ -11,7 +11,7 @@ from podium.busy import admit_message
 from podium.settled import retry_frames, settled_frames
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.clock import Clock
     from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore

@@ -25,7 +25,7 @@ from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
 from podium.record import list_agents, read_agent
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
     from chronicle.workspace.port import TreeRef
 

@@ -41,7 +41,7 @@ from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.journal.sqlite import SqliteJournalStore
     from podium.address import Address
 
@@ -119,7 +119,7 @@ class Home:
             ) from error
         opened = self.open()
         if blobs_url and self._blobs_at != blobs_url.rstrip("/"):
-            from chronicle.blobs.objects import shown_url  # noqa: PLC0415  for this message only
+            from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415  for this message only
 
             place = f"at {self._blobs_at}" if self._blobs_at else "in itself"
             raise HomeError(
@@ -137,8 +137,8 @@ class Home:
         protocol, separator, _ = blobs_url.partition("://")
         if not separator or protocol == "file":
             raise HomeError(f"{blobs_url!r} is no URL of an object store; a home on a disk keeps its blobs in itself")
-        from chronicle.blobs.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
-        from chronicle.blobs.objects import shown_url  # noqa: PLC0415
+        from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
+        from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415
 
         objects = open_remote(blobs_url)
         mine = f"{socket.gethostname()}:{self.path}\n".encode()
@@ -224,7 +224,7 @@ class Home:
 
     def blobs(self) -> BlobStore:
         """Open the blob store."""
-        from chronicle.blobs.fsspec_store import FsspecBlobStore  # noqa: PLC0415  not every command reads blobs
+        from chronicle.blobs.packs.pack_store import FsspecBlobStore  # noqa: PLC0415  not every command reads blobs
 
         return FsspecBlobStore(self.blobs_url)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import structlog
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, StaleEpoch
 from chronicle.fuse.client import open_fuse_workspace

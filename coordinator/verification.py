@@ -21,7 +21,7 @@ from podium.events import STATE_EVENTS, WHOLE_STATES
 from podium.record import Replay, read_agent, trees_of, unfolded
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Session

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
     from podium.address import Address
 
@@ -223,7 +223,7 @@ class Archive:
         return [BlobId(name.removeprefix("blobs/")) for name in self._zip.namelist() if name.startswith("blobs/")]
 
     def get(self, identifier: BlobId) -> bytes:
-        """Return a blob; see `chronicle.blobs.store.BlobReader.get`."""
+        """Return a blob; see `chronicle.blobs.port.BlobReader.get`."""
         data = self._read(f"blobs/{identifier}")
         if blob_id(data) != identifier:
             raise self._damaged(f"blobs/{identifier}", "its bytes do not have its id")

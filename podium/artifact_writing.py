@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.workspace.content import Content
 
 __all__ = ["ArtifactWriter"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NewType
 
 from chronicle.blobs.ident import to_raw
-from chronicle.blobs.store import get_many
+from chronicle.blobs.port import get_many
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.ids import BlobId, EventId
 from chronicle.journal.payloads import payload_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import BinaryIO
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore

@@ -29,7 +29,7 @@ from podium.state import diff
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BranchId, IdSource
     from chronicle.journal.port import JournalStore

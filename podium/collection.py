@@ -1,4 +1,4 @@
-"""What a home's journal and layers reach of its blobs: the roots for :func:`chronicle.blobs.gc.collect`."""
+"""What a home's journal and layers reach of its blobs: the roots for :func:`chronicle.blobs.gc.collector.collect`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podium.record import trees_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event

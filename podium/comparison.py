@@ -15,7 +15,7 @@ from podium.record import read_agent
 from podium.state import diff
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore

@@ -22,7 +22,7 @@ from podium.record import find_session, read_agent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session, Tombstone

@@ -11,7 +11,7 @@ from podium.snapshots import MOST_TURNS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore

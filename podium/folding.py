@@ -23,7 +23,7 @@ from podium.retention import MOST_BETWEEN, QUARTER, Mark, Plan, plan
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
     from chronicle.ids import BlobId, EventId, IdSource
     from chronicle.journal.port import JournalStore

@@ -16,7 +16,7 @@ from podium.branching import fork_at
 from podium.errors import AgentExists
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.ids import BlobId, IdSource
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, Head, Session

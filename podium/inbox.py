@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import InboxMessage, Session

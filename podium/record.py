@@ -21,7 +21,7 @@ from podium.state import PatchError, apply_patch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, BranchId
     from chronicle.journal.port import JournalStore

@@ -17,7 +17,7 @@ from podium.turn import Stop
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.canonical import Json
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Head, InboxMessage

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 from fsspec.asyn import sync
 
-from chronicle.blobs.fsspec_objects import open_remote
+from chronicle.blobs.media.fsspec_objects import open_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from chronicle.blobs import ident
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import BlobId
 
 __all__ = ["NODE_START", "SPILL_BYTES", "BlobBuffer", "Meanwhile", "PassingBuffer", "ScratchBuffer"]
@@ -50,7 +50,7 @@ class Meanwhile(Protocol):
 
 
 class BlobBuffer:
-    """Gathers new blobs for one `chronicle.blobs.store.BlobStore.put`. A `chronicle.blobs.store.BlobReader`.
+    """Gathers new blobs for one `chronicle.blobs.port.BlobStore.put`. A `chronicle.blobs.port.BlobReader`.
 
     Belongs to one thread. Dropping it without `flush` loses what is pending, and only that.
 
@@ -164,7 +164,7 @@ class ScratchBuffer:
         return identifier
 
     def get(self, blob_id: BlobId) -> bytes:
-        """Return a blob's bytes; see `chronicle.blobs.store.BlobReader.get`."""
+        """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
         made = self._made.get(blob_id)
         return made if made is not None else self._reader.get(blob_id)
 

@@ -17,7 +17,7 @@ __all__ = ["MemoryBlobStore"]
 
 
 class MemoryBlobStore:
-    """A `chronicle.blobs.store.BlobStore` in a dict; safe to share between threads."""
+    """A `chronicle.blobs.port.BlobStore` in a dict; safe to share between threads."""
 
     is_far = False
 

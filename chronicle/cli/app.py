@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chronicle.blobs.waiting import telling
+from chronicle.blobs.wait_notices import telling
 from chronicle.cli.bench import bench
 from chronicle.cli.commits import commit, fork, log, restore
 from chronicle.cli.exits import MEANINGS, ExitCode, exit_code

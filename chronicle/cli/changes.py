@@ -10,7 +10,7 @@ from chronicle.workspace.treediff import render
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.workspace.treediff import Change
 
 __all__ = ["Stat", "names", "stat"]

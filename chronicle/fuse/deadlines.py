@@ -22,13 +22,13 @@ import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from chronicle.blobs.store import NearReader, Pending, drop_cached
+from chronicle.blobs.port import NearReader, Pending, drop_cached
 from chronicle.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.ids import BlobId
 
 __all__ = ["Supply", "TimedBlobStore", "Waiting", "supply_of"]
@@ -173,7 +173,7 @@ class Waiting:
 
 
 class TimedBlobStore:
-    """A `chronicle.blobs.store.BlobStore` whose reads have a deadline. What writes has the caller's.
+    """A `chronicle.blobs.port.BlobStore` whose reads have a deadline. What writes has the caller's.
 
     Args:
         blobs: the store.
@@ -197,7 +197,7 @@ class TimedBlobStore:
         return self._blobs.is_far
 
     def get(self, blob_id: BlobId) -> bytes:
-        """Return a blob's bytes; see `chronicle.blobs.store.BlobReader.get`.
+        """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`.
 
         Raises:
             Pending: the request is to be put aside.
@@ -205,7 +205,7 @@ class TimedBlobStore:
         return self.get_many([blob_id])[blob_id]
 
     def get_many(self, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, bytes]:
-        """Return the bytes of blobs; see `chronicle.blobs.store.BatchReader.get_many`.
+        """Return the bytes of blobs; see `chronicle.blobs.port.BatchReader.get_many`.
 
         Raises:
             Pending: the request is to be put aside.
@@ -225,7 +225,7 @@ class TimedBlobStore:
         return {**found, **fetched}
 
     def wait_for(self, blob_id: BlobId, future: Future[bytes]) -> bytes:
-        """Return a blob that is being read; see `chronicle.blobs.store.wait_for`.
+        """Return a blob that is being read; see `chronicle.blobs.port.wait_for`.
 
         Others may wait for it too, so it is never cancelled here.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import StorageRefused
 from chronicle.fuse.deadlines import TimedBlobStore, Waiting
@@ -16,7 +16,7 @@ from chronicle.fuse.server import Served
 from chronicle.workspace.layer_open import open_layer
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.fuse.pulse import Pulse
     from chronicle.fuse.server import MountRequest
 

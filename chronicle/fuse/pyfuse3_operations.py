@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError
 
-from chronicle.blobs.store import Pending
+from chronicle.blobs.port import Pending
 from chronicle.errors import ChronicleError
 from chronicle.fuse.deadlines import supply_of
 from chronicle.fuse.errnos import answer_errno

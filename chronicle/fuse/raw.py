@@ -20,7 +20,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.store import Pending
+from chronicle.blobs.port import Pending
 from chronicle.errors import Unavailable
 from chronicle.fuse import device, wire
 from chronicle.fuse.cutting import GONE, drop_pages

@@ -22,7 +22,7 @@ import stat
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from chronicle.blobs.store import Pending
+from chronicle.blobs.port import Pending
 from chronicle.errors import ChronicleError
 from chronicle.fuse import wire
 from chronicle.fuse.errnos import answer_errno

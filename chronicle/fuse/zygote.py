@@ -219,7 +219,7 @@ def main(arguments: list[str]) -> int:
 
     import_transport(options.transport)
     if options.preload is not None:
-        from chronicle.blobs.fsspec_objects import preload  # noqa: PLC0415 - 40 MB, for who needs it
+        from chronicle.blobs.media.fsspec_objects import preload  # noqa: PLC0415 - 40 MB, for who needs it
 
         preload(options.preload)
     deadline_s = options.request_deadline or REQUEST_DEADLINE_S

@@ -17,7 +17,7 @@ from chronicle.journal.chain import payload_digest, seal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.canonical import Json
     from chronicle.ids import BlobId
     from chronicle.journal.records import Draft, Event, Head

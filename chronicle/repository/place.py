@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.objects import shown_url
+from chronicle.blobs.media.objects import shown_url
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.fuse import mounts
@@ -328,7 +328,7 @@ class StorePlace:
         """What of the store is at its URL, if it has one."""
         if self._url is None:
             return None
-        from chronicle.blobs.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
+        from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
         from chronicle.shared import SharedRecord  # noqa: PLC0415
 
         return SharedRecord(open_remote(self._url), self.name, self.directory)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.fuse.client import FuseWorkspace
     from chronicle.ids import BlobId
     from chronicle.journal.records import Session

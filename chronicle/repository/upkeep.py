@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chronicle.blobs.gc import collect
-from chronicle.blobs.scanning import ScanningReader
+from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.packs.bulk_reader import ScanningReader
 from chronicle.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from chronicle.fuse import zygote
 from chronicle.journal.verify import verify_session
@@ -26,9 +26,9 @@ from chronicle.workspace.warm import warm_bytes_from
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.blobs.fsspec_store import FsspecBlobStore
-    from chronicle.blobs.gc import GcReport
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.gc.collector import GcReport
+    from chronicle.blobs.packs.pack_store import FsspecBlobStore
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session

@@ -1,4 +1,4 @@
-"""What every `chronicle.blobs.store.BlobStore` promises, as tests. For whoever writes one::
+"""What every `chronicle.blobs.port.BlobStore` promises, as tests. For whoever writes one::
 
     class TestMyStore(BlobStoreContract):
         @pytest.fixture
@@ -22,7 +22,7 @@ import pytest
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.store import BlobStore
+from chronicle.blobs.port import BlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.ids import BlobId
 

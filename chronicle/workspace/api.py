@@ -28,7 +28,7 @@ from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES, Kind, check_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.workspace.layer import Layer
     from chronicle.workspace.layer_node import Node

@@ -18,7 +18,7 @@ from chronicle.workspace.tree import EMPTY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.workspace.port import Iteration, TreeRef
 
 __all__ = ["CommittedWorkspace"]

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from chronicle.blobs.ident import RAW_ID_BYTES, blob_id, from_raw, to_raw
-from chronicle.blobs.store import get_many
+from chronicle.blobs.port import get_many
 from chronicle.errors import Corrupt
 from chronicle.workspace import nodes
 from chronicle.workspace.chunking import MAX_CHUNK_BYTES, chunks
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
 __all__ = [

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.clock import Clock
     from chronicle.ids import BlobId
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef

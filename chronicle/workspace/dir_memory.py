@@ -26,7 +26,7 @@ from chronicle.workspace.dir_scan import Index, Seen, decode_index, encode_index
 from chronicle.workspace.layer_records import pack_ref, unpack_ref
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.workspace.oplog import OplogRoot
     from chronicle.workspace.port import TreeRef
 

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chronicle.blobs.store import get_many
+from chronicle.blobs.port import get_many
 from chronicle.errors import Conflict, StorageRefused
 from chronicle.workspace import content as contents
 from chronicle.workspace import nodes, oplog, tree
@@ -24,7 +24,7 @@ from chronicle.workspace.tree import Entry, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.oplog import Attr
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chronicle.blobs.buffer import BlobBuffer
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.dir_scan import Index
 

@@ -23,7 +23,7 @@ from chronicle.workspace.history_own import OwnRecords
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.history import PathHistory, Record
     from chronicle.workspace.oplog import Gap

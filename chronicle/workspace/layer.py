@@ -15,7 +15,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from chronicle.blobs.store import drop_cached
+from chronicle.blobs.port import drop_cached
 from chronicle.errors import InvalidInput
 from chronicle.system.heap import give_back_all
 from chronicle.workspace import layer_records as records
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.buffer import Meanwhile
-    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.ids import BlobId
     from chronicle.workspace.layer_files import LayerFiles

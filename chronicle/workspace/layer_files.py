@@ -29,7 +29,7 @@ from chronicle.workspace.warm import WarmFiles
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.workspace.content import Content
     from chronicle.workspace.versions import Held
 

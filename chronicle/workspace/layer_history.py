@@ -20,7 +20,7 @@ from chronicle.workspace.tree import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.history import Record
     from chronicle.workspace.history_view import Versions

@@ -27,7 +27,7 @@ from chronicle.workspace.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.tree import EMPTY, Entry
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
 
 __all__ = ["KEPT_NODES", "Names", "Referred"]
 

@@ -26,7 +26,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.store import drop_cached, get_many
+from chronicle.blobs.port import drop_cached, get_many
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_files import LayerFiles
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.ids import BlobId
     from chronicle.workspace.oplog import Gap
@@ -63,7 +63,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class CachingReader:
-    """A `chronicle.blobs.store.BlobReader` that keeps the small blobs it read last."""
+    """A `chronicle.blobs.port.BlobReader` that keeps the small blobs it read last."""
 
     def __init__(self, blobs: BlobReader) -> None:
         self._blobs = blobs
@@ -71,7 +71,7 @@ class CachingReader:
         self._kept_bytes = 0
 
     def get(self, blob_id: BlobId) -> bytes:
-        """Return a blob's bytes; see `chronicle.blobs.store.BlobReader.get`."""
+        """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
         data = self._kept.get(blob_id)
         if data is not None:
             self._kept.move_to_end(blob_id)
@@ -81,7 +81,7 @@ class CachingReader:
         return data
 
     def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
-        """Return the bytes of blobs; see `chronicle.blobs.store.BatchReader.get_many`."""
+        """Return the bytes of blobs; see `chronicle.blobs.port.BatchReader.get_many`."""
         found = {blob_id: self._kept[blob_id] for blob_id in blob_ids if blob_id in self._kept}
         lacking = [blob_id for blob_id in blob_ids if blob_id not in found]
         if lacking:

@@ -30,7 +30,7 @@ from chronicle.workspace.tree import EMPTY, ROOT_DEFAULT, Entry
 
 if TYPE_CHECKING:
     from chronicle.blobs.buffer import Meanwhile
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
     from chronicle.workspace.history import Record

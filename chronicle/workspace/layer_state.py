@@ -28,7 +28,7 @@ from chronicle.workspace.quota import measure
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.workspace.content import Content
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.lazy import Chunks

@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.store import Pending, wait_for
+from chronicle.blobs.port import Pending, wait_for
 from chronicle.errors import ChronicleError, Corrupt
 from chronicle.workspace.content import Chunk, chunk_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
 
@@ -81,7 +81,7 @@ class Chunks:
         """Return chunks, those that are on their way already included.
 
         Raises:
-            NotFound, Corrupt, Unavailable: as `chronicle.blobs.store.BlobReader.get`.
+            NotFound, Corrupt, Unavailable: as `chronicle.blobs.port.BlobReader.get`.
         """
         found: dict[BlobId, bytes] = {}
         coming: dict[BlobId, Future[bytes]] = {}

@@ -22,7 +22,7 @@ from chronicle.workspace.tree import Kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.workspace.oplog import Attr
     from chronicle.workspace.port import Iteration, TreeRef
     from chronicle.workspace.tree import Entry

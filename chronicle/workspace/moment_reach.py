@@ -12,7 +12,7 @@ from chronicle.workspace.oplog import decode_attr, read_root
 from chronicle.workspace.reach import Reach
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
     from chronicle.workspace.port import TreeRef

@@ -25,7 +25,7 @@ from chronicle.workspace.tree import EMPTY
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
 __all__ = [

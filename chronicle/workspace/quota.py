@@ -9,7 +9,7 @@ from chronicle.workspace.port import Usage
 from chronicle.workspace.tree import walk
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.port import Quota
 

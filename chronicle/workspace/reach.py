@@ -14,7 +14,7 @@ from chronicle.workspace import nodes, tree
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
 

@@ -19,7 +19,7 @@ from chronicle.workspace.tree import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.nodes import NodeBuffer
     from chronicle.workspace.tree import Entry

@@ -14,7 +14,7 @@ from chronicle.errors import Corrupt
 from chronicle.workspace.nodes import Cutter, Node, decode_node
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
 __all__ = ["MapChecker"]

@@ -18,7 +18,7 @@ from chronicle.workspace.tree import EMPTY, Entry, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
 __all__ = ["Divergence", "Side", "three_way"]

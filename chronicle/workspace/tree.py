@@ -24,7 +24,7 @@ from chronicle.workspace.content import WHOLE_BYTES, Content
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
 __all__ = [

@@ -17,7 +17,7 @@ from chronicle.workspace.tree import EMPTY, Entry, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
 __all__ = ["TEXT_BYTES", "Change", "What", "change_object", "changes", "render"]

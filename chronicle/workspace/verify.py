@@ -22,7 +22,7 @@ from chronicle.workspace.verify_content import ContentChecker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
     from chronicle.workspace.history import Record

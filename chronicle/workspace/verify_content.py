@@ -14,7 +14,7 @@ from chronicle.workspace.content import chunks_in, end_offset
 from chronicle.workspace.shape import MapChecker
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Chunk, Content
     from chronicle.workspace.nodes import Node

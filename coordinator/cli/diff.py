@@ -14,7 +14,7 @@ from coordinator.cli.terminal import one_line, say, write_json, write_line
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
     from podium.address import Address

@@ -37,7 +37,7 @@ def gc(
     Safe while agents run: one call marks what is not needed, another one, an hour or more later, frees what is still
     not. Everything that a turn, a fork or a version of a file reaches is needed.
     """
-    from chronicle.blobs.gc import collect  # noqa: PLC0415  slow to import, and --help needs none
+    from chronicle.blobs.gc.collector import collect  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.home import Home  # noqa: PLC0415
     from podium.errors import AgentAwake  # noqa: PLC0415
 

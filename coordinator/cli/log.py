@@ -23,7 +23,7 @@ from coordinator.cli.times import iso
 from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from chronicle.blobs.waiting import telling
+from chronicle.blobs.wait_notices import telling
 from chronicle.cli_kit.stdout import whole_stdout
 from chronicle.system.os_errors import os_error_text
 from coordinator.cli import (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
     from chronicle.journal.sqlite import SqliteJournalStore

@@ -14,7 +14,7 @@ from coordinator.cli.terminal import say, write_json, write_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobReader, BlobStore
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.journal.port import JournalStore
     from chronicle.workspace.treediff import Change
     from podium.address import Address

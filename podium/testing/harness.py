@@ -43,7 +43,7 @@ from podium.record import read_agent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.canonical import Json, JsonObject
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Receipt

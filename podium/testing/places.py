@@ -10,7 +10,7 @@ from podium.testing.scratch import Forest, Node
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.workspace.port import Opened, TreeRef, Workspace
     from podium.environment import WorkspaceRequest
 

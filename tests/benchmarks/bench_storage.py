@@ -1,8 +1,8 @@
 """What a workspace's history takes on disk against git's, and what committing and forking cost in large workspaces.
 
 The stored bytes are those of a real source tree, the installed packages' own, of which each turn changes a few lines in
-one file of a hundred. Git gets the same commits. In the end both collect garbage (``git gc`` and `chronicle.blobs.gc`),
-which is when they pack.
+one file of a hundred. Git gets the same commits. In the end both collect garbage (``git gc`` and
+`chronicle.blobs.gc.collector`), which is when they pack.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.gc import collect
+from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.repository.repository import Repository
 from chronicle.workspace.api import open_api_workspace
 from chronicle.workspace.moment_reach import MomentReach

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import list_mounts, open_fuse_workspace

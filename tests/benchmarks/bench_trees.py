@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.ids import BlobId
 from chronicle.workspace import content, tree

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.canonical import encode
 from chronicle.clock import ManualClock, SystemClock
 from chronicle.ids import IdSource

@@ -22,9 +22,9 @@ from chronicle.blobs import blob_id, ident
 from chronicle.blobs import cache as cache_module
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.cache import CACHE_BYTES, BlobCache, cache_from
-from chronicle.blobs.catalog import pack_object
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.scanning import ScanningReader
+from chronicle.blobs.packs.bulk_reader import ScanningReader
+from chronicle.blobs.packs.catalog import pack_object
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.testing.blob_contract import named
 from chronicle.workspace import nodes

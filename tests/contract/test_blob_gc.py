@@ -12,12 +12,13 @@ from uuid import uuid4
 import fsspec
 import pytest
 
-from chronicle.blobs import blob_id, gc, ident
+from chronicle.blobs import blob_id, ident
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.catalog import PACK_FOLDER, pack_object
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.gc import GcReport, collect
-from chronicle.blobs.medium import open_medium
+from chronicle.blobs.gc import collector
+from chronicle.blobs.gc.collector import GcReport, collect
+from chronicle.blobs.media.medium import open_medium
+from chronicle.blobs.packs.catalog import PACK_FOLDER, pack_object
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, Unavailable
 from chronicle.ids import BlobId
@@ -74,7 +75,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(params=["file", "memory", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(  # a minute passes between any two looks: the manual clock is not the medium's
-        "chronicle.blobs.fsspec_objects.RemoteObjects.stamp", lambda _self, _name: uuid4().hex
+        "chronicle.blobs.media.fsspec_objects.RemoteObjects.stamp", lambda _self, _name: uuid4().hex
     )
     url = f"file://{tmp_path}/store" if request.param == "file" else f"memory://{uuid4().hex}"
     if request.param == "s3":
@@ -462,7 +463,7 @@ def test_a_merge_that_had_no_room_is_made_up_for(tmp_path: Path, monkeypatch: py
         return place.collect_with(lambda: named(*versions), alone=True, roots=lambda: "one")
 
     with monkeypatch.context() as full:
-        full.setattr(gc, "free_bytes", lambda _: 0)
+        full.setattr(collector, "free_bytes", lambda _: 0)
         assert collected().merged == 0
         assert collected().merged == 0
     assert collected().merged == 20

@@ -13,13 +13,13 @@ import fsspec
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.catalog import read_pack_index
-from chronicle.blobs.fsspec_objects import RemoteObjects
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.gc import GcReport, collect
-from chronicle.blobs.local_catalog import LocalCatalog
-from chronicle.blobs.objects import LocalObjects
-from chronicle.blobs.packs import PackEntry
+from chronicle.blobs.gc.collector import GcReport, collect
+from chronicle.blobs.media.fsspec_objects import RemoteObjects
+from chronicle.blobs.media.objects import LocalObjects
+from chronicle.blobs.packs.catalog import read_pack_index
+from chronicle.blobs.packs.local_catalog import LocalCatalog
+from chronicle.blobs.packs.pack_format import PackEntry
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
 from chronicle.testing.blob_contract import named
@@ -111,7 +111,7 @@ def test_who_has_read_a_pack_before_it_goes_does_not_tell_others_of_it_afterward
         return entries
 
     with monkeypatch.context() as patch:
-        patch.setattr("chronicle.blobs.catalog.read_pack_index", read)
+        patch.setattr("chronicle.blobs.packs.catalog.read_pack_index", read)
         store.open().missing(named(b"nowhere"))
     assert dropped == [1, 1]
     store.open().put(named(b"garbage"))
@@ -273,7 +273,7 @@ def test_nothing_is_merged_without_room_for_it(store: Store, alone: bool, monkey
         store.open().put(named(one))
     store.open().put(named(b"garbage"))
     store.clock.advance(GRACE_S + 1)
-    monkeypatch.setattr("chronicle.blobs.gc.free_bytes", lambda _: 5 * 1024 * 1024)
+    monkeypatch.setattr("chronicle.blobs.gc.collector.free_bytes", lambda _: 5 * 1024 * 1024)
     report = store.collect(*many, alone=alone)
     assert (report.merged, report.condemned, report.copied) == (0, 1, 0)
 
@@ -294,7 +294,7 @@ def test_what_needs_no_copy_goes_first_when_there_is_little_room(store: Store, m
         really(objects, name, parts)
 
     monkeypatch.setattr(LocalObjects, "write", write)
-    monkeypatch.setattr("chronicle.blobs.gc.free_bytes", lambda _: 5 * 1024 * 1024)
+    monkeypatch.setattr("chronicle.blobs.gc.collector.free_bytes", lambda _: 5 * 1024 * 1024)
     assert store.collect(alive).dropped == 2
     assert there == [1]
     assert store.has(alive)

@@ -17,8 +17,8 @@ import pytest
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.cache import BlobCache
-from chronicle.blobs.fsspec_objects import Patience, open_remote
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.media.fsspec_objects import Patience, open_remote
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, Unavailable
 from chronicle.testing.blob_contract import named
 from tests.faulty_proxy import FaultyProxy, running_halt, running_proxy
@@ -46,7 +46,7 @@ def url() -> str:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronicle.blobs.fsspec_objects._BACKOFF_S", 0.01)
+    monkeypatch.setattr("chronicle.blobs.media.fsspec_objects._BACKOFF_S", 0.01)
     monkeypatch.setenv("CHRONICLE_STORE_PATIENCE_S", "0")  # five attempts
 
 
@@ -238,7 +238,7 @@ def test_of_two_who_create_an_object_one_does(s3: S3Server, proxy: FaultyProxy, 
 
 UPLOADER = """
 import sys
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.testing.blob_contract import named
 import random
 

@@ -11,8 +11,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.fsspec_objects import Patience, RemoteObjects, patience_from
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.media.fsspec_objects import Patience, RemoteObjects, patience_from
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.testing.blob_contract import named
 
@@ -51,7 +51,7 @@ class FlakyFileSystem(MemoryFileSystem):  # type: ignore[misc]
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     fsspec.register_implementation("flaky", FlakyFileSystem, clobber=True)
-    monkeypatch.setattr("chronicle.blobs.fsspec_objects._BACKOFF_S", 0)
+    monkeypatch.setattr("chronicle.blobs.media.fsspec_objects._BACKOFF_S", 0)
     monkeypatch.setenv("CHRONICLE_CACHE_BYTES", "0")
     monkeypatch.setenv("CHRONICLE_STORE_PATIENCE_S", "0")  # five attempts
     FlakyFileSystem.failures = 0

@@ -13,10 +13,10 @@ import pytest
 
 from chronicle.blobs import blob_id, ident
 from chronicle.blobs.cache import BlobCache
-from chronicle.blobs.catalog import pack_object
-from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.blobs.store import BlobStore
+from chronicle.blobs.packs.catalog import pack_object
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.port import BlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.testing.blob_contract import BlobStoreContract, Opener, named
@@ -210,7 +210,7 @@ def test_an_index_that_was_lost_and_made_again_is_followed(root: Path) -> None:
 
 
 def test_a_damaged_segment_is_not_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronicle.blobs.local_catalog._LOG_BYTES", 2_000)
+    monkeypatch.setattr("chronicle.blobs.packs.local_catalog._LOG_BYTES", 2_000)
     store = open_at(root)
     blobs = named(*(f"{number}".encode() for number in range(100)))
     for identifier, data in blobs.items():
@@ -225,7 +225,7 @@ def test_a_damaged_segment_is_not_used(root: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_reader_follows_when_the_log_is_folded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronicle.blobs.local_catalog._LOG_BYTES", 2_000)
+    monkeypatch.setattr("chronicle.blobs.packs.local_catalog._LOG_BYTES", 2_000)
     writer, reader = open_at(root), open_at(root)
     for number in range(200):
         data = f"{number}".encode()
@@ -238,8 +238,8 @@ def test_a_reader_follows_when_the_log_is_folded(root: Path, monkeypatch: pytest
 
 
 def test_segments_are_written_for_media_that_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronicle.blobs.catalog._UNCOVERED_LIMIT", 5)
-    monkeypatch.setattr("chronicle.blobs.catalog._SEGMENT_LIMIT", 2)
+    monkeypatch.setattr("chronicle.blobs.packs.catalog._UNCOVERED_LIMIT", 5)
+    monkeypatch.setattr("chronicle.blobs.packs.catalog._SEGMENT_LIMIT", 2)
     url = f"memory://{uuid4().hex}"
     writer = FsspecBlobStore(url)
     expected: dict[BlobId, bytes] = {}

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.canonical import decode, encode
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource

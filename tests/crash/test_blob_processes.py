@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.testing.blob_contract import named
 
 TURNS = 120
 
 WRITER = """
 import sys
-import chronicle.blobs.local_catalog as catalog
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+import chronicle.blobs.packs.local_catalog as catalog
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.testing.blob_contract import named
 
 catalog._LOG_BYTES = 3_000  # folded every few puts
@@ -32,7 +32,7 @@ for turn in range(turns):
 READER = """
 import sys
 from chronicle.blobs import blob_id
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 
 store = FsspecBlobStore(sys.argv[1], cache_bytes=0)
 for line in sys.stdin:

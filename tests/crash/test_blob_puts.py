@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.catalog import PACK_FOLDER, read_pack_index
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.objects import LocalObjects
+from chronicle.blobs.media.objects import LocalObjects
+from chronicle.blobs.packs.catalog import PACK_FOLDER, read_pack_index
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.ids import BlobId
 from chronicle.testing.blob_contract import named
 
@@ -164,7 +164,7 @@ def check(root: Path, acknowledged: list[BlobId]) -> None:
 @pytest.mark.parametrize("start", ["new store", "store in use", "log about to be folded"])
 def test_a_crash_at_each_call(tmp_path: Path, how: str, loss: str, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if start == "log about to be folded":
-        monkeypatch.setattr("chronicle.blobs.local_catalog._LOG_BYTES", 500)
+        monkeypatch.setattr("chronicle.blobs.packs.local_catalog._LOG_BYTES", 500)
 
     def fresh(name: str) -> Path:
         root = tmp_path / name

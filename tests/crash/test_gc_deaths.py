@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.gc import GcReport, collect
+from chronicle.blobs.gc.collector import GcReport, collect
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.testing.blob_contract import named
 from tests.crash.test_blob_puts import Crash, CrashingOs

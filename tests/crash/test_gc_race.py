@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.blobs.gc import collect
+from chronicle.blobs.gc.collector import collect
 from chronicle.errors import ChronicleError
 from chronicle.repository import Repository
 from chronicle.repository.upkeep import _reached, verify

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.workspace.layer_log import read_frames
 from chronicle.workspace.layer_node import DirNode

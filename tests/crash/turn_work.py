@@ -28,7 +28,7 @@ from typing import Any, cast
 
 import structlog
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.canonical import decode, encode
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource

@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from chronicle.blobs.gc import collect
+from chronicle.blobs.gc.collector import collect
 from chronicle.errors import NotFound, Unavailable
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import StaleEpoch, Unavailable
 from chronicle.fuse import mounts
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.ident import blob_id
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.cli import ExitCode
 from chronicle.fuse import mounts, zygote
 from chronicle.testing.workspace_contract import files_below

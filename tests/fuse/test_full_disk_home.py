@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import StorageRefused
 from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite.reserve import RESERVE_BYTES

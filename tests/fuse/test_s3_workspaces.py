@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from chronicle.blobs.fsspec_objects import open_remote
+from chronicle.blobs.media.fsspec_objects import open_remote
 from chronicle.cli import ExitCode, main
 from chronicle.errors import Unavailable
 from chronicle.fuse import mounts

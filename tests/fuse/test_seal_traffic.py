@@ -20,8 +20,8 @@ from uuid import uuid4
 import pytest
 
 from chronicle.blobs.buffer import ScratchBuffer
-from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import ChronicleError
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.fuse import zygote
 from chronicle.fuse.client import open_fuse_workspace
 from chronicle.fuse.mounts import Transport

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import Corrupt, NotFound, Unavailable
 from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace

@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.gc import collect
+from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.ids import BlobId, IdSource
 from chronicle.testing.blob_contract import named

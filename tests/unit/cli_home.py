@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.canonical import Json, JsonObject
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import InboxMessage, Lease, Session

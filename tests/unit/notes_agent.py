@@ -9,7 +9,7 @@ from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
     from podium.testing import AgentHarness
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
 
 NOW_MS = 1_700_000_000_000

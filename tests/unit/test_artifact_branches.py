@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.gc import collect
+from chronicle.blobs.gc.collector import collect
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.ids import BlobId, IdSource
 from chronicle.journal.chain import seal
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
     from chronicle.journal.port import JournalStore
 

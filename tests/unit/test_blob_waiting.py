@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 
-from chronicle.blobs.waiting import Wait, noted, telling
+from chronicle.blobs.wait_notices import Wait, noted, telling
 
 DEADLINE_S = 30.0
 

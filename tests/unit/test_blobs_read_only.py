@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import NotFound, Unavailable
 from tests.unit.read_only import listing, without_write_access
 

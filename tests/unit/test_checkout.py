@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.checkout import Amount, Progress, checkout, count
 from chronicle.cli import ExitCode, main
 from chronicle.clock import SystemClock

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.gc import collect
+from chronicle.blobs.gc.collector import collect
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.workspace.layer_open import open_layer

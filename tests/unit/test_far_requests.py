@@ -15,7 +15,7 @@ import pytest
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.blobs.store import BlobStore, Pending
+from chronicle.blobs.port import BlobStore, Pending
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound, Unavailable
 from chronicle.fuse import deadlines, raw, wire

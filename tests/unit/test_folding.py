@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.gc import collect
+from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import Corrupt, StaleEpoch, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore

@@ -17,7 +17,7 @@ from tests.layers import file_at
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.layer import Layer
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.operations import ChronicleOperations

@@ -15,9 +15,9 @@ import pytest
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.cache import BlobCache
-from chronicle.blobs.fsspec_store import FsspecBlobStore
-from chronicle.blobs.local_gc import only_one
-from chronicle.blobs.objects import LocalObjects
+from chronicle.blobs.gc.local import only_one
+from chronicle.blobs.media.objects import LocalObjects
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from coordinator.home import Home
 
 if TYPE_CHECKING:

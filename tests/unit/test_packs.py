@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.blobs import ident, packs
-from chronicle.blobs.segments import Segment, build_segment
+from chronicle.blobs import ident
+from chronicle.blobs.packs import pack_format
+from chronicle.blobs.packs.segments import Segment, build_segment
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.testing.blob_contract import named
@@ -69,14 +70,16 @@ NAMES = ["01K8ABCDEFGHJKMNPQRSTVWXY" + last for last in "0123"]
 
 
 def encoded(blobs: dict[BlobId, bytes]) -> bytes:
-    return b"".join(packs.encode_pack(blobs)[0])
+    return b"".join(pack_format.encode_pack(blobs)[0])
 
 
 def decoded(pack: bytes) -> dict[BlobId, bytes]:
-    start = packs.index_start("P", len(pack), pack[-packs.TRAILER_BYTES :])
-    entries = packs.read_index("P", pack[start:])
+    start = pack_format.index_start("P", len(pack), pack[-pack_format.TRAILER_BYTES :])
+    entries = pack_format.read_index("P", pack[start:])
     return {
-        ident.from_raw(entry.raw_id): packs.unpack_blob("P", entry, pack[entry.offset : entry.offset + entry.stored])
+        ident.from_raw(entry.raw_id): pack_format.unpack_blob(
+            "P", entry, pack[entry.offset : entry.offset + entry.stored]
+        )
         for entry in entries
     }
 
@@ -112,7 +115,7 @@ def test_groups_round_trip(groups: list[list[bytes]]) -> None:
         left = [data for data in dict.fromkeys(group) if data not in seen]
         seen.update(left)
         distinct += [named(*left)] if left else []
-    parts, entries = packs.encode_groups(distinct)
+    parts, entries = pack_format.encode_groups(distinct)
     pack = b"".join(parts)
     assert decoded(pack) == named(*seen)
     assert sorted(entry.raw_id for entry in entries) == [entry.raw_id for entry in entries]
@@ -120,7 +123,7 @@ def test_groups_round_trip(groups: list[list[bytes]]) -> None:
         own = [entry for entry in entries if ident.from_raw(entry.raw_id) in members]
         assert len({(entry.offset, entry.stored) for entry in own}) == 1
         first = own[0]
-        together = packs.unpack_group("P", own, pack[first.offset : first.offset + first.stored])
+        together = pack_format.unpack_group("P", own, pack[first.offset : first.offset + first.stored])
         assert {ident.from_raw(entry.raw_id): data for entry, data in together} == members
 
 
@@ -131,15 +134,15 @@ def test_golden_pack_with_a_group() -> None:
 def test_versions_of_a_text_cost_little_in_a_group() -> None:
     text = random.Random(1).randbytes(8_000).hex().encode()
     versions = named(*(text[: 1000 * n] + b"changed" + text[1000 * n :] for n in range(5)))
-    assert len(b"".join(packs.encode_groups([versions])[0])) < 1.2 * len(encoded(named(text)))
+    assert len(b"".join(pack_format.encode_groups([versions])[0])) < 1.2 * len(encoded(named(text)))
 
 
 def test_one_damaged_blob_of_a_group_is_told_and_the_others_are_had() -> None:
     group = named(b"a" * 100, b"b" * 100)
-    parts, entries = packs.encode_groups([group])
+    parts, entries = pack_format.encode_groups([group])
     pack = b"".join(parts)
     wrong = [replace(entries[0], raw_id=bytes(32)), entries[1]]
-    found = list(packs.unpack_group("P", wrong, pack[entries[0].offset : entries[0].offset + entries[0].stored]))
+    found = list(pack_format.unpack_group("P", wrong, pack[entries[0].offset : entries[0].offset + entries[0].stored]))
     assert isinstance(found[0][1], Corrupt)
     assert found[1][1] == group[ident.from_raw(entries[1].raw_id)]
 
@@ -163,7 +166,7 @@ def test_a_changed_bit_is_noticed_or_changes_nothing(golden: str, blobs: dict[Bl
             damaged[place] ^= 1 << bit
             try:
                 assert decoded(bytes(damaged)) == blobs
-                harmless += place >= len(packs.HEAD)
+                harmless += place >= len(pack_format.HEAD)
             except (Corrupt, UnsupportedFormat):
                 continue
     assert harmless <= 4
@@ -175,8 +178,8 @@ def test_a_pack_cut_short_is_noticed(size: int) -> None:
         decoded(bytes.fromhex(GOLDEN_PACK)[:size])
 
 
-def entry(number: int, offset: int = 0) -> packs.PackEntry:
-    return packs.PackEntry(number.to_bytes(32, "little"), offset, number, number * 2, number % 2)
+def entry(number: int, offset: int = 0) -> pack_format.PackEntry:
+    return pack_format.PackEntry(number.to_bytes(32, "little"), offset, number, number * 2, number % 2)
 
 
 def test_golden_segment() -> None:

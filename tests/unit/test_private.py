@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.fsspec_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.ids import BranchId, SessionId
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository

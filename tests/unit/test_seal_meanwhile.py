@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from chronicle.blobs.fsspec_store import FsspecBlobStore
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.fuse.inodes import MAGIC
@@ -24,7 +24,7 @@ from chronicle.workspace.port import LayerSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.workspace.layer import Layer
 
 T = TypeVar("T")

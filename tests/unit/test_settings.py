@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from chronicle.blobs import cache, fsspec_objects
+from chronicle.blobs import cache
+from chronicle.blobs.media import fsspec_objects
 from chronicle.errors import InvalidInput
 from chronicle.workspace import warm
 from coordinator.config import Settings, read_settings

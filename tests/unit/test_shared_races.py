@@ -11,7 +11,7 @@ import fsspec
 import pytest
 
 from chronicle import shared
-from chronicle.blobs.fsspec_objects import RemoteObjects, open_remote
+from chronicle.blobs.media.fsspec_objects import RemoteObjects, open_remote
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository

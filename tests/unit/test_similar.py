@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.blobs.similar import runs_of_similar, sketch
+from chronicle.blobs.gc.similarity import runs_of_similar, sketch
 from chronicle.testing.blob_contract import named
 from chronicle.workspace import nodes
 

@@ -18,7 +18,7 @@ from chronicle.workspace.verify import TreeChecker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
 

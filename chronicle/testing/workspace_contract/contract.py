@@ -12,7 +12,7 @@ from chronicle.workspace.port import LayerSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.workspace.port import Opened, TreeRef, Workspace
 
 __all__ = ["Contract", "WorkspaceNode", "ops"]

@@ -11,7 +11,7 @@ from chronicle.workspace import content, tree
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.blobs.store import BlobStore
+    from chronicle.blobs.port import BlobStore
     from chronicle.ids import BlobId
 
 __all__ = ["Model", "files_below", "files_in", "fill", "spoil"]

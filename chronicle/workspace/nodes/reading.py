@@ -7,13 +7,13 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.ident import from_raw
-from chronicle.blobs.store import get_many
+from chronicle.blobs.port import get_many
 from chronicle.workspace.nodes.node import Node, decode_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from chronicle.blobs.store import BlobReader
+    from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
 __all__ = ["KeptNodes", "diff", "items", "lookup", "lookup_many", "walk"]

@@ -21,8 +21,8 @@ import fsspec
 from fsspec.asyn import sync
 from fsspec.exceptions import FSTimeoutError
 
-from chronicle.blobs.objects import STAMP_S, shown_url
-from chronicle.blobs.waiting import Wait, noted
+from chronicle.blobs.media.objects import STAMP_S, shown_url
+from chronicle.blobs.wait_notices import Wait, noted
 from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:

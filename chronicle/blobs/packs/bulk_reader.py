@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from chronicle.blobs.fsspec_store import FsspecBlobStore
+    from chronicle.blobs.packs.pack_store import FsspecBlobStore
     from chronicle.ids import BlobId
 
 __all__ = ["ScanningReader"]
@@ -17,7 +17,7 @@ _KEPT_BYTES: Final = 64 * 1024 * 1024
 
 
 class ScanningReader:
-    """A `chronicle.blobs.store.BlobReader` for whoever wants what lies beside a blob next. Belongs to one thread.
+    """A `chronicle.blobs.port.BlobReader` for whoever wants what lies beside a blob next. Belongs to one thread.
 
     Args:
         store: what is read.
@@ -29,7 +29,7 @@ class ScanningReader:
         self._kept_bytes = 0
 
     def get(self, blob_id: BlobId) -> bytes:
-        """Return a blob's bytes; see `chronicle.blobs.store.BlobReader.get`."""
+        """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
         data = self._kept.get(blob_id)
         if data is not None:
             return data

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs import packs
+from chronicle.blobs.packs import pack_format
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from chronicle.blobs.packs import PackEntry
+    from chronicle.blobs.packs.pack_format import PackEntry
 
 __all__ = ["Survey"]
 
@@ -34,7 +34,7 @@ class Survey:
     def add(self, name: str, entries: list[PackEntry], size: int) -> None:
         """Take in a pack of so many bytes."""
         self.sizes[name] = size
-        self._indexes[name] = packs.pack_entries(entries)
+        self._indexes[name] = pack_format.pack_entries(entries)
         self._numbers[name] = len(self._names)
         self._names.append(name)
 
@@ -48,15 +48,15 @@ class Survey:
 
     def entries(self, name: str) -> Iterator[PackEntry]:
         """Yield what is in a pack, ascending by id."""
-        return packs.iter_entries(self._indexes[name])
+        return pack_format.iter_entries(self._indexes[name])
 
     def raw_ids(self, name: str) -> Iterator[bytes]:
         """Yield the raw ids of what is in a pack, ascending."""
-        return packs.iter_raw_ids(self._indexes[name])
+        return pack_format.iter_raw_ids(self._indexes[name])
 
     def count(self) -> int:
         """Return how many entries all packs have."""
-        return sum(map(len, self._indexes.values())) // packs.ENTRY_BYTES
+        return sum(map(len, self._indexes.values())) // pack_format.ENTRY_BYTES
 
     def places(self, names: Iterable[str], wanted: Collection[bytes]) -> dict[bytes, tuple[int, ...]]:
         """Return the places of blobs in some packs, of those that are in any, an older pack's first.
@@ -76,8 +76,8 @@ class Survey:
         """Return the pack and the entry that a place stands for."""
         number, position = divmod(place, _POSITIONS)
         name = self._names[number]
-        start = position * packs.ENTRY_BYTES
-        (entry,) = packs.iter_entries(self._indexes[name][start : start + packs.ENTRY_BYTES])
+        start = position * pack_format.ENTRY_BYTES
+        (entry,) = pack_format.iter_entries(self._indexes[name][start : start + pack_format.ENTRY_BYTES])
         return name, entry
 
     def all(self) -> Iterator[tuple[str, PackEntry]]:

@@ -10,17 +10,18 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs import ident, packs
-from chronicle.blobs.catalog import pack_object
-from chronicle.blobs.similar import runs_of_similar, sketch
+from chronicle.blobs import ident
+from chronicle.blobs.gc.similarity import runs_of_similar, sketch
+from chronicle.blobs.packs import pack_format
+from chronicle.blobs.packs.catalog import pack_object
 from chronicle.errors import Corrupt, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from chronicle.blobs.objects import Objects
-    from chronicle.blobs.packs import PackEntry
-    from chronicle.blobs.survey import Survey
+    from chronicle.blobs.gc.survey import Survey
+    from chronicle.blobs.media.objects import Objects
+    from chronicle.blobs.packs.pack_format import PackEntry
 
     Places = Mapping[bytes, Sequence[int]]
 
@@ -93,7 +94,7 @@ class Copier:
         for groups in self._in_order(places) if self._objects.is_far else self._alike(places):
             named = [{ident.from_raw(raw_id): data for raw_id, data in group.items()} for group in groups if group]
             if named:
-                parts, entries = packs.encode_groups(named)
+                parts, entries = pack_format.encode_groups(named)
                 name = self._new_name()
                 self._objects.write(pack_object(name), parts)
                 yield name, entries, sum(len(part) for part in parts)
@@ -115,7 +116,7 @@ class Copier:
         found = [(sketch(data), len(data), raw_id) for raw_id, data in self.sound(places, places)]
         runs: list[list[bytes]] = []
         size = 0
-        for run, run_size in runs_of_similar(found, packs.GROUP_BYTES, packs.GROUP_BLOBS):
+        for run, run_size in runs_of_similar(found, pack_format.GROUP_BYTES, pack_format.GROUP_BLOBS):
             runs.append(run)
             size += run_size
             if size >= _PACK_BYTES:
@@ -144,7 +145,7 @@ class Copier:
                 yield entry, str(error)
             return
         for (offset, size), sharing in groupby(run, _range):
-            for entry, data in packs.unpack_group(name, sharing, stored[offset - start : offset - start + size]):
+            for entry, data in pack_format.unpack_group(name, sharing, stored[offset - start : offset - start + size]):
                 yield entry, str(data) if isinstance(data, Corrupt) else data
 
 

@@ -1,9 +1,10 @@
 """A blob store of packs on any medium that fsspec reaches: ``file://``, ``memory://``, ``s3://``, ``gs://``.
 
-One `put` writes one pack (`chronicle.blobs.packs`); a catalog derived from the packs says where blobs lie. Local files
-are written without fsspec, by `chronicle.blobs.objects.LocalObjects`, which syncs them; all else is reached through
-`chronicle.blobs.fsspec_objects`. Several processes may use one store; each opens its own `FsspecBlobStore`, after
-forking. What is fetched from a far store is kept on this node, in a `chronicle.blobs.cache.BlobCache` that all share.
+One `put` writes one pack (`chronicle.blobs.packs.pack_format`); a catalog derived from the packs says where blobs lie.
+Local files are written without fsspec, by `chronicle.blobs.media.objects.LocalObjects`, which syncs them; all else is
+reached through `chronicle.blobs.media.fsspec_objects`. Several processes may use one store; each opens its own
+`FsspecBlobStore`, after forking. What is fetched from a far store is kept on this node, in a
+`chronicle.blobs.cache.BlobCache` that all share.
 
     format              {"format": 1}, written with the first pack
     packs/<shard>/<name>
@@ -17,12 +18,13 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from chronicle.blobs import ident, packs
-from chronicle.blobs.catalog import check_pack, pack_object
-from chronicle.blobs.condemned import MarkWatch
-from chronicle.blobs.medium import open_medium
-from chronicle.blobs.objects import shown_url
-from chronicle.blobs.reading import CACHED_BLOB_BYTES, PackReader
+from chronicle.blobs import ident
+from chronicle.blobs.gc.condemned_packs import MarkWatch
+from chronicle.blobs.media.medium import open_medium
+from chronicle.blobs.media.objects import shown_url
+from chronicle.blobs.packs import pack_format
+from chronicle.blobs.packs.catalog import check_pack, pack_object
+from chronicle.blobs.packs.pack_reader import CACHED_BLOB_BYTES, PackReader
 from chronicle.clock import Clock, SystemClock
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.ids import BlobId, IdSource
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chronicle.blobs.cache import BlobCache
-    from chronicle.blobs.packs import PackEntry
+    from chronicle.blobs.packs.pack_format import PackEntry
 
 __all__ = ["FsspecBlobStore"]
 
@@ -43,7 +45,7 @@ _CACHE_BYTES: Final = 4 * 1024 * 1024
 
 
 class FsspecBlobStore:
-    """A `chronicle.blobs.store.BlobStore` of packs. Safe to share between threads.
+    """A `chronicle.blobs.port.BlobStore` of packs. Safe to share between threads.
 
     Args:
         url: where the store is, such as ``file:///var/lib/podium/blobs``; it is made with the first put.
@@ -143,7 +145,7 @@ class FsspecBlobStore:
         if not self._formatted:
             self._objects.write(_FORMAT_OBJECT, [_FORMAT_BYTES])
             self._formatted = True
-        parts, entries = packs.encode_pack(new)
+        parts, entries = pack_format.encode_pack(new)
         name = self._new_name()
         self._objects.write(pack_object(name), parts)
         with self._lock:

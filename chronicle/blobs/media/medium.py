@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from chronicle.blobs.cache import BlobCache, cache_from
-from chronicle.blobs.catalog import Catalog, ListedCatalog
-from chronicle.blobs.local_catalog import LocalCatalog
-from chronicle.blobs.objects import LocalObjects, Objects
+from chronicle.blobs.media.objects import LocalObjects, Objects
+from chronicle.blobs.packs.catalog import Catalog, ListedCatalog
+from chronicle.blobs.packs.local_catalog import LocalCatalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ def open_medium(
         path = Path(url.removeprefix(_LOCAL))
         local = LocalObjects(path if path.is_absolute() else path.expanduser().absolute())
         return local, LocalCatalog(local, new_name), None
-    from chronicle.blobs.fsspec_objects import open_remote  # noqa: PLC0415 - a mount server on a local disk needs none
+    from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - a mount server on a local disk needs none
 
     remote = open_remote(url, options)
     if not remote.is_far:

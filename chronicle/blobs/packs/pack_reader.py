@@ -9,17 +9,18 @@ from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs import ident, packs
-from chronicle.blobs.catalog import pack_object, read_pack_index
+from chronicle.blobs import ident
+from chronicle.blobs.packs import pack_format
+from chronicle.blobs.packs.catalog import pack_object, read_pack_index
 from chronicle.errors import BlobMissing, Corrupt, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from chronicle.blobs.cache import BlobCache
-    from chronicle.blobs.catalog import Catalog
-    from chronicle.blobs.objects import Objects
-    from chronicle.blobs.packs import PackEntry
+    from chronicle.blobs.media.objects import Objects
+    from chronicle.blobs.packs.catalog import Catalog
+    from chronicle.blobs.packs.pack_format import PackEntry
 
 __all__ = ["CACHED_BLOB_BYTES", "PackReader"]
 
@@ -67,7 +68,7 @@ class PackReader:
         self._indexes: OrderedDict[str, list[PackEntry]] = OrderedDict()
 
     def get(self, raw: bytes) -> bytes:
-        """Return a blob's bytes, checked; see `chronicle.blobs.store.BlobReader.get`."""
+        """Return a blob's bytes, checked; see `chronicle.blobs.port.BlobReader.get`."""
         cached = self._cache.get(raw)
         if cached is not None:
             return cached
@@ -218,7 +219,7 @@ class PackReader:
                     self._catalog.forget(name)
                     place = self.find(raw)
                 continue
-            return packs.unpack_blob(name, entry, stored)
+            return pack_format.unpack_blob(name, entry, stored)
         raise self._nowhere(raw)
 
     def _behind(self, name: str, entry: PackEntry) -> list[PackEntry]:
@@ -230,7 +231,7 @@ class PackReader:
             part = self._disk.get_part(name)
             if part is None:
                 return []
-            entries = self._remember(name, packs.unpack_entries(part))
+            entries = self._remember(name, pack_format.unpack_entries(part))
         behind: list[PackEntry] = []
         for other in entries[bisect_right(entries, entry.offset, key=_offset) :]:
             is_known = self._cache.get(other.raw_id) is not None
@@ -269,7 +270,7 @@ def _unpacked(name: str, entries: list[PackEntry], stored: bytes) -> dict[bytes,
     found = {}
     start = entries[0].offset
     for (offset, size), sharing in groupby(entries, key=_place):
-        for entry, data in packs.unpack_group(name, sharing, stored[offset - start : offset - start + size]):
+        for entry, data in pack_format.unpack_group(name, sharing, stored[offset - start : offset - start + size]):
             if not isinstance(data, Corrupt):
                 found[entry.raw_id] = data
     return found

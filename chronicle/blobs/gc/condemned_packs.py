@@ -17,7 +17,7 @@ from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from chronicle.blobs.objects import Objects
+    from chronicle.blobs.media.objects import Objects
     from chronicle.clock import Clock
 
 __all__ = ["Mark", "MarkWatch", "read_mark", "write_mark"]

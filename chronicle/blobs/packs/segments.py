@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 
 from chronicle.blobs.ident import RAW_ID_BYTES
-from chronicle.blobs.packs import PackEntry
+from chronicle.blobs.packs.pack_format import PackEntry
 from chronicle.errors import Corrupt
 
 if TYPE_CHECKING:

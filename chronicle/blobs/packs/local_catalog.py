@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
-from chronicle.blobs import packs
-from chronicle.blobs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Places, pack_object
-from chronicle.blobs.segments import NAME_BYTES, Segment, build_segment
+from chronicle.blobs.packs import pack_format
+from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Places, pack_object
+from chronicle.blobs.packs.segments import NAME_BYTES, Segment, build_segment
 from chronicle.errors import Corrupt, NotFound, StorageRefused
 from chronicle.system.atomic_files import sync_directory
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from chronicle.blobs.objects import LocalObjects
-    from chronicle.blobs.packs import PackEntry
+    from chronicle.blobs.media.objects import LocalObjects
+    from chronicle.blobs.packs.pack_format import PackEntry
 
 __all__ = ["LocalCatalog"]
 
@@ -174,7 +174,7 @@ class LocalCatalog:
 
     def _append(self, name: str, entries: list[PackEntry]) -> None:
         """Log a pack. That the log cannot be written is no failure of the put: packs are the truth."""
-        body = name.encode() + packs.pack_entries(entries)
+        body = name.encode() + pack_format.pack_entries(entries)
         record = _RECORD.pack(_RECORD_MAGIC, len(body), blake3(body).digest(length=8)) + body
         self._logged.add(name)
         with suppress(OSError):
@@ -208,7 +208,7 @@ class LocalCatalog:
                 return  # another process was first
             self._load()
             found = list(self._places.fresh.values())
-            size = len(found) * packs.ENTRY_BYTES
+            size = len(found) * pack_format.ENTRY_BYTES
             merged = []
             for segment in sorted(self._places.segments, key=lambda segment: segment.size_bytes):
                 if segment.size_bytes > _TIER * size:
@@ -270,7 +270,7 @@ class LocalCatalog:
                 break
             name = body[:NAME_BYTES].decode()
             self._logged.add(name)
-            self._places.add(name, packs.unpack_entries(body[NAME_BYTES:]))
+            self._places.add(name, pack_format.unpack_entries(body[NAME_BYTES:]))
             at += _RECORD.size + length
         self._read_to += at
         return at == len(data)

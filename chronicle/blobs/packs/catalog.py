@@ -1,7 +1,7 @@
 """Where each blob lies: the part of an index that is common to all media, and the form for remote ones.
 
 A catalog is derived from the packs, which alone are the truth: it may be lost or behind, and is then made again. It
-has *segments* (`chronicle.blobs.segments`), which cover many packs, and *fresh* entries of packs that no segment
+has *segments* (`chronicle.blobs.packs.segments`), which cover many packs, and *fresh* entries of packs that no segment
 covers yet. `ListedCatalog` finds new packs by listing them and reads their own indexes; whoever finds many uncovered
 ones writes a segment for the others. Not safe to share between threads: the store locks.
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from chronicle.blobs import packs
-from chronicle.blobs.segments import Segment, build_segment
+from chronicle.blobs.packs import pack_format
+from chronicle.blobs.packs.segments import Segment, build_segment
 from chronicle.errors import Corrupt, NotFound
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from chronicle.blobs.cache import BlobCache
-    from chronicle.blobs.objects import Objects
-    from chronicle.blobs.packs import PackEntry
+    from chronicle.blobs.media.objects import Objects
+    from chronicle.blobs.packs.pack_format import PackEntry
 
 __all__ = [
     "INDEX_FOLDER",
@@ -128,16 +128,16 @@ def check_pack(objects: Objects, name: str) -> None:
     size = objects.size(at)
     tail = objects.read(at, max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES))
     _index_from(objects, name, size, tail)
-    packs.check_head(name, objects.read(at, 0, len(packs.HEAD)), tail)
+    pack_format.check_head(name, objects.read(at, 0, len(pack_format.HEAD)), tail)
 
 
 def _index_from(objects: Objects, name: str, size: int, tail: bytes) -> list[PackEntry]:
     """Return the entries of a pack whose last bytes were read."""
     at = pack_object(name)
-    start = packs.index_start(name, size, tail)
+    start = pack_format.index_start(name, size, tail)
     if size - start > len(tail):
         tail = objects.read(at, start)
-    return packs.read_index(name, tail[len(tail) - (size - start) :])
+    return pack_format.read_index(name, tail[len(tail) - (size - start) :])
 
 
 class Places:
@@ -308,13 +308,13 @@ class ListedCatalog:
         def entries(name: str) -> list[PackEntry]:
             index = kept[name]
             if index is not None:
-                return packs.unpack_entries(index)
+                return pack_format.unpack_entries(index)
             tail = tails[name]
             if isinstance(tail, NotFound):
                 raise tail
             found = _index_from(self._objects, name, sizes[name], tail)
             if self._cache is not None:
-                self._cache.put_part(name, packs.pack_entries(found))
+                self._cache.put_part(name, pack_format.pack_entries(found))
             return found
 
         for name in sizes:

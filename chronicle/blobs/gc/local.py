@@ -8,8 +8,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.catalog import INDEX_FOLDER
-from chronicle.blobs.objects import LocalObjects, Objects
+from chronicle.blobs.media.objects import LocalObjects, Objects
+from chronicle.blobs.packs.catalog import INDEX_FOLDER
 from chronicle.errors import Conflict, StorageRefused
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from chronicle.errors import NotFound, StorageRefused, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chronicle.blobs.objects import Objects
+    from chronicle.blobs.media.objects import Objects
 
 __all__ = ["is_noted", "note", "state_of"]
 
@@ -30,8 +30,8 @@ def state_of(packs: Mapping[str, int], roots: str, *, keep_from: float, merge_fr
 
     Args:
         packs: their names and bytes.
-        roots: what `chronicle.blobs.gc.collect` was told of them.
-        keep_from, merge_from: as of `chronicle.blobs.gc.collect`.
+        roots: what `chronicle.blobs.gc.collector.collect` was told of them.
+        keep_from, merge_from: as of `chronicle.blobs.gc.collector.collect`.
     """
     return blake3(json.dumps([sorted(packs.items()), roots, keep_from, merge_from]).encode()).hexdigest()
 
