@@ -1,4 +1,4 @@
-"""Directory trees as blobs. A directory is a map of `chronicle.workspace.nodes` from names to encoded `Entry` values.
+"""Directory trees as blobs. A directory is a map (`chronicle.workspace.nodes`) from names to encoded entries.
 
 A tree's id is that of its root directory's map, and depends on content alone: names, kinds, permission bits, bytes,
 extended attributes and which names are one file. Times and inode numbers are not content. The root has no entry, for
