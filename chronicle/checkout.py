@@ -14,7 +14,7 @@ from chronicle.errors import InvalidInput
 from chronicle.workspace.dir_restore import restore
 from chronicle.workspace.layer_open import CachingReader
 from chronicle.workspace.oplog import read_root
-from chronicle.workspace.tree import Kind, entry_at, walk
+from chronicle.workspace.trees.tree import Kind, entry_at, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

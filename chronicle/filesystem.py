@@ -32,7 +32,7 @@ from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.repository import Repository
 from chronicle.workspace.moment import MomentView
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

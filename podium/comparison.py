@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.tree import EMPTY
-from chronicle.workspace.treediff import changes
+from chronicle.workspace.trees.tree import EMPTY
+from chronicle.workspace.trees.tree_diff import changes
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, USER_MESSAGE
 from podium.record import read_agent
 from podium.state import diff
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
-    from chronicle.workspace.treediff import Change
+    from chronicle.workspace.trees.tree_diff import Change
     from podium.address import Address
     from podium.record import AgentRecord
 

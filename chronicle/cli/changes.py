@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace.treediff import render
+from chronicle.workspace.trees.tree_diff import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.workspace.treediff import Change
+    from chronicle.workspace.trees.tree_diff import Change
 
 __all__ = ["Stat", "names", "stat"]
 

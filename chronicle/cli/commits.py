@@ -97,7 +97,7 @@ def restore(
     path = workspace_path(store, paths[0]) if paths else ""
     found = repository(store).restore(workspace_name(store, workspace), moment, path, dry_run=dry_run)
     if as_json:
-        from chronicle.workspace.treediff import change_object  # noqa: PLC0415 - the help needs none of it
+        from chronicle.workspace.trees.tree_diff import change_object  # noqa: PLC0415 - the help needs none of it
 
         write_json(
             {"moment": moment, "path": path, "dry_run": dry_run, "files": [change_object(item) for item in found]}

@@ -94,7 +94,7 @@ def diff(
     """
     from chronicle.cli import changes  # noqa: PLC0415 - the help needs none of it
     from chronicle.repository.commits import NOW, parse_moment  # noqa: PLC0415
-    from chronicle.workspace.treediff import change_object, render  # noqa: PLC0415
+    from chronicle.workspace.trees.tree_diff import change_object, render  # noqa: PLC0415
 
     place, name = repository(store), workspace_name(store, workspace)
     with place.compared(name, before, after) as (reader, found):

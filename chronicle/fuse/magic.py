@@ -33,11 +33,11 @@ from chronicle.fuse.inodes import FLEETING, MAGIC
 from chronicle.fuse.magic_text import Text, log_lines, query_pieces
 from chronicle.fuse.magic_turns import Turns
 from chronicle.workspace import content as contents
-from chronicle.workspace import treediff
 from chronicle.workspace.history import DIRECTORY, OTHER
 from chronicle.workspace.layer_history import BeatingReader
 from chronicle.workspace.layer_node import DirNode
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees import tree_diff
+from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -392,7 +392,7 @@ class Magic:
         if trees is None:
             return
         reader = BeatingReader(self._layer.reader, self._layer.beat)
-        yield from treediff.render(reader, treediff.changes(reader, *trees))
+        yield from tree_diff.render(reader, tree_diff.changes(reader, *trees))
 
 
 def _shown_kind(kind: Kind) -> int:

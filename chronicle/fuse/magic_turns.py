@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chronicle.workspace import nodes, oplog, tree
+from chronicle.workspace import oplog
+from chronicle.workspace.trees import nodes, tree
 
 if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.layer import Layer
     from chronicle.workspace.port import TreeRef
-    from chronicle.workspace.tree import Entry, Kind
+    from chronicle.workspace.trees.tree import Entry, Kind
 
 __all__ = ["TurnEntry", "Turns"]
 

@@ -20,7 +20,7 @@ from chronicle.fuse.inodes import FLEETING, MAGIC, Inodes
 from chronicle.fuse.magic import NAME, Magic, MagicEntry
 from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node
 from chronicle.workspace.oplog import ROOT_INO
-from chronicle.workspace.tree import MAX_NAME_BYTES
+from chronicle.workspace.trees.tree import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

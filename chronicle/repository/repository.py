@@ -32,8 +32,8 @@ from chronicle.workspace.layer_history import encode_path
 from chronicle.workspace.layer_open import check_spec, open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.restore import restored_tree
-from chronicle.workspace.tree import EMPTY
-from chronicle.workspace.treediff import changes
+from chronicle.workspace.trees.tree import EMPTY
+from chronicle.workspace.trees.tree_diff import changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.dir_restore import LeftOut
     from chronicle.workspace.layer import Layer
     from chronicle.workspace.port import Quota
-    from chronicle.workspace.treediff import Change
+    from chronicle.workspace.trees.tree_diff import Change
 
 __all__ = ["Repository"]
 

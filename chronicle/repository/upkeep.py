@@ -19,7 +19,7 @@ from chronicle.workspace.layer_trim import layer_bytes, trim_layers
 from chronicle.workspace.moment_reach import MomentReach
 from chronicle.workspace.oplog import read_root
 from chronicle.workspace.quota import measure
-from chronicle.workspace.tree import walk
+from chronicle.workspace.trees.tree import walk
 from chronicle.workspace.verify import TreeChecker
 from chronicle.workspace.warm import warm_bytes_from
 

@@ -23,7 +23,7 @@ from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNo
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.paths import follow
-from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES, Kind, check_name
+from chronicle.workspace.trees.tree import EMPTY, MAX_NAME_BYTES, Kind, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

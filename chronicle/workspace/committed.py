@@ -13,7 +13,7 @@ from chronicle.workspace import content
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_history import encode_path, iteration_of
 from chronicle.workspace.oplog import read_root
-from chronicle.workspace.tree import EMPTY
+from chronicle.workspace.trees.tree import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

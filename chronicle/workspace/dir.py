@@ -22,7 +22,6 @@ from chronicle.blobs.buffer import BlobBuffer, PassingBuffer
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch
 from chronicle.workspace import content as contents
-from chronicle.workspace import tree
 from chronicle.workspace.dir_memory import Memory, Owned, committed_index, make_durably
 from chronicle.workspace.dir_restore import check_rights, restore
 from chronicle.workspace.dir_scan import HIDDEN, Index, scan
@@ -33,7 +32,8 @@ from chronicle.workspace.layer_open import CachingReader, check_spec, lock_works
 from chronicle.workspace.oplog import OplogRoot, first_root, read_root, stored_operations
 from chronicle.workspace.port import Opened, Quota
 from chronicle.workspace.quota import measure
-from chronicle.workspace.tree import EMPTY, Kind
+from chronicle.workspace.trees import tree
+from chronicle.workspace.trees.tree import EMPTY, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from chronicle.blobs.port import get_many
 from chronicle.errors import Conflict, StorageRefused
 from chronicle.workspace import content as contents
-from chronicle.workspace import nodes, oplog, tree
+from chronicle.workspace import oplog
 from chronicle.workspace.dir_scan import HIDDEN, KINDS, Index
 from chronicle.workspace.dir_walk import WRITE, Descent, by_handle, join, names_in, remove, split
-from chronicle.workspace.tree import Entry, Kind
+from chronicle.workspace.trees import nodes, tree
+from chronicle.workspace.trees.tree import Entry, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,10 +20,10 @@ from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import InvalidInput
 from chronicle.workspace import content as contents
 from chronicle.workspace.dir_walk import READ, Descent, KindChanged, join, names_in, open_directory, open_file, split
-from chronicle.workspace.tree import Entry, Kind, decode_entry, encode_entry
+from chronicle.workspace.trees.tree import Entry, Kind, decode_entry, encode_entry
 
 if TYPE_CHECKING:
-    from chronicle.workspace.nodes import NodeBuffer
+    from chronicle.workspace.trees.nodes import NodeBuffer
 
 __all__ = ["HIDDEN", "KINDS", "Index", "Seen", "decode_index", "encode_index", "scan"]
 

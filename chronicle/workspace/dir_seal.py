@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgpack
 
-from chronicle.workspace import history, nodes, oplog, tree
+from chronicle.workspace import history, oplog
 from chronicle.workspace.history import Record
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.oplog import Attr, Operation, OplogRoot
 from chronicle.workspace.port import TreeRef, Usage
-from chronicle.workspace.tree import Entry, Kind
+from chronicle.workspace.trees import nodes, tree
+from chronicle.workspace.trees.tree import Entry, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,9 +21,9 @@ import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt, UnsupportedFormat
-from chronicle.workspace import nodes
 from chronicle.workspace.content import WHOLE_BYTES, Content
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees import nodes
+from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

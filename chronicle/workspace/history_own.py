@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace import history as stored
-from chronicle.workspace import nodes
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees import nodes
+from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -19,7 +19,6 @@ from chronicle.blobs.port import drop_cached
 from chronicle.errors import InvalidInput
 from chronicle.system.heap import give_back_all
 from chronicle.workspace import layer_records as records
-from chronicle.workspace import nodes
 from chronicle.workspace.history import path_history
 from chronicle.workspace.layer_content import Handle
 from chronicle.workspace.layer_history import HistoryLayer
@@ -32,7 +31,8 @@ from chronicle.workspace.layer_seal import SealInput, put_seal
 from chronicle.workspace.oplog import Gap, first_root, read_root, stored_operations
 from chronicle.workspace.port import Usage
 from chronicle.workspace.restore import plan
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees import nodes
+from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from chronicle.workspace.layer_node import DirNode, Node
 from chronicle.workspace.layer_records import pack
 from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.quota import limited
-from chronicle.workspace.tree import EMPTY, MAX_NAME_BYTES
+from chronicle.workspace.trees.tree import EMPTY, MAX_NAME_BYTES
 
 __all__ = ["EntryLayer"]
 

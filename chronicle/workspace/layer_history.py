@@ -15,7 +15,7 @@ from chronicle.workspace.layer_seal import settle
 from chronicle.workspace.oplog import Operation
 from chronicle.workspace.oplog import operations as stored_operations
 from chronicle.workspace.port import Iteration
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,14 +11,14 @@ import stat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace.tree import EMPTY, Kind
+from chronicle.workspace.trees.tree import EMPTY, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
-    from chronicle.workspace.tree import Entry
+    from chronicle.workspace.trees.tree import Entry
     from chronicle.workspace.versions import DataFile
 
 __all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_bits", "kind_of", "new_node", "node_paths"]

@@ -35,7 +35,7 @@ from chronicle.workspace.layer_records import TURN, Header, code_of, pack_floors
 from chronicle.workspace.layer_replay import last_sealed, replay
 from chronicle.workspace.layer_state import MILLION
 from chronicle.workspace.oplog import ROOT_INO, read_root
-from chronicle.workspace.tree import EMPTY
+from chronicle.workspace.trees.tree import EMPTY
 from chronicle.workspace.warm import warm_bytes_from
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from chronicle.workspace import layer_records as records
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.oplog import Gap
 from chronicle.workspace.ranges import Ranges
-from chronicle.workspace.tree import decode_entry
+from chronicle.workspace.trees.tree import decode_entry
 from chronicle.workspace.versions import DataFile
 
 if TYPE_CHECKING:

@@ -22,11 +22,12 @@ import msgpack
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.errors import Corrupt, NotFound
 from chronicle.workspace import content as contents
-from chronicle.workspace import history, nodes, oplog, tree
+from chronicle.workspace import history, oplog
 from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
 from chronicle.workspace.oplog import Attr, Operation, OplogRoot
 from chronicle.workspace.port import TreeRef, Usage
-from chronicle.workspace.tree import EMPTY, ROOT_DEFAULT, Entry
+from chronicle.workspace.trees import nodes, tree
+from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Entry
 
 if TYPE_CHECKING:
     from chronicle.blobs.buffer import Meanwhile

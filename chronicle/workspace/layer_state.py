@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.lazy import Chunks
     from chronicle.workspace.oplog import Gap, OplogRoot
     from chronicle.workspace.port import TreeRef
-    from chronicle.workspace.tree import Entry
+    from chronicle.workspace.trees.tree import Entry
     from chronicle.workspace.versions import DataFile, Undo
 
 __all__ = ["MILLION", "RENAME_EXCHANGE", "RENAME_NOREPLACE", "LayerState", "Moving"]

@@ -11,13 +11,14 @@ import os
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.blobs.ident import blob_id
-from chronicle.workspace import content, nodes, tree
+from chronicle.workspace import content
 from chronicle.workspace.api import Status
 from chronicle.workspace.committed import CommittedWorkspace
 from chronicle.workspace.layer_history import encode_path
 from chronicle.workspace.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.paths import follow
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees import nodes, tree
+from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.workspace.oplog import Attr
     from chronicle.workspace.port import Iteration, TreeRef
-    from chronicle.workspace.tree import Entry
+    from chronicle.workspace.trees.tree import Entry
 
 __all__ = ["MomentView"]
 

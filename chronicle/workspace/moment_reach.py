@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.workspace import history, nodes
+from chronicle.workspace import history
 from chronicle.workspace.oplog import decode_attr, read_root
-from chronicle.workspace.reach import Reach
+from chronicle.workspace.trees import nodes
+from chronicle.workspace.trees.reachability import Reach
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader

@@ -2,7 +2,7 @@
 
 One small blob a commit, linked to the one before: this turn's operations, and the roots of the maps that hold the
 attributes of every entry (inode numbers, times), the history of every path, the commits so far, and the names of
-hard-linked files. All are maps of `chronicle.workspace.nodes`, so a commit adds what changed and shares the rest.
+hard-linked files. All are maps of `chronicle.workspace.trees.nodes`, so a commit adds what changed and shares the rest.
 
 The encoding is MessagePack, described in docs/internals/workspace.md.
 """
@@ -18,9 +18,9 @@ import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt, UnsupportedFormat
-from chronicle.workspace import nodes
 from chronicle.workspace.port import TreeRef, Usage
-from chronicle.workspace.tree import EMPTY
+from chronicle.workspace.trees import nodes
+from chronicle.workspace.trees.tree import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from chronicle.workspace.port import Usage
-from chronicle.workspace.tree import walk
+from chronicle.workspace.trees.tree import walk
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace import layer_records as records
-from chronicle.workspace import nodes, tree
 from chronicle.workspace.layer_node import DirNode, kind_of
 from chronicle.workspace.layer_records import pack
 from chronicle.workspace.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
-from chronicle.workspace.tree import EMPTY, Entry, Kind, encode_entry
+from chronicle.workspace.trees import nodes, tree
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, encode_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

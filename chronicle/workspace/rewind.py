@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.workspace import history, oplog, tree
+from chronicle.workspace import history, oplog
 from chronicle.workspace.history import PathHistory, Record
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.oplog import Operation, OplogRoot, first_root, read_root
 from chronicle.workspace.port import TreeRef
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees import tree
+from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.nodes import NodeBuffer
-    from chronicle.workspace.tree import Entry
+    from chronicle.workspace.trees.nodes import NodeBuffer
+    from chronicle.workspace.trees.tree import Entry
 
 __all__ = ["rewound"]
 

@@ -1,4 +1,4 @@
-"""Whether maps of `chronicle.workspace.nodes` have the one shape that their content calls for.
+"""Whether maps of `chronicle.workspace.trees.nodes` have the one shape that their content calls for.
 
 Equal content must have an equal root, or equal trees would differ. So nodes must not only be there: each must be
 encoded as `encode_node` does, and end where the content says and nowhere before. That can be told node by node, for
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronicle.errors import Corrupt
-from chronicle.workspace.nodes import Cutter, Node, decode_node
+from chronicle.workspace.trees.nodes import Cutter, Node, decode_node
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader

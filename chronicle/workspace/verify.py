@@ -16,7 +16,7 @@ from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.workspace import history
 from chronicle.workspace.oplog import decode_attr, read_root
 from chronicle.workspace.shape import MapChecker
-from chronicle.workspace.tree import EMPTY, ROOT_DEFAULT, Kind, check_name, decode_entry, encode_entry, map_root
+from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Kind, check_name, decode_entry, encode_entry, map_root
 from chronicle.workspace.verify_content import ContentChecker
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Content
     from chronicle.workspace.history import Record
-    from chronicle.workspace.nodes import Node
     from chronicle.workspace.port import TreeRef
-    from chronicle.workspace.tree import Entry
+    from chronicle.workspace.trees.nodes import Node
+    from chronicle.workspace.trees.tree import Entry
 
 __all__ = ["TreeChecker"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.content import Chunk, Content
-    from chronicle.workspace.nodes import Node
+    from chronicle.workspace.trees.nodes import Node
 
 __all__ = ["ContentChecker"]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from chronicle.canonical import JsonObject
-    from chronicle.workspace.treediff import Change
+    from chronicle.workspace.trees.tree_diff import Change
 
 __all__ = ["write_files", "write_state"]
 

@@ -60,7 +60,7 @@ def _moment(store: JournalStore, text: str) -> tuple[Address, int | None]:
 
 
 def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
-    from chronicle.workspace.treediff import change_object, render  # noqa: PLC0415
+    from chronicle.workspace.trees.tree_diff import change_object, render  # noqa: PLC0415
     from coordinator.cli.log import event_object  # noqa: PLC0415
 
     moments = {
@@ -82,7 +82,7 @@ def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
 
 
 def _write(found: Comparison, blobs: BlobReader) -> None:
-    from chronicle.workspace.treediff import render  # noqa: PLC0415
+    from chronicle.workspace.trees.tree_diff import render  # noqa: PLC0415
     from coordinator.cli.changes import write_state  # noqa: PLC0415
 
     say(f"{_name(found.before)} -> {_name(found.after)}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.history import Record
     from chronicle.workspace.history_view import HistoryView
     from chronicle.workspace.port import TreeRef
-    from chronicle.workspace.tree import Entry
+    from chronicle.workspace.trees.tree import Entry
     from podium.record import AgentRecord
 
 __all__ = ["Files", "clean_path", "opened_files", "version_object"]
@@ -62,7 +62,7 @@ class Files:
 
     def entry(self, path: str) -> Entry | None:
         """Return what is at a path in the tree; ``None`` if nothing is."""
-        from chronicle.workspace.tree import entry_at  # noqa: PLC0415
+        from chronicle.workspace.trees.tree import entry_at  # noqa: PLC0415
 
         return entry_at(self.blobs, self.tree.tree_id, os.fsencode(path))
 
@@ -80,7 +80,7 @@ class Files:
         return HistoryView(self.blobs, root.histories, root.moved_seq, {}, {}, root.gaps)
 
     def _instead(self, path: str) -> str:
-        from chronicle.workspace.tree import Kind, walk  # noqa: PLC0415
+        from chronicle.workspace.trees.tree import Kind, walk  # noqa: PLC0415
 
         entries = islice(walk(self.blobs, self.tree.tree_id), _LISTED_PATHS)
         found = nearest(path, [os.fsdecode(name) for name, entry in entries if entry.kind is not Kind.DIR])

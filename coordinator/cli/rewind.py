@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.journal.port import JournalStore
-    from chronicle.workspace.treediff import Change
+    from chronicle.workspace.trees.tree_diff import Change
     from podium.address import Address
     from podium.branching import Rewind
     from podium.events import Part
@@ -92,15 +92,15 @@ def _rewind(
 
 
 def _files(blobs: BlobReader, plan: Rewind) -> list[Change]:
-    from chronicle.workspace.tree import EMPTY  # noqa: PLC0415
-    from chronicle.workspace.treediff import changes  # noqa: PLC0415
+    from chronicle.workspace.trees.tree import EMPTY  # noqa: PLC0415
+    from chronicle.workspace.trees.tree_diff import changes  # noqa: PLC0415
 
     now, then = (ref.tree_id if ref is not None else EMPTY for ref in (plan.now.tree, plan.tree))
     return changes(blobs, now, then)
 
 
 def _write_json(plan: Rewind, files: list[Change], made: int | None) -> None:
-    from chronicle.workspace.treediff import change_object  # noqa: PLC0415
+    from chronicle.workspace.trees.tree_diff import change_object  # noqa: PLC0415
 
     write_json(
         {

@@ -17,7 +17,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.content import store_bytes
 from chronicle.workspace.oplog import add_root, first_root
 from chronicle.workspace.port import TreeRef
-from chronicle.workspace.tree import EMPTY, Entry, Kind, update_tree
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, update_tree
 from podium.address import Address
 from podium.branching import fork_agent
 from podium.events import AGENT_CREATED, TURN_COMMITTED, USER_MESSAGE

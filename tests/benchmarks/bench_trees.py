@@ -18,12 +18,13 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.ids import BlobId
-from chronicle.workspace import content, tree
+from chronicle.workspace import content
 from chronicle.workspace.chunking import chunks
 from chronicle.workspace.content import Content
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec
-from chronicle.workspace.tree import EMPTY, Entry, Kind
+from chronicle.workspace.trees import tree
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ from chronicle.blobs.packs.catalog import pack_object
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.testing.blob_contract import named
-from chronicle.workspace import nodes
+from chronicle.workspace.trees import nodes
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.s3_server import BUCKET, S3Server, running_s3
 

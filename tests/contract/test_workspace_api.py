@@ -18,7 +18,7 @@ from chronicle.testing.workspace_contract import VersionPerCloseContract, closes
 from chronicle.workspace.api import ApiWorkspace
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import Opened
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

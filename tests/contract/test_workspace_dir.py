@@ -15,7 +15,7 @@ from chronicle.testing.workspace_contract import WorkspaceContract, files_in
 from chronicle.workspace import dir as dir_module
 from chronicle.workspace import dir_memory
 from chronicle.workspace.dir import open_dir_workspace
-from chronicle.workspace.tree import EMPTY
+from chronicle.workspace.trees.tree import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, open_fus
 from chronicle.fuse.mounts import Transport
 from chronicle.workspace.api import open_api_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
-from chronicle.workspace.tree import walk
+from chronicle.workspace.trees.tree import walk
 from tests.fuse.conftest import served, wait_for_end
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.verify import verify_session
 from chronicle.testing.workspace_contract import files_below, files_in
-from chronicle.workspace.tree import EMPTY
+from chronicle.workspace.trees.tree import EMPTY
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState

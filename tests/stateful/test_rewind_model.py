@@ -10,7 +10,7 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.rewind import rewound
-from chronicle.workspace.tree import diff_trees
+from chronicle.workspace.trees.tree import diff_trees
 from chronicle.workspace.verify import TreeChecker
 from tests.stateful.test_layer_model import LayerModel
 from tests.stateful.world import World

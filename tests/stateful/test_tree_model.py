@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.ids import BlobId
-from chronicle.workspace import tree
 from chronicle.workspace.content import store_bytes
-from chronicle.workspace.tree import EMPTY, Entry, Kind
+from chronicle.workspace.trees import tree
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 
 names = st.one_of(st.sampled_from([b"a", b"b", b"c"]), st.integers(0, 400).map(lambda number: b"name-%03d" % number))
 modes = st.sampled_from([0o644, 0o600, 0o4755])

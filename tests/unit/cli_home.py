@@ -12,12 +12,13 @@ from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, NewMessage, Outcome, Settlement
-from chronicle.workspace import history, nodes
+from chronicle.workspace import history
 from chronicle.workspace.content import store_bytes
 from chronicle.workspace.history import Record
 from chronicle.workspace.oplog import Attr, Operation, add_root, encode_attr, first_root, put_commit, store_operations
 from chronicle.workspace.port import TreeRef
-from chronicle.workspace.tree import EMPTY, Entry, Kind, update_tree
+from chronicle.workspace.trees import nodes
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, update_tree
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from coordinator.home import Home

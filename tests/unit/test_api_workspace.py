@@ -15,7 +15,7 @@ from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.api import ApiWorkspace, open_api_workspace
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Quota, TreeRef
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees.tree import Kind
 from chronicle.workspace.verify import TreeChecker
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, NotFound
 from chronicle.ids import BlobId
-from chronicle.workspace import chunking, content, nodes
+from chronicle.workspace import chunking, content
 from chronicle.workspace.content import WHOLE_BYTES, Content
+from chronicle.workspace.trees import nodes
 
 
 def buffered() -> BlobBuffer:

@@ -18,14 +18,15 @@ from chronicle.blobs.ident import to_raw
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.ids import BlobId
-from chronicle.workspace import history, nodes, oplog
+from chronicle.workspace import history, oplog
 from chronicle.workspace.content import Content
 from chronicle.workspace.history import PathHistory, Record
 from chronicle.workspace.layer_log import LayerLog
 from chronicle.workspace.layer_records import Header, pack, unpack_ref
 from chronicle.workspace.oplog import Attr, Gap, Operation, OplogRoot
 from chronicle.workspace.port import TreeRef, Usage
-from chronicle.workspace.tree import EMPTY, Kind
+from chronicle.workspace.trees import nodes
+from chronicle.workspace.trees.tree import EMPTY, Kind
 from chronicle.workspace.versions import DataFile, Undo, VersionFile
 
 if TYPE_CHECKING:

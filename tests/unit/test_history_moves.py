@@ -18,7 +18,7 @@ from chronicle.clock import ManualClock, SystemClock
 from chronicle.fuse.inodes import FLEETING
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.ids import BlobId
-from chronicle.workspace import history, nodes
+from chronicle.workspace import history
 from chronicle.workspace.content import Content
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.history import DIRECTORY, OTHER, Record
@@ -27,7 +27,8 @@ from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.oplog import Operation, add_root, first_root, operations, store_operations
 from chronicle.workspace.port import LayerSpec
-from chronicle.workspace.tree import Kind
+from chronicle.workspace.trees import nodes
+from chronicle.workspace.trees.tree import Kind
 from tests.layers import place
 from tests.stateful.walker import Walker
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
-from chronicle.workspace import history, nodes
+from chronicle.workspace import history
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.oplog import read_root
 from chronicle.workspace.port import LayerSpec
+from chronicle.workspace.trees import nodes
 from tests.layers import file_at
 
 if TYPE_CHECKING:

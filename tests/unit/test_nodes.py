@@ -13,8 +13,8 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.ids import BlobId
-from chronicle.workspace import nodes
-from chronicle.workspace.nodes.cutting import MAX_NODE_BYTES
+from chronicle.workspace.trees import nodes
+from chronicle.workspace.trees.nodes.boundaries import MAX_NODE_BYTES
 
 
 class Counting(BlobBuffer):

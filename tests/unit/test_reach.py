@@ -11,10 +11,10 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, NotFound
 from chronicle.ids import BlobId
-from chronicle.workspace import nodes, tree
 from chronicle.workspace.content import chunk_list, store_bytes
-from chronicle.workspace.reach import Reach, reachable
-from chronicle.workspace.tree import EMPTY, Entry, Kind
+from chronicle.workspace.trees import nodes, tree
+from chronicle.workspace.trees.reachability import Reach, reachable
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 from chronicle.workspace.verify import TreeChecker
 
 DIR = Entry(Kind.DIR, 0o755)

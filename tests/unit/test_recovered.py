@@ -12,7 +12,7 @@ from chronicle.workspace.api import open_api_workspace
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.layer_refs import layer_refs
 from chronicle.workspace.port import LayerSpec, TreeRef
-from chronicle.workspace.tree import entry_at
+from chronicle.workspace.trees.tree import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chronicle.blobs.gc.similarity import runs_of_similar, sketch
 from chronicle.testing.blob_contract import named
-from chronicle.workspace import nodes
+from chronicle.workspace.trees import nodes
 
 SEED = random.Random(3)
 WORDS = [SEED.randbytes(6).hex() for _ in range(300)]

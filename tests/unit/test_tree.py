@@ -14,10 +14,10 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, InvalidInput, UnsupportedFormat
 from chronicle.ids import BlobId
-from chronicle.workspace import nodes, tree
 from chronicle.workspace.content import Content, store_bytes
-from chronicle.workspace.nodes.cutting import MAX_NODE_BYTES
-from chronicle.workspace.tree import EMPTY, Entry, Kind
+from chronicle.workspace.trees import nodes, tree
+from chronicle.workspace.trees.nodes.boundaries import MAX_NODE_BYTES
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 
 DIR = Entry(Kind.DIR, 0o755)
 

@@ -13,10 +13,10 @@ import pytest
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.ids import BlobId
-from chronicle.workspace import tree
 from chronicle.workspace.content import store_bytes
-from chronicle.workspace.tree import EMPTY, Entry, Kind
-from chronicle.workspace.treediff import TEXT_BYTES, changes, render
+from chronicle.workspace.trees import tree
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
+from chronicle.workspace.trees.tree_diff import TEXT_BYTES, changes, render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

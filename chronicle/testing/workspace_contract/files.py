@@ -6,7 +6,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from chronicle.workspace import content, tree
+from chronicle.workspace import content
+from chronicle.workspace.trees import tree
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.testing.workspace_contract.contract import Contract, ops
-from chronicle.workspace import tree
+from chronicle.workspace.trees import tree
 
 if TYPE_CHECKING:
     from chronicle.testing.workspace_contract.contract import WorkspaceNode

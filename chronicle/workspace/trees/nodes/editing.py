@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from chronicle.blobs.ident import from_raw, to_raw
-from chronicle.workspace.nodes.building import build
-from chronicle.workspace.nodes.cutting import Cutter
-from chronicle.workspace.nodes.node import Node, decode_node
+from chronicle.workspace.trees.nodes.boundaries import Cutter
+from chronicle.workspace.trees.nodes.building import build
+from chronicle.workspace.trees.nodes.node import Node, decode_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from chronicle.ids import BlobId
-    from chronicle.workspace.nodes.building import NodeBuffer
+    from chronicle.workspace.trees.nodes.building import NodeBuffer
 
 __all__ = ["update"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.ident import RAW_ID_BYTES, from_raw
-from chronicle.workspace import nodes, tree
+from chronicle.workspace.trees import nodes, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,7 @@ class Reach:
         self._plain.add(identifier)
 
     def add_map(self, root: BlobId | None) -> None:
-        """Reach the nodes of a map of `chronicle.workspace.nodes`; what its values refer to is the caller's."""
+        """Reach the nodes of a map of `chronicle.workspace.trees.nodes`; what its values refer to is the caller's."""
         for _ in nodes.walk(self._reader, root, self._maps):
             pass
 

@@ -11,8 +11,9 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace import content, linediff, tree
-from chronicle.workspace.tree import EMPTY, Entry, Kind
+from chronicle.workspace import content
+from chronicle.workspace.trees import line_diff, tree
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -106,7 +107,7 @@ def render(reader: BlobReader, found: Iterable[Change]) -> Iterator[bytes]:
             yield b"Binary files " + left + b" and " + right + b" differ\n"
             continue
         head = [b"--- " + left + b"\n", b"+++ " + right + b"\n"]
-        for line in linediff.unified(_lines(old_bytes), _lines(new_bytes)):
+        for line in line_diff.unified(_lines(old_bytes), _lines(new_bytes)):
             yield from head
             head = []
             yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"

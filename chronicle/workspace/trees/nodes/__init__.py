@@ -12,11 +12,11 @@ new version byte. Nothing here does I/O of its own or knows of files.
 
 from __future__ import annotations
 
-from chronicle.workspace.nodes.building import NodeBuffer, build
-from chronicle.workspace.nodes.cutting import Cutter
-from chronicle.workspace.nodes.editing import update
-from chronicle.workspace.nodes.node import Node, decode_node, encode_node
-from chronicle.workspace.nodes.reading import KeptNodes, diff, items, lookup, lookup_many, walk
+from chronicle.workspace.trees.nodes.boundaries import Cutter
+from chronicle.workspace.trees.nodes.building import NodeBuffer, build
+from chronicle.workspace.trees.nodes.editing import update
+from chronicle.workspace.trees.nodes.node import Node, decode_node, encode_node
+from chronicle.workspace.trees.nodes.reading import KeptNodes, diff, items, lookup, lookup_many, walk
 
 __all__ = [
     "Cutter",

@@ -12,8 +12,8 @@ import enum
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from chronicle.workspace import tree
-from chronicle.workspace.tree import EMPTY, Entry, Kind
+from chronicle.workspace.trees import tree
+from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

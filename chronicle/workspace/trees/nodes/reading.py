@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.ident import from_raw
 from chronicle.blobs.port import get_many
-from chronicle.workspace.nodes.node import Node, decode_node
+from chronicle.workspace.trees.nodes.node import Node, decode_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -6,7 +6,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from chronicle.workspace.nodes.node import encode_node
+from chronicle.workspace.trees.nodes.node import encode_node
 
 __all__ = ["MAX_NODE_BYTES", "Cutter"]
 

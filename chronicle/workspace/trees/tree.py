@@ -1,4 +1,4 @@
-"""Directory trees as blobs. A directory is a map (`chronicle.workspace.nodes`) from names to encoded entries.
+"""Directory trees as blobs. A directory is a map (`chronicle.workspace.trees.nodes`) from names to encoded entries.
 
 A tree's id is that of its root directory's map, and depends on content alone: names, kinds, permission bits, bytes,
 extended attributes and which names are one file. Times and inode numbers are not content. The root has no entry, for
@@ -18,8 +18,8 @@ import msgpack
 
 from chronicle.blobs.ident import blob_id, from_raw, to_raw
 from chronicle.errors import Corrupt, InvalidInput, UnsupportedFormat
-from chronicle.workspace import nodes
 from chronicle.workspace.content import WHOLE_BYTES, Content
+from chronicle.workspace.trees import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -252,7 +252,7 @@ def check_name(name: bytes) -> None:
 
 
 def map_root(subtree: BlobId) -> BlobId | None:
-    """Return the root of a directory's map as `chronicle.workspace.nodes` wants it: ``None`` if it is empty."""
+    """Return the root of a directory's map as `chronicle.workspace.trees.nodes` wants it: ``None`` if it is empty."""
     return None if subtree == EMPTY else subtree
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from blake3 import blake3
 
 from chronicle.blobs.ident import from_raw
-from chronicle.workspace.nodes.cutting import Cutter
+from chronicle.workspace.trees.nodes.boundaries import Cutter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
