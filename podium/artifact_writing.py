@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.errors import InvalidInput
-from chronicle.workspace.content import store_bytes, store_file
+from chronicle.workspace.content.content import store_bytes, store_file
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from chronicle.blobs.port import BlobStore
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
 
 __all__ = ["ArtifactWriter"]
 

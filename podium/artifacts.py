@@ -2,8 +2,8 @@
 
 An artifact is an event, ``artifact.added``, in the commit of the turn that made it, so it is there with the turn or
 not at all, and the chain of events covers it. Its id is the event's, with ``art_`` in place of ``evt_``. Its content
-lies in the blob store as a workspace's files do (:mod:`chronicle.workspace.content`): small content whole, large in
-chunks, equal bytes once. It never changes, and it is gone when its event is: erased, folded away or deleted.
+lies in the blob store as a workspace's files do (:mod:`chronicle.workspace.content.content`): small content whole,
+large in chunks, equal bytes once. It never changes, and it is gone when its event is: erased, folded away or deleted.
 
 Here artifacts are found and read; nothing is written. :mod:`podium.scope` makes them.
 """
@@ -19,8 +19,8 @@ from chronicle.blobs.port import get_many
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.ids import BlobId, EventId
 from chronicle.journal.payloads import payload_of
-from chronicle.workspace import content as contents
-from chronicle.workspace.content import Content
+from chronicle.workspace.content import content as contents
+from chronicle.workspace.content.content import Content
 from podium.artifact_names import check_media_type, check_name
 from podium.errors import UnknownArtifact
 from podium.events import ARTIFACT_ADDED

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 from chronicle.fuse.inodes import FLEETING, MAGIC
 from chronicle.fuse.magic_text import Text, log_lines, query_pieces
 from chronicle.fuse.magic_turns import Turns
-from chronicle.workspace import content as contents
+from chronicle.workspace.content import content as contents
 from chronicle.workspace.history import DIRECTORY, OTHER
 from chronicle.workspace.layer_history import BeatingReader
 from chronicle.workspace.layer_node import DirNode

@@ -9,7 +9,7 @@ import io
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.errors import NotFound
-from chronicle.workspace import content
+from chronicle.workspace.content import content
 from chronicle.workspace.history_view import HistoryView
 from chronicle.workspace.layer_history import encode_path, iteration_of
 from chronicle.workspace.oplog import read_root

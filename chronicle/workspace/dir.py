@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from chronicle.blobs.buffer import BlobBuffer, PassingBuffer
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch
-from chronicle.workspace import content as contents
+from chronicle.workspace.content import content as contents
 from chronicle.workspace.dir_memory import Memory, Owned, committed_index, make_durably
 from chronicle.workspace.dir_restore import check_rights, restore
 from chronicle.workspace.dir_scan import HIDDEN, Index, scan

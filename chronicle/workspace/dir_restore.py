@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronicle.blobs.port import get_many
 from chronicle.errors import Conflict, StorageRefused
-from chronicle.workspace import content as contents
 from chronicle.workspace import oplog
+from chronicle.workspace.content import content as contents
 from chronicle.workspace.dir_scan import HIDDEN, KINDS, Index
 from chronicle.workspace.dir_walk import WRITE, Descent, by_handle, join, names_in, remove, split
 from chronicle.workspace.trees import nodes, tree

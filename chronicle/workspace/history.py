@@ -21,7 +21,7 @@ import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt, UnsupportedFormat
-from chronicle.workspace.content import WHOLE_BYTES, Content
+from chronicle.workspace.content.content import WHOLE_BYTES, Content
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import Kind
 

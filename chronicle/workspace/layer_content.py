@@ -15,10 +15,10 @@ from chronicle.clock import SystemClock
 from chronicle.system.atomic_files import sync_directory
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, fallocate
 from chronicle.workspace import layer_records as records
+from chronicle.workspace.content.lazy_reader import Chunks, LazyFile
 from chronicle.workspace.layer_node import FileNode, Node
 from chronicle.workspace.layer_records import pack, pack_data
 from chronicle.workspace.layer_state import MILLION, LayerState
-from chronicle.workspace.lazy import Chunks, LazyFile
 from chronicle.workspace.versions import Changes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.layer_log import LayerLog
     from chronicle.workspace.layer_records import Header

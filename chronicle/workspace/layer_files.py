@@ -21,7 +21,7 @@ import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt
-from chronicle.workspace import content as contents
+from chronicle.workspace.content import content as contents
 from chronicle.workspace.layer_log import LayerLog
 from chronicle.workspace.versions import DataFile, Undo, VersionFile
 from chronicle.workspace.warm import WarmFiles
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
     from chronicle.workspace.versions import Held
 
 __all__ = ["LayerFiles"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.blobs.ident import blob_id
 from chronicle.errors import InvalidInput, NotFound
-from chronicle.workspace import content as contents
+from chronicle.workspace.content import content as contents
 from chronicle.workspace.layer_entries import EntryLayer
 from chronicle.workspace.layer_seal import settle
 from chronicle.workspace.oplog import Operation

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chronicle.ids import BlobId
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
     from chronicle.workspace.trees.tree import Entry
     from chronicle.workspace.versions import DataFile
 

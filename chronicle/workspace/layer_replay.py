@@ -12,9 +12,9 @@ import msgpack
 
 from chronicle.errors import Corrupt
 from chronicle.workspace import layer_records as records
+from chronicle.workspace.content.ranges import Ranges
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
 from chronicle.workspace.oplog import Gap
-from chronicle.workspace.ranges import Ranges
 from chronicle.workspace.trees.tree import decode_entry
 from chronicle.workspace.versions import DataFile
 

@@ -21,8 +21,8 @@ import msgpack
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.errors import Corrupt, NotFound
-from chronicle.workspace import content as contents
 from chronicle.workspace import history, oplog
+from chronicle.workspace.content import content as contents
 from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
 from chronicle.workspace.oplog import Attr, Operation, OplogRoot
 from chronicle.workspace.port import TreeRef, Usage
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.buffer import Meanwhile
     from chronicle.blobs.port import BlobStore
     from chronicle.ids import BlobId
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
     from chronicle.workspace.history import Record
     from chronicle.workspace.history_view import HistoryView
     from chronicle.workspace.layer_files import LayerFiles

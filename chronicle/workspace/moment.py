@@ -11,9 +11,9 @@ import os
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.blobs.ident import blob_id
-from chronicle.workspace import content
 from chronicle.workspace.api import Status
 from chronicle.workspace.committed import CommittedWorkspace
+from chronicle.workspace.content import content
 from chronicle.workspace.layer_history import encode_path
 from chronicle.workspace.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.paths import follow

@@ -15,7 +15,7 @@ from chronicle.workspace.trees.reachability import Reach
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["MomentReach"]

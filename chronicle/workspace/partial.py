@@ -15,11 +15,11 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.ranges import Ranges
+from chronicle.workspace.content.ranges import Ranges
 
 if TYPE_CHECKING:
-    from chronicle.workspace.content import Content
-    from chronicle.workspace.lazy import LazyFile
+    from chronicle.workspace.content.content import Content
+    from chronicle.workspace.content.lazy_reader import LazyFile
 
 __all__ = ["Partial", "read_padded"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
     from chronicle.workspace.history import Record
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.nodes import Node

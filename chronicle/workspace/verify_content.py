@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from chronicle.errors import Corrupt
-from chronicle.workspace.chunking import first_cut
-from chronicle.workspace.content import chunks_in, end_offset
+from chronicle.workspace.content.chunking import first_cut
+from chronicle.workspace.content.content import chunks_in, end_offset
 from chronicle.workspace.shape import MapChecker
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.content import Chunk, Content
+    from chronicle.workspace.content.content import Chunk, Content
     from chronicle.workspace.trees.nodes import Node
 
 __all__ = ["ContentChecker"]

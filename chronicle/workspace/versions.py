@@ -23,17 +23,17 @@ from bisect import bisect_left, bisect_right
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from chronicle.workspace.content.holes import extent
+from chronicle.workspace.content.ranges import Ranges
 from chronicle.workspace.layer_log import read_frames, write_frames
 from chronicle.workspace.partial import read_padded
-from chronicle.workspace.ranges import Ranges
-from chronicle.workspace.sparse import extent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from _typeshed import WriteableBuffer
 
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
     from chronicle.workspace.partial import Partial
 
 __all__ = ["BLOCK_BYTES", "Changes", "DataFile", "Held", "Undo", "VersionFile"]

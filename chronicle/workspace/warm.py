@@ -18,7 +18,7 @@ from chronicle.blobs.cache import CACHE_BYTES
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import InvalidInput
 from chronicle.packed_map import PackedMap
-from chronicle.workspace.content import WHOLE_BYTES, Content
+from chronicle.workspace.content.content import WHOLE_BYTES, Content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -17,7 +17,7 @@ from coordinator.cli.terminal import say, shown, write, write_json
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
     from coordinator.cli.files import Files
 
 __all__ = ["cat"]
@@ -40,7 +40,7 @@ def cat(
 
     The bytes are printed as they are, but for control characters on a terminal.
     """
-    from chronicle.workspace.content import open as open_content  # noqa: PLC0415
+    from chronicle.workspace.content.content import open as open_content  # noqa: PLC0415
 
     with opened_files(home, moment) as files:
         name, number, content = _find(files, clean_path(path), iteration)

@@ -17,10 +17,10 @@ from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import list_mounts, open_fuse_workspace
-from chronicle.workspace import content
+from chronicle.workspace.content import content
+from chronicle.workspace.content.lazy_reader import Chunks, LazyFile
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.lazy import Chunks, LazyFile
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.faulty_proxy import running_proxy
 from tests.s3_server import BUCKET, running_s3

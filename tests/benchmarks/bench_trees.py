@@ -18,9 +18,9 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.ids import BlobId
-from chronicle.workspace import content
-from chronicle.workspace.chunking import chunks
-from chronicle.workspace.content import Content
+from chronicle.workspace.content import content
+from chronicle.workspace.content.chunking import chunks
+from chronicle.workspace.content.content import Content
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.trees import tree

@@ -36,7 +36,7 @@ from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.records import MessageStatus, NewMessage
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import verify_session
-from chronicle.workspace import content
+from chronicle.workspace.content import content
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from chronicle.workspace.trees import tree

@@ -25,7 +25,7 @@ from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import ChronicleError
 from chronicle.fuse import zygote
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
-from chronicle.workspace import content
+from chronicle.workspace.content import content
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.trees import tree
 from tests.faulty_proxy import FaultyProxy, running_proxy

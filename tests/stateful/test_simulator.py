@@ -23,7 +23,7 @@ from chronicle.journal.chain import head_after
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import Commit, Head, InboxMessage, MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
-from chronicle.workspace import content
+from chronicle.workspace.content import content
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
 from chronicle.workspace.trees import tree

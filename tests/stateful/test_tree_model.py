@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.ids import BlobId
-from chronicle.workspace.content import store_bytes
+from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 

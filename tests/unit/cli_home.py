@@ -13,7 +13,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, NewMessage, Outcome, Settlement
 from chronicle.workspace import history
-from chronicle.workspace.content import store_bytes
+from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.history import Record
 from chronicle.workspace.oplog import Attr, Operation, add_root, encode_attr, first_root, put_commit, store_operations
 from chronicle.workspace.port import TreeRef

@@ -15,7 +15,7 @@ from chronicle.ids import BlobId, IdSource
 from chronicle.journal.chain import seal
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import Commit, Draft
-from chronicle.workspace.content import chunk_list
+from chronicle.workspace.content.content import chunk_list
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState

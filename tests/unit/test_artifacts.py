@@ -16,8 +16,8 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import InvalidInput, Unavailable
 from chronicle.ids import BlobId
-from chronicle.workspace import content
-from chronicle.workspace.content import WHOLE_BYTES
+from chronicle.workspace.content import content
+from chronicle.workspace.content.content import WHOLE_BYTES
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.artifact_names import check_media_type, check_name, media_type_of

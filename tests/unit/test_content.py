@@ -15,8 +15,8 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, NotFound
 from chronicle.ids import BlobId
-from chronicle.workspace import chunking, content
-from chronicle.workspace.content import WHOLE_BYTES, Content
+from chronicle.workspace.content import chunking, content
+from chronicle.workspace.content.content import WHOLE_BYTES, Content
 from chronicle.workspace.trees import nodes
 
 

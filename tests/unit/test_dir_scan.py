@@ -19,8 +19,8 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, InvalidInput
 from chronicle.testing.workspace_contract import files_below, files_in
-from chronicle.workspace import content as contents
 from chronicle.workspace import dir_restore, dir_scan, dir_walk
+from chronicle.workspace.content import content as contents
 from chronicle.workspace.dir import DirWorkspace, open_dir_workspace
 from chronicle.workspace.port import LayerSpec
 

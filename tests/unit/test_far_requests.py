@@ -26,9 +26,9 @@ from chronicle.fuse.pulse import COMMAND, REQUEST, unwatched
 from chronicle.fuse.wire import Opcode
 from chronicle.ids import BlobId
 from chronicle.workspace import layer_content
+from chronicle.workspace.content.lazy_reader import _WORKERS, Chunks
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.lazy import _WORKERS, Chunks
 from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.unit.test_seal_meanwhile import World, shown

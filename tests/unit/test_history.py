@@ -19,7 +19,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.workspace import history, oplog
-from chronicle.workspace.content import Content
+from chronicle.workspace.content.content import Content
 from chronicle.workspace.history import PathHistory, Record
 from chronicle.workspace.layer_log import LayerLog
 from chronicle.workspace.layer_records import Header, pack, unpack_ref

@@ -19,7 +19,7 @@ from chronicle.fuse.inodes import FLEETING
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.ids import BlobId
 from chronicle.workspace import history
-from chronicle.workspace.content import Content
+from chronicle.workspace.content.content import Content
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.history import DIRECTORY, OTHER, Record
 from chronicle.workspace.history_view import HistoryView

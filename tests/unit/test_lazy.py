@@ -15,11 +15,11 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import Corrupt, NotFound, Unavailable
-from chronicle.workspace import content
-from chronicle.workspace.content import WHOLE_BYTES, Content
+from chronicle.workspace.content import content
+from chronicle.workspace.content.content import WHOLE_BYTES, Content
+from chronicle.workspace.content.lazy_reader import _WORKERS, Chunks, LazyFile
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.lazy import _WORKERS, Chunks, LazyFile
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 if TYPE_CHECKING:

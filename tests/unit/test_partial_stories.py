@@ -21,8 +21,8 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer_content, layer_files
-from chronicle.workspace.content import store_bytes
-from chronicle.workspace.ranges import Ranges
+from chronicle.workspace.content.content import store_bytes
+from chronicle.workspace.content.ranges import Ranges
 from chronicle.workspace.verify import TreeChecker
 from tests.layers import abandon
 from tests.unit.partial_node import Node, stored_elsewhere

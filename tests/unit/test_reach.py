@@ -11,7 +11,7 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, NotFound
 from chronicle.ids import BlobId
-from chronicle.workspace.content import chunk_list, store_bytes
+from chronicle.workspace.content.content import chunk_list, store_bytes
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.reachability import Reach, reachable
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind

@@ -14,13 +14,14 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Corrupt
-from chronicle.workspace import chunking, content, layer_content
-from chronicle.workspace.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
-from chronicle.workspace.content import WHOLE_BYTES, Content
+from chronicle.workspace import layer_content
+from chronicle.workspace.content import chunking, content
+from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
+from chronicle.workspace.content.content import WHOLE_BYTES, Content
+from chronicle.workspace.content.holes import Pieces, extent
 from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.port import LayerSpec
-from chronicle.workspace.sparse import Pieces, extent
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.versions import DataFile, Undo, VersionFile
 from tests.unit.test_content import noise

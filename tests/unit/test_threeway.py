@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.workspace.content import store_bytes
+from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.trees.three_way import Divergence, Side, three_way
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, update_tree
 

@@ -14,7 +14,7 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, InvalidInput, UnsupportedFormat
 from chronicle.ids import BlobId
-from chronicle.workspace.content import Content, store_bytes
+from chronicle.workspace.content.content import Content, store_bytes
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.nodes.boundaries import MAX_NODE_BYTES
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind

@@ -13,7 +13,7 @@ import pytest
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.ids import BlobId
-from chronicle.workspace.content import store_bytes
+from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 from chronicle.workspace.trees.tree_diff import TEXT_BYTES, changes, render

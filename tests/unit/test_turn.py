@@ -114,7 +114,7 @@ async def test_a_failing_message_is_tried_three_times_and_parked(text: str, erro
 
 
 async def test_the_tree_of_a_failed_try_is_kept_and_named() -> None:
-    from chronicle.workspace import content
+    from chronicle.workspace.content import content
     from chronicle.workspace.trees import tree
 
     async with AgentHarness(Counter) as agent:

@@ -15,7 +15,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import InvalidInput
 from chronicle.workspace import layer_files
-from chronicle.workspace.content import Content
+from chronicle.workspace.content.content import Content
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_open import lock_workspace, open_layer, unlock_workspace
 from chronicle.workspace.layer_trim import layer_bytes, trim_layers

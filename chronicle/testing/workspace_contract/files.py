@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from chronicle.workspace import content
+from chronicle.workspace.content import content
 from chronicle.workspace.trees import tree
 
 if TYPE_CHECKING:

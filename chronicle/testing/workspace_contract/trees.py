@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.testing.workspace_contract.contract import Contract
 from chronicle.testing.workspace_contract.files import files_below, files_in, fill
-from chronicle.workspace import content
+from chronicle.workspace.content import content
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 

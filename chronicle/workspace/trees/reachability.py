@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
 
 __all__ = ["Reach", "reachable"]
 

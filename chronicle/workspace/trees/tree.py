@@ -18,7 +18,7 @@ import msgpack
 
 from chronicle.blobs.ident import blob_id, from_raw, to_raw
 from chronicle.errors import Corrupt, InvalidInput, UnsupportedFormat
-from chronicle.workspace.content import WHOLE_BYTES, Content
+from chronicle.workspace.content.content import WHOLE_BYTES, Content
 from chronicle.workspace.trees import nodes
 
 if TYPE_CHECKING:

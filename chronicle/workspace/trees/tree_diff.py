@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace import content
+from chronicle.workspace.content import content
 from chronicle.workspace.trees import line_diff, tree
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 

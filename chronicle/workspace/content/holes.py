@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, runtime_checkable
 
-from chronicle.workspace.chunking import MAX_CHUNK_BYTES
+from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

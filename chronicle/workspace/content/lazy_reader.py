@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.port import Pending, wait_for
 from chronicle.errors import ChronicleError, Corrupt
-from chronicle.workspace.content import Chunk, chunk_list
+from chronicle.workspace.content.content import Chunk, chunk_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import BlobId
-    from chronicle.workspace.content import Content
+    from chronicle.workspace.content.content import Content
 
 __all__ = ["Chunks", "LazyFile"]
 

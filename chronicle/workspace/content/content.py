@@ -1,12 +1,12 @@
 """The content of a file as blobs: small ones whole, large ones in chunks.
 
-Up to `WHOLE_BYTES` the content is one blob. Above, it is cut by `chronicle.workspace.chunking`, and the chunks are
-listed in a map of `chronicle.workspace.trees.nodes`, from the offset at which a chunk ends (8 bytes, big-endian) to its
-length (4 bytes, big-endian) and raw id. So the list itself is split into blobs: a change in a file of 1 GiB rewrites
-two or three list nodes and not 16,000 entries. Equal bytes give an equal `Content`, however they were written.
+Up to `WHOLE_BYTES` the content is one blob. Above, it is cut by `chronicle.workspace.content.chunking`, and the chunks
+are listed in a map of `chronicle.workspace.trees.nodes`, from the offset at which a chunk ends (8 bytes, big-endian) to
+its length (4 bytes, big-endian) and raw id. So the list itself is split into blobs: a change in a file of 1 GiB
+rewrites two or three list nodes and not 16,000 entries. Equal bytes give an equal `Content`, however they were written.
 
-Holes of a file are not read (`chronicle.workspace.sparse`): they are so many times the same chunk in the list. Only the
-list grows with them, 13 KB for 64 MiB.
+Holes of a file are not read (`chronicle.workspace.content.holes`): they are so many times the same chunk in the list.
+Only the list grows with them, 13 KB for 64 MiB.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 from chronicle.blobs.ident import RAW_ID_BYTES, blob_id, from_raw, to_raw
 from chronicle.blobs.port import get_many
 from chronicle.errors import Corrupt
-from chronicle.workspace.chunking import MAX_CHUNK_BYTES, chunks
-from chronicle.workspace.sparse import Pieces, write_sparsely
+from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, chunks
+from chronicle.workspace.content.holes import Pieces, write_sparsely
 from chronicle.workspace.trees import nodes
 
 if TYPE_CHECKING:
