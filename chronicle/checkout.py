@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from chronicle.errors import InvalidInput
 from chronicle.workspace.dir_restore import restore
+from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer_open import CachingReader
-from chronicle.workspace.oplog import read_root
 from chronicle.workspace.trees.tree import Kind, entry_at, walk
 
 if TYPE_CHECKING:

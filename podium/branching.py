@@ -19,8 +19,8 @@ from chronicle.errors import BranchVersionConflict, Conflict, LeaseHeld, StaleEp
 from chronicle.journal.chain import seal
 from chronicle.journal.payloads import payload_of, seal_durably
 from chronicle.journal.records import Commit, Draft
-from chronicle.workspace.oplog import read_root
-from chronicle.workspace.rewind import rewound
+from chronicle.workspace.history.oplog import read_root
+from chronicle.workspace.history.rewind import rewound
 from podium.errors import AgentAwake, AgentExists, UnknownMoment
 from podium.events import AGENT_DETACHED, AGENT_FORKED, AGENT_REWOUND, AGENT_SNAPSHOT, TURN_CANCELLED, TURN_FAILED
 from podium.record import find_session, read_agent, trees_of, turn_end_seq

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.canonical import decode
 from chronicle.journal.payloads import payload_bytes
-from chronicle.workspace.moment_reach import MomentReach
+from chronicle.workspace.history.reachability import MomentReach
 from podium.artifacts import contents_of
 from podium.record import trees_of
 

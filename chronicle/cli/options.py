@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.client import FuseWorkspace
     from chronicle.repository import Repository
-    from chronicle.workspace.committed import CommittedWorkspace
+    from chronicle.workspace.history.committed_workspace import CommittedWorkspace
     from chronicle.workspace.layer import Layer
 
 __all__ = [

@@ -33,7 +33,7 @@ from chronicle.fuse.inodes import FLEETING, MAGIC
 from chronicle.fuse.magic_text import Text, log_lines, query_pieces
 from chronicle.fuse.magic_turns import Turns
 from chronicle.workspace.content import content as contents
-from chronicle.workspace.history import DIRECTORY, OTHER
+from chronicle.workspace.history.records import DIRECTORY, OTHER
 from chronicle.workspace.layer_history import BeatingReader
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.trees import tree_diff

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from chronicle.workspace.oplog import Operation
+    from chronicle.workspace.history.oplog import Operation
     from chronicle.workspace.port import Iteration
 
 __all__ = ["Text", "log_lines", "query_pieces"]

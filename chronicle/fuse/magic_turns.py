@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chronicle.workspace import oplog
+from chronicle.workspace.history import oplog
 from chronicle.workspace.trees import nodes, tree
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from chronicle.fuse.filesystem import DIRECT_IO, KEEP_CACHE, NO_FLUSH
 from chronicle.fuse.inodes import FLEETING, MAGIC, Inodes
 from chronicle.fuse.magic import NAME, Magic, MagicEntry
+from chronicle.workspace.history.oplog import ROOT_INO
 from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node
-from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.trees.tree import MAX_NAME_BYTES
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from chronicle.fuse import below, control
 from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
 from chronicle.fuse.mounts import claim, detach, unmount
 from chronicle.fuse.transport import make_session
-from chronicle.workspace.oplog import ROOT_INO
+from chronicle.workspace.history.oplog import ROOT_INO
 
 if TYPE_CHECKING:
     import socket

@@ -27,7 +27,7 @@ from chronicle.repository.commits import (
 )
 from chronicle.repository.place import StorePlace
 from chronicle.workspace.api import open_api_workspace
-from chronicle.workspace.committed import CommittedWorkspace
+from chronicle.workspace.history.committed_workspace import CommittedWorkspace
 from chronicle.workspace.layer_history import encode_path
 from chronicle.workspace.layer_open import check_spec, open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef

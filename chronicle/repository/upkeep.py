@@ -13,11 +13,11 @@ from chronicle.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from chronicle.fuse import zygote
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commits import commits
+from chronicle.workspace.history.oplog import read_root
+from chronicle.workspace.history.reachability import MomentReach
 from chronicle.workspace.layer_open import lock_workspace, unlock_workspace
 from chronicle.workspace.layer_refs import layer_refs
 from chronicle.workspace.layer_trim import layer_bytes, trim_layers
-from chronicle.workspace.moment_reach import MomentReach
-from chronicle.workspace.oplog import read_root
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees.tree import walk
 from chronicle.workspace.verify import TreeChecker

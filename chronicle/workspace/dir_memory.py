@@ -21,14 +21,14 @@ import msgpack
 
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.system.atomic_files import sync_directory
-from chronicle.workspace import oplog
 from chronicle.workspace.dir_scan import Index, Seen, decode_index, encode_index
+from chronicle.workspace.history import oplog
 from chronicle.workspace.layer_records import pack_ref, unpack_ref
 from chronicle.workspace.trees import nodes, tree
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
-    from chronicle.workspace.oplog import OplogRoot
+    from chronicle.workspace.history.oplog import OplogRoot
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["Memory", "Owned", "committed_index", "make_durably"]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronicle.blobs.port import get_many
 from chronicle.errors import Conflict, StorageRefused
-from chronicle.workspace import oplog
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.dir_scan import HIDDEN, KINDS, Index
 from chronicle.workspace.dir_walk import WRITE, Descent, by_handle, join, names_in, remove, split
+from chronicle.workspace.history import oplog
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import Entry, Kind
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.oplog import Attr
+    from chronicle.workspace.history.oplog import Attr
 
 __all__ = ["LeftOut", "check_rights", "restore"]
 

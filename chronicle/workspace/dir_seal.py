@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgpack
 
-from chronicle.workspace import history, oplog
-from chronicle.workspace.history import Record
-from chronicle.workspace.history_view import HistoryView
-from chronicle.workspace.oplog import Attr, Operation, OplogRoot
+from chronicle.workspace.history import oplog
+from chronicle.workspace.history import records as history
+from chronicle.workspace.history.oplog import Attr, Operation, OplogRoot
+from chronicle.workspace.history.records import Record
+from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import Entry, Kind

@@ -19,7 +19,8 @@ from chronicle.blobs.port import drop_cached
 from chronicle.errors import InvalidInput
 from chronicle.system.heap import give_back_all
 from chronicle.workspace import layer_records as records
-from chronicle.workspace.history import path_history
+from chronicle.workspace.history.oplog import Gap, first_root, read_root, stored_operations
+from chronicle.workspace.history.records import path_history
 from chronicle.workspace.layer_content import Handle
 from chronicle.workspace.layer_history import HistoryLayer
 from chronicle.workspace.layer_log import LayerLog, position
@@ -28,7 +29,6 @@ from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_records import Header, pack
 from chronicle.workspace.layer_replay import redo
 from chronicle.workspace.layer_seal import SealInput, put_seal
-from chronicle.workspace.oplog import Gap, first_root, read_root, stored_operations
 from chronicle.workspace.port import Usage
 from chronicle.workspace.restore import plan
 from chronicle.workspace.trees import nodes

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from chronicle.blobs.ident import blob_id
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace.content import content as contents
+from chronicle.workspace.history.oplog import Operation
+from chronicle.workspace.history.oplog import operations as stored_operations
 from chronicle.workspace.layer_entries import EntryLayer
 from chronicle.workspace.layer_seal import settle
-from chronicle.workspace.oplog import Operation
-from chronicle.workspace.oplog import operations as stored_operations
 from chronicle.workspace.port import Iteration
 from chronicle.workspace.trees.tree import Kind
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.history import Record
-    from chronicle.workspace.history_view import Versions
+    from chronicle.workspace.history.records import Record
+    from chronicle.workspace.history.view import Versions
 
 __all__ = ["BeatingReader", "HistoryLayer", "Iterations", "Operations", "encode_path", "iteration_of"]
 
@@ -66,7 +66,7 @@ class HistoryLayer(EntryLayer):
         return self._view().last(path)
 
     def kinds_of(self, path: bytes) -> int:
-        """Return what a path ever was, as in `chronicle.workspace.history.PathHistory.kinds`; 0 for nothing."""
+        """Return what a path ever was, as in `chronicle.workspace.history.records.PathHistory.kinds`; 0 for nothing."""
         return self._view().kinds(path)
 
     def has_short_history(self, path: bytes, limit: int) -> bool:

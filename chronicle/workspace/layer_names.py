@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgpack
 
 from chronicle.errors import Corrupt
+from chronicle.workspace.history.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.layer_node import DirNode, FileNode, Node, kind_bits, new_node, node_paths
 from chronicle.workspace.layer_places import Places
-from chronicle.workspace.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, Entry
 

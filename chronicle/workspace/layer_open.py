@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.port import drop_cached, get_many
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
+from chronicle.workspace.history.oplog import ROOT_INO, read_root
 from chronicle.workspace.layer import Layer
 from chronicle.workspace.layer_files import LayerFiles
 from chronicle.workspace.layer_log import LayerLog, position
 from chronicle.workspace.layer_records import TURN, Header, code_of, pack_floors, whole
 from chronicle.workspace.layer_replay import last_sealed, replay
 from chronicle.workspace.layer_state import MILLION
-from chronicle.workspace.oplog import ROOT_INO, read_root
 from chronicle.workspace.trees.tree import EMPTY
 from chronicle.workspace.warm import warm_bytes_from
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.ids import BlobId
-    from chronicle.workspace.oplog import Gap
+    from chronicle.workspace.history.oplog import Gap
     from chronicle.workspace.port import LayerSpec, TreeRef
 
 __all__ = ["MAX_WORKSPACE_ID", "CachingReader", "check_spec", "lock_workspace", "open_layer", "unlock_workspace"]

@@ -18,7 +18,7 @@ from chronicle.workspace.port import TreeRef
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.workspace.oplog import Gap
+    from chronicle.workspace.history.oplog import Gap
     from chronicle.workspace.versions import DataFile
 
 __all__ = [

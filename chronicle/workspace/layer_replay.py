@@ -13,8 +13,8 @@ import msgpack
 from chronicle.errors import Corrupt
 from chronicle.workspace import layer_records as records
 from chronicle.workspace.content.ranges import Ranges
+from chronicle.workspace.history.oplog import Gap
 from chronicle.workspace.layer_node import DirNode, FileNode, Node
-from chronicle.workspace.oplog import Gap
 from chronicle.workspace.trees.tree import decode_entry
 from chronicle.workspace.versions import DataFile
 

@@ -21,10 +21,11 @@ import msgpack
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.errors import Corrupt, NotFound
-from chronicle.workspace import history, oplog
 from chronicle.workspace.content import content as contents
+from chronicle.workspace.history import oplog
+from chronicle.workspace.history import records as history
+from chronicle.workspace.history.oplog import Attr, Operation, OplogRoot
 from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
-from chronicle.workspace.oplog import Attr, Operation, OplogRoot
 from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Entry
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.ids import BlobId
     from chronicle.workspace.content.content import Content
-    from chronicle.workspace.history import Record
-    from chronicle.workspace.history_view import HistoryView
+    from chronicle.workspace.history.oplog import Gap
+    from chronicle.workspace.history.records import Record
+    from chronicle.workspace.history.view import HistoryView
     from chronicle.workspace.layer_files import LayerFiles
     from chronicle.workspace.layer_names import Names
-    from chronicle.workspace.oplog import Gap
     from chronicle.workspace.versions import Held
 
 __all__ = ["SealInput", "Sealed", "put_seal", "settle"]

@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronicle.workspace.content.lazy_reader import LazyFile
-from chronicle.workspace.history import Record
-from chronicle.workspace.history_view import HistoryView
+from chronicle.workspace.history.oplog import first_root, read_root
+from chronicle.workspace.history.records import Record
+from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer_names import Names
 from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of, new_node
-from chronicle.workspace.oplog import first_root, read_root
 from chronicle.workspace.partial import Partial
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.workspace.content.content import Content
     from chronicle.workspace.content.lazy_reader import Chunks
+    from chronicle.workspace.history.oplog import Gap, OplogRoot
     from chronicle.workspace.layer_files import LayerFiles
-    from chronicle.workspace.oplog import Gap, OplogRoot
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.tree import Entry
     from chronicle.workspace.versions import DataFile, Undo

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace import layer_records as records
+from chronicle.workspace.history.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.layer_node import DirNode, kind_of
 from chronicle.workspace.layer_records import pack
-from chronicle.workspace.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import nodes, tree
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.ids import BlobId
+    from chronicle.workspace.history.oplog import OplogRoot
     from chronicle.workspace.layer import Layer
     from chronicle.workspace.layer_node import Node
-    from chronicle.workspace.oplog import OplogRoot
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["Plan", "Touched", "plan", "restored_tree"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 
 from chronicle.errors import Corrupt, InvalidInput, NotFound
-from chronicle.workspace import history
-from chronicle.workspace.oplog import decode_attr, read_root
+from chronicle.workspace.history import records as history
+from chronicle.workspace.history.oplog import decode_attr, read_root
 from chronicle.workspace.shape import MapChecker
 from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Kind, check_name, decode_entry, encode_entry, map_root
 from chronicle.workspace.verify_content import ContentChecker
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.content.content import Content
-    from chronicle.workspace.history import Record
+    from chronicle.workspace.history.records import Record
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.nodes import Node
     from chronicle.workspace.trees.tree import Entry

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.workspace.history import Record
-    from chronicle.workspace.history_view import HistoryView
+    from chronicle.workspace.history.records import Record
+    from chronicle.workspace.history.view import HistoryView
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.tree import Entry
     from podium.record import AgentRecord
@@ -73,8 +73,8 @@ class Files:
         return NotFound(f"{self.agent.address} has no file {path!r} after turn {self.agent.turn}; {there}")
 
     def _view(self) -> HistoryView:
-        from chronicle.workspace.history_view import HistoryView  # noqa: PLC0415
-        from chronicle.workspace.oplog import read_root  # noqa: PLC0415
+        from chronicle.workspace.history.oplog import read_root  # noqa: PLC0415
+        from chronicle.workspace.history.view import HistoryView  # noqa: PLC0415
 
         root = read_root(self.blobs, self.tree.oplog_id)
         return HistoryView(self.blobs, root.histories, root.moved_seq, {}, {}, root.gaps)

@@ -15,7 +15,7 @@ from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Snapshot
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.content.content import store_bytes
-from chronicle.workspace.oplog import add_root, first_root
+from chronicle.workspace.history.oplog import add_root, first_root
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, update_tree
 from podium.address import Address

@@ -21,7 +21,7 @@ from chronicle.blobs.gc.collector import collect
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.repository.repository import Repository
 from chronicle.workspace.api import open_api_workspace
-from chronicle.workspace.moment_reach import MomentReach
+from chronicle.workspace.history.reachability import MomentReach
 from chronicle.workspace.port import LayerSpec
 from tests.benchmarks.fuse_sides import PLACEMENTS, blobs_of, mounted, open_workspace, place, row, running_zygote
 

@@ -11,7 +11,7 @@ from chronicle.clock import SystemClock
 from chronicle.repository import Repository
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.dir_restore import restore as restore_directory
-from chronicle.workspace.oplog import read_root
+from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.command import Command, running_command
 

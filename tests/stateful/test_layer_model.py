@@ -19,10 +19,10 @@ from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import layer_content, layer_log
+from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer import Handle
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.oplog import read_root
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.quota import measure
 from tests.layers import abandon, contents, file_at, place

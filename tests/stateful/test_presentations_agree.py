@@ -18,9 +18,9 @@ from chronicle.errors import InvalidInput, NotFound
 from chronicle.testing.workspace_contract import Model, files_below, files_in
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.dir_restore import restore as restore_directory
+from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer_node import DirNode, FileNode
 from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.oplog import read_root
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.quota import measure
 

@@ -8,7 +8,7 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.oplog import ROOT_INO
+from chronicle.workspace.history.oplog import ROOT_INO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

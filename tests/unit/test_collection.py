@@ -9,9 +9,9 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
+from chronicle.workspace.history.reachability import MomentReach
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.layer_refs import layer_refs
-from chronicle.workspace.moment_reach import MomentReach
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.verify import TreeChecker
 from coordinator.verification import Verifier

@@ -27,9 +27,9 @@ from chronicle.fuse.wire import Opcode
 from chronicle.ids import BlobId
 from chronicle.workspace import layer_content
 from chronicle.workspace.content.lazy_reader import _WORKERS, Chunks
+from chronicle.workspace.history.oplog import ROOT_INO
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.unit.test_seal_meanwhile import World, shown
 

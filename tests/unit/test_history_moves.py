@@ -18,14 +18,14 @@ from chronicle.clock import ManualClock, SystemClock
 from chronicle.fuse.inodes import FLEETING
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.ids import BlobId
-from chronicle.workspace import history
 from chronicle.workspace.content.content import Content
 from chronicle.workspace.dir import open_dir_workspace
-from chronicle.workspace.history import DIRECTORY, OTHER, Record
-from chronicle.workspace.history_view import HistoryView
+from chronicle.workspace.history import records
+from chronicle.workspace.history.oplog import Operation, add_root, first_root, operations, store_operations
+from chronicle.workspace.history.records import DIRECTORY, OTHER, Record
+from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer_node import FileNode
 from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.oplog import Operation, add_root, first_root, operations, store_operations
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import Kind
@@ -270,21 +270,21 @@ def test_histories_of_format_1_are_read(blobs: MemoryBlobStore) -> None:
             b"none": msgpack.packb((1, 4, None, [])),
         },
     )
-    directory = history.path_history(buffer, root, b"d")
+    directory = records.path_history(buffer, root, b"d")
     assert directory is not None
     assert directory.tail == (Record(1, 10, 5, "mkdir", 1, Kind.DIR),)
     assert directory.kinds == DIRECTORY
     written = [Record(n, n * 10, 5, "write", 1, Kind.FILE, Content(ID, 7, chunked=False)) for n in range(1, 17)]
-    found = history.path_history(buffer, root, b"f")
+    found = records.path_history(buffer, root, b"f")
     assert found is not None
     assert found.kinds is None
-    assert history.records(buffer, found) == [*written, Record(17, 170, 5, "delete", 1, Kind.FILE)]
-    assert list(history.oldest_first(buffer, found)) == history.records(buffer, found)
+    assert records.records(buffer, found) == [*written, Record(17, 170, 5, "delete", 1, Kind.FILE)]
+    assert list(records.oldest_first(buffer, found)) == records.records(buffer, found)
     more = Record(18, 180, 5, "mkdir", 1, Kind.DIR, mode=0o700)
-    grown = history.append(buffer, found, [more])
-    root = history.update(buffer, root, {b"f": grown})
-    assert history.path_history(buffer, root, b"f") == grown
-    assert history.records(buffer, grown)[-1] == more
+    grown = records.append(buffer, found, [more])
+    root = records.update(buffer, root, {b"f": grown})
+    assert records.path_history(buffer, root, b"f") == grown
+    assert records.records(buffer, grown)[-1] == more
     view = HistoryView(buffer, root, 0, {}, {}, ())
     assert view.kinds(b"f") == DIRECTORY | OTHER
     assert view.names(b"") == [b"d", b"f"]

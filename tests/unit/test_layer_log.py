@@ -12,11 +12,11 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
 from chronicle.workspace import layer_log, layer_records
+from chronicle.workspace.history.oplog import Gap
 from chronicle.workspace.layer_log import LayerLog
 from chronicle.workspace.layer_node import DirNode
 from chronicle.workspace.layer_open import open_layer
 from chronicle.workspace.layer_records import pack_floors
-from chronicle.workspace.oplog import Gap
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from chronicle.clock import ManualClock
 from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.system.heap import give_back_all
+from chronicle.workspace.history.oplog import ROOT_INO
 from chronicle.workspace.layer_open import CachingReader, open_layer
-from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.port import LayerSpec
 from tests.layers import abandon, directory_at, file_at
 

@@ -16,9 +16,9 @@ from chronicle.clock import ManualClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.fuse.inodes import MAGIC
 from chronicle.fuse.operations import ChronicleOperations
+from chronicle.workspace.history.oplog import ROOT_INO
 from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode
 from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.oplog import ROOT_INO
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from chronicle.errors import InvalidInput
 from chronicle.testing.workspace_contract.contract import Contract
 from chronicle.testing.workspace_contract.files import files_below, files_in, fill, spoil
-from chronicle.workspace.oplog import commit_at, read_root
+from chronicle.workspace.history.oplog import commit_at, read_root
 
 if TYPE_CHECKING:
     from chronicle.testing.workspace_contract.contract import WorkspaceNode

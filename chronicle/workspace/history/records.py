@@ -7,7 +7,7 @@ therefore writes one map value, finding version n of ten thousand reads about tw
 rewritten that is not near the end.
 
 Histories belong to paths, not to files, and renaming a directory writes nothing for the paths under it. What became
-of those is derived when it is asked for, from the directory's own records; see `chronicle.workspace.history_view`.
+of those is derived when it is asked for, from the directory's own records; see `chronicle.workspace.history.view`.
 
 The encoding is MessagePack, described in docs/internals/workspace.md.
 """

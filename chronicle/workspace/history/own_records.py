@@ -12,7 +12,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace import history as stored
+from chronicle.workspace.history import records as stored
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import Kind
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.history import PathHistory, Record
+    from chronicle.workspace.history.records import PathHistory, Record
 
 __all__ = ["OwnRecords", "is_move"]
 

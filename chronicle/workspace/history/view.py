@@ -2,7 +2,7 @@
 
 Renaming a directory gives every path below it a version (``rename`` at its new place, ``delete`` at its old one), but
 writing one for each of 100,000 files would make a rename cost what the tree holds. So only the directory gets records,
-and those of the paths below are derived when they are asked for (`chronicle.workspace.history_moves`). As soon as the
+and those of the paths below are derived when they are asked for (`chronicle.workspace.history.moves`). As soon as the
 path gets a record of its own, the derived ones before it are stored with it (`HistoryView.settle`). Numbers follow the
 order of operations, and are the same before and after that.
 """
@@ -16,17 +16,17 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from chronicle.errors import NotFound
-from chronicle.workspace import history as stored
-from chronicle.workspace.history_moves import Moves, above
-from chronicle.workspace.history_own import OwnRecords
+from chronicle.workspace.history import records as stored
+from chronicle.workspace.history.moves import Moves, above
+from chronicle.workspace.history.own_records import OwnRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.history import PathHistory, Record
-    from chronicle.workspace.oplog import Gap
+    from chronicle.workspace.history.oplog import Gap
+    from chronicle.workspace.history.records import PathHistory, Record
 
 __all__ = ["HistoryView", "Versions"]
 
@@ -129,7 +129,7 @@ class HistoryView:
         return fresh[-1] if fresh else self._own.last_stored(path)
 
     def kinds(self, path: bytes) -> int:
-        """Return what a path ever was, as in `chronicle.workspace.history.PathHistory.kinds`; 0 for nothing."""
+        """Return what a path ever was, as in `chronicle.workspace.history.records.PathHistory.kinds`; 0 for nothing."""
         own = self._own.kinds(path)
         directory, _, name = path.rpartition(b"/")
         if not self._moves.came(directory).get(name, 0) & ~own:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.workspace import history, oplog
-from chronicle.workspace.history import PathHistory, Record
-from chronicle.workspace.history_view import HistoryView
-from chronicle.workspace.oplog import Operation, OplogRoot, first_root, read_root
+from chronicle.workspace.history import oplog, records
+from chronicle.workspace.history.oplog import Operation, OplogRoot, first_root, read_root
+from chronicle.workspace.history.records import PathHistory, Record
+from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import Kind
@@ -109,13 +109,13 @@ def _histories(
     operations: list[Operation] = []
     for path in pending:
         settled = view.settle(path)
-        changed[path] = history.append(buffer, view.stored(path), settled)
+        changed[path] = records.append(buffer, view.stored(path), settled)
         operations.extend(
             Operation(done.seq, done.timestamp_ms, done.op, done.turn, path, done.number, done.size, done.source)
             for done in settled
         )
     operations.sort(key=lambda operation: operation.seq)
-    return history.update(buffer, last.histories, changed), operations
+    return records.update(buffer, last.histories, changed), operations
 
 
 def _view(

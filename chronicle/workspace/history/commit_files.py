@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.blobs.ident import blob_id
 from chronicle.workspace.api import Status
-from chronicle.workspace.committed import CommittedWorkspace
 from chronicle.workspace.content import content
+from chronicle.workspace.history.committed_workspace import CommittedWorkspace
+from chronicle.workspace.history.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.layer_history import encode_path
-from chronicle.workspace.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.paths import follow
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import Kind
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.workspace.oplog import Attr
+    from chronicle.workspace.history.oplog import Attr
     from chronicle.workspace.port import Iteration, TreeRef
     from chronicle.workspace.trees.tree import Entry
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.workspace import history
-from chronicle.workspace.oplog import decode_attr, read_root
+from chronicle.workspace.history import records
+from chronicle.workspace.history.oplog import decode_attr, read_root
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.reachability import Reach
 
@@ -84,12 +84,12 @@ class MomentReach:
             if node.level:
                 continue
             for value in node.values:
-                contents, head = history.contents_in(value)
+                contents, head = records.contents_in(value)
                 for content in contents:
                     self._reach.add_content(content)
                 if head is not None and head not in self._blocks:
                     self._blocks.add(head)
-                    for record in history.newest_first(self._reader, history.PathHistory(0, head)):
+                    for record in records.newest_first(self._reader, records.PathHistory(0, head)):
                         if record.content is not None:
                             self._reach.add_content(record.content)
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace.history import DIRECTORY, Record, kinds_of
+from chronicle.workspace.history.records import DIRECTORY, Record, kinds_of
 from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from chronicle.workspace.history_own import OwnRecords
+    from chronicle.workspace.history.own_records import OwnRecords
 
 __all__ = ["NOW", "Fresh", "Moves", "above"]
 
@@ -40,7 +40,7 @@ class Fresh:
     records: Sequence[Record]
     """Not to be changed. Valid until the next operation."""
     kinds: int
-    """What they were; see `chronicle.workspace.history.PathHistory.kinds`."""
+    """What they were; see `chronicle.workspace.history.records.PathHistory.kinds`."""
 
 
 class Moves:
@@ -190,8 +190,8 @@ class Moves:
         """Return what may have come into a directory, and gone since, by renaming directories.
 
         Returns:
-            By name, at least what it was then, as in `chronicle.workspace.history.PathHistory.kinds`. It may be more,
-            and of names that never came.
+            By name, at least what it was then, as in `chronicle.workspace.history.records.PathHistory.kinds`. It may be
+            more, and of names that never came.
         """
         own = self._own
         stamp = tuple(len(own.pending(at)) for at in (*above(directory), directory))
