@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from chronicle.errors import InvalidInput
 from chronicle.workspace.dir_restore import restore
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.layer_open import CachingReader
+from chronicle.workspace.layer.opening import CachingReader
 from chronicle.workspace.trees.tree import Kind, entry_at, walk
 
 if TYPE_CHECKING:

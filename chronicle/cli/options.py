@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chronicle.fuse.client import FuseWorkspace
     from chronicle.repository import Repository
     from chronicle.workspace.history.committed_workspace import CommittedWorkspace
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
 
 __all__ = [
     "MAIN",

@@ -217,7 +217,7 @@ class FuseWorkspace:
         return data
 
     def restore(self, then: TreeRef | None, path: bytes = b"") -> None:
-        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.Layer.restore`.
+        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.layer.Layer.restore`.
 
         Whoever has files open reads what they hold now.
         """

@@ -34,8 +34,8 @@ from chronicle.fuse.magic_text import Text, log_lines, query_pieces
 from chronicle.fuse.magic_turns import Turns
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.history.records import DIRECTORY, OTHER
-from chronicle.workspace.layer_history import BeatingReader
-from chronicle.workspace.layer_node import DirNode
+from chronicle.workspace.layer.history_reads import BeatingReader
+from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.trees import tree_diff
 from chronicle.workspace.trees.tree import Kind
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
 
 __all__ = ["NAME", "Magic", "MagicEntry"]
 

@@ -14,7 +14,7 @@ from chronicle.workspace.trees import nodes, tree
 
 if TYPE_CHECKING:
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.tree import Entry, Kind
 

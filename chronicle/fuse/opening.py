@@ -13,7 +13,7 @@ from chronicle.errors import StorageRefused
 from chronicle.fuse.deadlines import TimedBlobStore, Waiting
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.fuse.server import Served
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.opening import open_layer
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore

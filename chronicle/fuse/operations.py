@@ -1,7 +1,8 @@
 """The operations of a workspace: from a mount's calls to a layer's methods, and back.
 
-Here is only translation: inode numbers and handles to nodes. What an operation does is in `chronicle.workspace.layer`;
-``.chronicle`` is `chronicle.fuse.magic`; how the kernel asks is a transport's business (`chronicle.fuse.filesystem`).
+Here is only translation: inode numbers and handles to nodes. What an operation does is in
+`chronicle.workspace.layer.layer`; ``.chronicle`` is `chronicle.fuse.magic`; how the kernel asks is a transport's
+business (`chronicle.fuse.filesystem`).
 
 Nothing but the kernel changes a workspace while it is mounted, so the kernel may keep names, attributes and pages as
 long as it likes. What is in ``.chronicle`` it may not keep at all.
@@ -19,7 +20,7 @@ from chronicle.fuse.filesystem import DIRECT_IO, KEEP_CACHE, NO_FLUSH
 from chronicle.fuse.inodes import FLEETING, MAGIC, Inodes
 from chronicle.fuse.magic import NAME, Magic, MagicEntry
 from chronicle.workspace.history.oplog import ROOT_INO
-from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode, Node
+from chronicle.workspace.layer.node import DirNode, FileNode, LinkNode, Node
 from chronicle.workspace.trees.tree import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.deadlines import Waiting
     from chronicle.fuse.filesystem import Attributes, Caller, Changes
-    from chronicle.workspace.layer import Handle, Layer
+    from chronicle.workspace.layer.layer import Handle, Layer
 
 __all__ = ["ChronicleOperations"]
 

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from chronicle.fuse.mounts import Transport
     from chronicle.fuse.pulse import Pulse
     from chronicle.fuse.transport import Session
+    from chronicle.workspace.layer.restore import Touched
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
-    from chronicle.workspace.restore import Touched
 
 __all__ = ["Engine", "Exit", "MountRequest", "Served", "request_from_wire", "request_to_wire", "serve"]
 
@@ -119,7 +119,7 @@ class Engine(Protocol):
         ...
 
     def restore(self, then: TreeRef | None, path: bytes) -> Touched:
-        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.restore`."""
+        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.restore`."""
         ...
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_
 from chronicle.fuse.control import Ended
 from chronicle.repository import committing
 from chronicle.repository.place import SCHEME
-from chronicle.workspace.layer_open import check_spec
+from chronicle.workspace.layer.opening import check_spec
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

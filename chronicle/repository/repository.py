@@ -28,10 +28,10 @@ from chronicle.repository.commits import (
 from chronicle.repository.place import StorePlace
 from chronicle.workspace.api import open_api_workspace
 from chronicle.workspace.history.committed_workspace import CommittedWorkspace
-from chronicle.workspace.layer_history import encode_path
-from chronicle.workspace.layer_open import check_spec, open_layer
+from chronicle.workspace.layer.history_reads import encode_path
+from chronicle.workspace.layer.opening import check_spec, open_layer
+from chronicle.workspace.layer.restore import restored_tree
 from chronicle.workspace.port import LayerSpec, TreeRef
-from chronicle.workspace.restore import restored_tree
 from chronicle.workspace.trees.tree import EMPTY
 from chronicle.workspace.trees.tree_diff import changes
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from chronicle.journal.sqlite import SqliteJournalStore
     from chronicle.workspace.api import ApiWorkspace
     from chronicle.workspace.dir_restore import LeftOut
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
     from chronicle.workspace.port import Quota
     from chronicle.workspace.trees.tree_diff import Change
 

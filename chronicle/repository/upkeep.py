@@ -15,13 +15,13 @@ from chronicle.journal.verify import verify_session
 from chronicle.repository.commits import commits
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.history.reachability import MomentReach
-from chronicle.workspace.layer_open import lock_workspace, unlock_workspace
-from chronicle.workspace.layer_refs import layer_refs
-from chronicle.workspace.layer_trim import layer_bytes, trim_layers
+from chronicle.workspace.layer.disk.gc_refs import layer_refs
+from chronicle.workspace.layer.disk.trim import layer_bytes, trim_layers
+from chronicle.workspace.layer.disk.warm_files import warm_bytes_from
+from chronicle.workspace.layer.opening import lock_workspace, unlock_workspace
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees.tree import walk
 from chronicle.workspace.verify import TreeChecker
-from chronicle.workspace.warm import warm_bytes_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

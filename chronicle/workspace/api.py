@@ -1,8 +1,8 @@
 """The api presentation: a workspace used by calls in the process itself, with no mount and no directory of files.
 
-It is a layer (`chronicle.workspace.layer`) with paths for names: what is written survives the death of the process,
-each close makes a version, and trees, histories and ids are those of the other presentations. There are no other users
-here, so modes are kept and not enforced. Symlinks are followed within the workspace.
+It is a layer (`chronicle.workspace.layer.layer`) with paths for names: what is written survives the death of the
+process, each close makes a version, and trees, histories and ids are those of the other presentations. There are no
+other users here, so modes are kept and not enforced. Symlinks are followed within the workspace.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from chronicle.clock import SystemClock
 from chronicle.errors import Unavailable
 from chronicle.workspace.api_file import LayerFile, Mode, wrapped
 from chronicle.workspace.dir_scan import HIDDEN
-from chronicle.workspace.layer_history import encode_path
-from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, kind_of
-from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
+from chronicle.workspace.layer.history_reads import encode_path
+from chronicle.workspace.layer.node import DeviceNode, DirNode, FileNode, LinkNode, kind_of
+from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.paths import follow
 from chronicle.workspace.trees.tree import EMPTY, MAX_NAME_BYTES, Kind, check_name
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
-    from chronicle.workspace.layer import Layer
-    from chronicle.workspace.layer_node import Node
+    from chronicle.workspace.layer.layer import Layer
+    from chronicle.workspace.layer.node import Node
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef, Usage
 
 __all__ = ["ApiWorkspace", "Status", "open_api_workspace"]
@@ -326,7 +326,7 @@ class ApiWorkspace:
             self._layer.rollback()
 
     def restore(self, then: TreeRef | None, path: str = "") -> None:
-        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.Layer.restore`."""
+        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.layer.Layer.restore`."""
         with self._lock:
             self._layer.restore(then, encode_path(path))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from chronicle.workspace.layer import Handle, Layer
+    from chronicle.workspace.layer.layer import Handle, Layer
 
 __all__ = ["LayerFile", "Mode", "wrapped"]
 

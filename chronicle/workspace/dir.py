@@ -28,8 +28,8 @@ from chronicle.workspace.dir_scan import HIDDEN, Index, scan
 from chronicle.workspace.dir_seal import DirState, commit_scan, known_inos, usage_of
 from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, stored_operations
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.layer_history import encode_path, iteration_of
-from chronicle.workspace.layer_open import CachingReader, check_spec, lock_workspace, unlock_workspace
+from chronicle.workspace.layer.history_reads import encode_path, iteration_of
+from chronicle.workspace.layer.opening import CachingReader, check_spec, lock_workspace, unlock_workspace
 from chronicle.workspace.port import Opened, Quota
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import tree

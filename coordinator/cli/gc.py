@@ -72,9 +72,9 @@ def gc(
 def _trim(home: Path, blobs_url: str) -> None:
     """Let workspaces keep no more committed files beside the store than they are to; nobody has any open."""
     from chronicle.errors import Conflict  # noqa: PLC0415
-    from chronicle.workspace.layer_open import lock_workspace, unlock_workspace  # noqa: PLC0415
-    from chronicle.workspace.layer_trim import trim_layers  # noqa: PLC0415
-    from chronicle.workspace.warm import warm_bytes_from  # noqa: PLC0415
+    from chronicle.workspace.layer.disk.trim import trim_layers  # noqa: PLC0415
+    from chronicle.workspace.layer.disk.warm_files import warm_bytes_from  # noqa: PLC0415
+    from chronicle.workspace.layer.opening import lock_workspace, unlock_workspace  # noqa: PLC0415
 
     warm_bytes = warm_bytes_from(os.environ, is_far=not blobs_url.startswith("file://"))
     for layers in sorted((home / "nodes").glob("*/layers/*")):
@@ -84,7 +84,7 @@ def _trim(home: Path, blobs_url: str) -> None:
 
 
 def _reached(home: Path) -> set[BlobId]:
-    from chronicle.workspace.layer_refs import layer_refs  # noqa: PLC0415
+    from chronicle.workspace.layer.disk.gc_refs import layer_refs  # noqa: PLC0415
     from podium.collection import reached_blobs  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:

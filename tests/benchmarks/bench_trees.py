@@ -21,7 +21,7 @@ from chronicle.ids import BlobId
 from chronicle.workspace.content import content
 from chronicle.workspace.content.chunking import chunks
 from chronicle.workspace.content.content import Content
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind

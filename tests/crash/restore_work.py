@@ -12,14 +12,14 @@ from pathlib import Path
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.ids import BlobId
-from chronicle.workspace import layer_log
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.disk import log
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 
 def main() -> None:
     layers, url, *ids = sys.argv[1:]
-    layer_log._BATCH_FRAMES = 1  # type: ignore[misc]  # one write a record, so that there is time to be killed between them
+    log._BATCH_FRAMES = 1  # type: ignore[misc]  # one write a record, so that there is time to be killed between them
     one, other = (TreeRef(BlobId(ids[at]), BlobId(ids[at + 1])) for at in (0, 2))
     layer, _ = open_layer(LayerSpec("w", Path(layers), other, 1, 2), FsspecBlobStore(url), SystemClock())
     print("began", flush=True)

@@ -22,8 +22,8 @@ from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.records import NewMessage
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer_files
 from chronicle.workspace.api import ApiWorkspace, open_api_workspace
+from chronicle.workspace.layer.disk import files
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
 from podium.activation import Activation, Step
 from podium.address import Address
@@ -136,7 +136,7 @@ class Home:
 async def test_power_is_lost_in_the_middle_of_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boot = tmp_path / "boot_id"
     boot.write_text("before")
-    monkeypatch.setattr(layer_files, "_BOOT_ID", boot)
+    monkeypatch.setattr(files, "_BOOT_ID", boot)
     (tmp_path / "disk").mkdir()
     disk = Disk(tmp_path / "disk")
     recorder = RecordingOs(disk)
@@ -156,7 +156,7 @@ async def test_power_is_lost_in_the_middle_of_a_turn(tmp_path: Path, monkeypatch
     with pytest.MonkeyPatch.context() as patch:
         for module in MODULES:
             patch.setattr(module, "os", recorder)
-        patch.setattr(layer_files, "open", opened(recorder), raising=False)
+        patch.setattr(files, "open", opened(recorder), raising=False)
         patch.setattr(RecordingPath, "disk", disk)
         home = Home(home_path)
         activation = await home.activation(RecordingPath(disk.root))

@@ -12,7 +12,9 @@ import pytest
 from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace import dir as dir_module
-from chronicle.workspace import dir_memory, dir_restore, dir_walk, layer_log, layer_open
+from chronicle.workspace import dir_memory, dir_restore, dir_walk
+from chronicle.workspace.layer import opening
+from chronicle.workspace.layer.disk import log
 from chronicle.workspace.verify import TreeChecker
 from tests.crash.dir_story import STORY, DirLife, Files
 
@@ -23,7 +25,7 @@ CHANGING = {
     "write", "mkdir", "rename", "unlink", "rmdir", "link", "symlink", "mkfifo", "chmod", "fchmod", "chown", "utime",
     "setxattr", "removexattr", "fsync",
 }  # fmt: skip
-MODULES = (dir_module, dir_memory, dir_restore, dir_walk, layer_log, layer_open, atomic_files)
+MODULES = (dir_module, dir_memory, dir_restore, dir_walk, log, opening, atomic_files)
 
 
 class Death(BaseException):

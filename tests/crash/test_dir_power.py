@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.system import atomic_files
-from chronicle.workspace import dir_memory, layer_log, layer_open
+from chronicle.workspace import dir_memory
 from chronicle.workspace.dir import DirWorkspace
+from chronicle.workspace.layer import opening
+from chronicle.workspace.layer.disk import log
 from chronicle.workspace.verify import TreeChecker
 from tests.crash.dir_story import STORY, DirLife
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath
@@ -23,7 +25,7 @@ from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath
 if TYPE_CHECKING:
     from pathlib import Path
 
-MODULES = (dir_memory, layer_log, layer_open, atomic_files)
+MODULES = (dir_memory, log, opening, atomic_files)
 
 
 def damage(root: Path, generator: random.Random) -> None:

@@ -13,22 +13,24 @@ from chronicle.clock import ManualClock
 from chronicle.system import atomic_files
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, fallocate
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer as layer_module
-from chronicle.workspace import layer_content, layer_files, layer_log, layer_open, versions
-from chronicle.workspace.layer_node import FileNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer import file_bytes, opening
+from chronicle.workspace.layer import layer as layer_module
+from chronicle.workspace.layer.disk import files as layer_files
+from chronicle.workspace.layer.disk import log, undo
+from chronicle.workspace.layer.disk.undo import DataFile
+from chronicle.workspace.layer.node import FileNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
-from chronicle.workspace.versions import DataFile
 from tests.layers import abandon, file_at, place, read, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chronicle.workspace.layer import Handle, Layer
+    from chronicle.workspace.layer.layer import Handle, Layer
 
 CHANGING = {"write", "pwrite", "open", "unlink", "ftruncate", "truncate", "mkdir", "rename"}
-MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions, atomic_files)
+MODULES = (layer_module, file_bytes, layer_files, log, opening, undo, atomic_files)
 
 
 class Death(BaseException):
@@ -289,9 +291,9 @@ def live(directory: Path, dies_at: int | None, *, torn: bool, states: list[State
     with pytest.MonkeyPatch.context() as patch:
         for module in MODULES:
             patch.setattr(module, "os", mortal)
-        patch.setattr(layer_log, "_BATCH_FRAMES", 3)  # what counts together is in several writes
-        patch.setattr(layer_content, "fallocate", mortal.fallocate)
-        patch.setattr(layer_content, "_FETCHED_BYTES", FETCHED_BYTES)
+        patch.setattr(log, "_BATCH_FRAMES", 3)  # what counts together is in several writes
+        patch.setattr(file_bytes, "fallocate", mortal.fallocate)
+        patch.setattr(file_bytes, "_FETCHED_BYTES", FETCHED_BYTES)
         mortal.dies_at = dies_at
         try:
             for step, act in enumerate(STORY):  # noqa: B007 - where it ended

@@ -21,8 +21,8 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Corrupt
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer_files, layer_log
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.disk import files, log
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.crash.test_layer_deaths import STORY, Life, look
 from tests.layers import abandon, file_at
@@ -190,7 +190,7 @@ ACTS: Final = {
 def test_an_error_at_every_call(tmp_path: Path, name: str, again: bool, dies: bool) -> None:
     act, steps = ACTS[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_log, "_BATCH_FRAMES", 3)
+        patch.setattr(log, "_BATCH_FRAMES", 3)
         failing = FailingOs(patch)
         life, before = live(tmp_path / "whole", steps)
         failing.start(None)
@@ -249,8 +249,8 @@ def test_an_error_at_every_call_of_opening(tmp_path: Path, name: str) -> None:
     opening = OPENINGS[name]
     boot = tmp_path / "boot"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_log, "_BATCH_FRAMES", 3)
-        patch.setattr(layer_files, "_BOOT_ID", boot)
+        patch.setattr(log, "_BATCH_FRAMES", 3)
+        patch.setattr(files, "_BOOT_ID", boot)
         failing = FailingOs(patch)
 
         def left(directory: Path) -> tuple[LayerSpec, MemoryBlobStore]:

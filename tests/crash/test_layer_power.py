@@ -27,20 +27,22 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer as layer_module
-from chronicle.workspace import layer_content, layer_files, layer_log, layer_open, versions
-from chronicle.workspace.layer_node import DirNode, FileNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer import file_bytes, opening
+from chronicle.workspace.layer import layer as layer_module
+from chronicle.workspace.layer.disk import files as layer_files
+from chronicle.workspace.layer.disk import log, undo
+from chronicle.workspace.layer.disk.undo import DataFile
+from chronicle.workspace.layer.node import DirNode, FileNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.verify import TreeChecker
-from chronicle.workspace.versions import DataFile
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath, opened
 from tests.layers import abandon, contents
 
 if TYPE_CHECKING:
-    from chronicle.workspace.layer import Handle, Layer
+    from chronicle.workspace.layer.layer import Handle, Layer
 
-MODULES = (layer_module, layer_content, layer_files, layer_log, layer_open, versions, atomic_files)
+MODULES = (layer_module, file_bytes, layer_files, log, opening, undo, atomic_files)
 NAMES = ["a", "b", "c"]
 SIZES = [1, 100, 511, 513, 4096, 9000]
 ACTS = (
@@ -351,13 +353,13 @@ class Outage:
         for module in MODULES:
             patch.setattr(module, "os", self.recorder)
         patch.setattr(layer_files, "open", opened(self.recorder), raising=False)
-        patch.setattr(layer_log, "_BATCH_FRAMES", 2)  # what counts together is in several writes
+        patch.setattr(log, "_BATCH_FRAMES", 2)  # what counts together is in several writes
         if seed % 2:  # most files are large, then
-            patch.setattr(layer_content, "_COPY_SYNC_BYTES", 600)
+            patch.setattr(file_bytes, "_COPY_SYNC_BYTES", 600)
         if (
             seed % 4 in (1, 2) or acts is OVER_STORED_CONTENT
         ):  # a part of most files is here, of those that are not here at all
-            patch.setattr(layer_content, "_FETCHED_BYTES", 400)
+            patch.setattr(file_bytes, "_FETCHED_BYTES", 400)
         patch.setattr(RecordingPath, "disk", self.disk)
         self.life = Life(RecordingPath(root), seed, acts)
         self.recorder.before_call = self._sometimes
@@ -411,7 +413,7 @@ def test_power_lost_while_a_part_of_a_large_file_is_here(tmp_path: Path, boot: P
     random_ = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         outage = Outage(tmp_path, boot, seed, patch, ["adopt"])
-        patch.setattr(layer_content, "_FETCHED_BYTES", 400)
+        patch.setattr(file_bytes, "_FETCHED_BYTES", 400)
         life, file = outage.life, File()
         life.will({"a": file})
         handle = life.layer.create(*life.place("a"), 0o644, *life.layer._owner)

@@ -15,10 +15,10 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE
-from chronicle.workspace import layer_content, layer_open
-from chronicle.workspace.layer_node import FileNode, LinkNode
-from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.layer_state import RENAME_EXCHANGE
+from chronicle.workspace.layer import file_bytes, opening
+from chronicle.workspace.layer.node import FileNode, LinkNode
+from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state import RENAME_EXCHANGE
 from chronicle.workspace.port import LayerSpec
 from tests.layers import abandon, file_at, place, read, walk
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
     from chronicle.workspace.port import TreeRef
 
 LARGE: Final = b"".join(b"%06d\n" % number for number in range(30_000))
@@ -227,8 +227,8 @@ def state_of(past: Past, directory: Path, ref: TreeRef) -> dict[str, Any]:
 @pytest.fixture(scope="module", autouse=True)
 def _every_read_reaches_the_store() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_open, "_CACHED_BLOB_BYTES", -1)
-        patch.setattr(layer_content, "_FETCHED_BYTES", 10_000)
+        patch.setattr(opening, "_CACHED_BLOB_BYTES", -1)
+        patch.setattr(file_bytes, "_FETCHED_BYTES", 10_000)
         yield
 
 

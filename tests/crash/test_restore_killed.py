@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
-from chronicle.workspace.layer_log import read_frames
-from chronicle.workspace.layer_node import DirNode
-from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.layer_records import whole
+from chronicle.workspace.layer.disk.log import read_frames
+from chronicle.workspace.layer.disk.log_records import whole
+from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 if TYPE_CHECKING:

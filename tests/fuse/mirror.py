@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.blobs.buffer import Meanwhile
-    from chronicle.workspace.restore import Touched
+    from chronicle.workspace.layer.restore import Touched
 
 EMPTY = TreeRef(BlobId("0" * 64), BlobId("0" * 64))
 VERSION = bytes(range(256)) * 10_000

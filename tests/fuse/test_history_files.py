@@ -26,7 +26,7 @@ from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.fuse.inodes import MAGIC
 from chronicle.fuse.mounts import Transport
 from chronicle.fuse.operations import ChronicleOperations
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import served
 

@@ -24,7 +24,7 @@ from chronicle.errors import NotFound
 from chronicle.fuse.magic_text import query_pieces
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.workspace.history.committed_workspace import CommittedWorkspace
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.layers import abandon, file_at, place
 from tests.stateful.diary import DIRECTORY, FILE, LINK

@@ -18,11 +18,12 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer_content, layer_log
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.layer import Handle
-from chronicle.workspace.layer_node import DirNode, FileNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer import file_bytes
+from chronicle.workspace.layer.disk import log
+from chronicle.workspace.layer.layer import Handle
+from chronicle.workspace.layer.node import DirNode, FileNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.quota import measure
 from tests.layers import abandon, contents, file_at, place
@@ -69,7 +70,7 @@ class LayerModel(RuleBasedStateMachine):
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="layer-model-"))
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(layer_content, "_FETCHED_BYTES", FETCHED_BYTES)
+        self.patch.setattr(file_bytes, "_FETCHED_BYTES", FETCHED_BYTES)
         self.blobs = MemoryBlobStore()
         self.clock = ManualClock()
         self.epoch = 1
@@ -266,8 +267,8 @@ class LayerModel(RuleBasedStateMachine):
             after = {**kept, **dict.fromkeys(above), **wanted}
         if writes is not None:
             with pytest.MonkeyPatch.context() as patch, suppress(Death):
-                patch.setattr(layer_log, "os", MortalOs(writes))
-                patch.setattr(layer_log, "_BATCH_FRAMES", 2)
+                patch.setattr(log, "os", MortalOs(writes))
+                patch.setattr(log, "_BATCH_FRAMES", 2)
                 self.layer.restore(ref, path.encode())
             self.abandon()
             self.layer, recovered = open_layer(self.spec(self.base), self.blobs, self.clock)

@@ -19,8 +19,8 @@ from chronicle.testing.workspace_contract import Model, files_below, files_in
 from chronicle.workspace.dir import open_dir_workspace
 from chronicle.workspace.dir_restore import restore as restore_directory
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.layer_node import DirNode, FileNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.node import DirNode, FileNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.quota import measure
 

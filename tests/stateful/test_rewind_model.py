@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.workspace.history.rewind import rewound
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees.tree import diff_trees
 from chronicle.workspace.verify import TreeChecker

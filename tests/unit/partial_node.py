@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.layers import abandon, file_at, read
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer import Handle
-    from chronicle.workspace.layer_node import FileNode
+    from chronicle.workspace.layer.layer import Handle
+    from chronicle.workspace.layer.node import FileNode
 
 
 class CountingStore(MemoryBlobStore):

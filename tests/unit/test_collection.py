@@ -10,8 +10,8 @@ from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.workspace.history.reachability import MomentReach
-from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.layer_refs import layer_refs
+from chronicle.workspace.layer.disk.gc_refs import layer_refs
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.verify import TreeChecker
 from coordinator.verification import Verifier

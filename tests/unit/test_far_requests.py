@@ -25,11 +25,11 @@ from chronicle.fuse.parked import Parked
 from chronicle.fuse.pulse import COMMAND, REQUEST, unwatched
 from chronicle.fuse.wire import Opcode
 from chronicle.ids import BlobId
-from chronicle.workspace import layer_content
 from chronicle.workspace.content.lazy_reader import _WORKERS, Chunks
 from chronicle.workspace.history.oplog import ROOT_INO
-from chronicle.workspace.layer_node import DirNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer import file_bytes
+from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.unit.test_seal_meanwhile import World, shown
 
@@ -109,7 +109,7 @@ class Elsewhere(World):
 @pytest.fixture(autouse=True)
 def never_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "_GRACE_S", 0)
-    monkeypatch.setattr(layer_content, "_FETCHED_BYTES", 4096)
+    monkeypatch.setattr(file_bytes, "_FETCHED_BYTES", 4096)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -22,12 +22,12 @@ from chronicle.workspace.content.content import Content
 from chronicle.workspace.history import oplog, records
 from chronicle.workspace.history.oplog import Attr, Gap, Operation, OplogRoot
 from chronicle.workspace.history.records import PathHistory, Record
-from chronicle.workspace.layer_log import LayerLog
-from chronicle.workspace.layer_records import Header, pack, unpack_ref
+from chronicle.workspace.layer.disk.log import LayerLog
+from chronicle.workspace.layer.disk.log_records import Header, pack, unpack_ref
+from chronicle.workspace.layer.disk.undo import DataFile, Undo, VersionFile
 from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import EMPTY, Kind
-from chronicle.workspace.versions import DataFile, Undo, VersionFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,8 +24,8 @@ from chronicle.workspace.history import records
 from chronicle.workspace.history.oplog import Operation, add_root, first_root, operations, store_operations
 from chronicle.workspace.history.records import DIRECTORY, OTHER, Record
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.layer_node import FileNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.node import FileNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import Kind
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
 
 ID = BlobId("ab" * 32)
 

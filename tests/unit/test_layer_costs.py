@@ -9,8 +9,8 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.workspace.history import records
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.layer_node import DirNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.trees import nodes
 from tests.layers import file_at
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
 
 MANY = 600
 FILES = 3000

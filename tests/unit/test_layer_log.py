@@ -11,12 +11,13 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
-from chronicle.workspace import layer_log, layer_records
 from chronicle.workspace.history.oplog import Gap
-from chronicle.workspace.layer_log import LayerLog
-from chronicle.workspace.layer_node import DirNode
-from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.layer_records import pack_floors
+from chronicle.workspace.layer.disk import log as layer_log
+from chronicle.workspace.layer.disk import log_records
+from chronicle.workspace.layer.disk.log import LayerLog
+from chronicle.workspace.layer.disk.log_records import pack_floors
+from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def test_a_record_that_is_too_long_is_refused_and_not_cut_off_later(
 
 
 def test_floors_are_in_records_that_the_log_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_records, "_FLOORS_BYTES", 2000)
+    monkeypatch.setattr(log_records, "_FLOORS_BYTES", 2000)
     monkeypatch.setattr(layer_log, "MAX_PAYLOAD_BYTES", 4000)
     blobs = MemoryBlobStore()
     spec = LayerSpec("w", tmp_path, None, 1, 1)

@@ -16,7 +16,7 @@ from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.system.heap import give_back_all
 from chronicle.workspace.history.oplog import ROOT_INO
-from chronicle.workspace.layer_open import CachingReader, open_layer
+from chronicle.workspace.layer.opening import CachingReader, open_layer
 from chronicle.workspace.port import LayerSpec
 from tests.layers import abandon, directory_at, file_at
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
 
 FILES = 300
 KEPT = 20
@@ -128,7 +128,7 @@ def test_what_was_sealed_leaves_memory_and_is_found_by_its_number(layer: Layer) 
 def test_after_a_large_commit_no_cached_blobs_keep_the_memory_around_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrapped: bool
 ) -> None:
-    monkeypatch.setattr("chronicle.workspace.layer.KEPT_NODES", KEPT)
+    monkeypatch.setattr("chronicle.workspace.layer.layer.KEPT_NODES", KEPT)
     store = FsspecBlobStore(f"file://{tmp_path}/blobs")
     blobs = TimedBlobStore(store, 60, lambda: None) if wrapped else store
     layer, _ = open_layer(LayerSpec("w", tmp_path / "layers", None, 1, 1), blobs, ManualClock())

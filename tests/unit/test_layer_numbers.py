@@ -10,8 +10,8 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
 from chronicle.workspace.history.committed_workspace import CommittedWorkspace
-from chronicle.workspace.layer_node import DirNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound, Unavailable
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer_log, layer_records
-from chronicle.workspace.layer_log import LayerLog
-from chronicle.workspace.layer_node import DirNode, FileNode
-from chronicle.workspace.layer_open import open_layer
-from chronicle.workspace.layer_records import TOGETHER, pack, whole
+from chronicle.workspace.layer.disk import log as layer_log
+from chronicle.workspace.layer.disk import log_records
+from chronicle.workspace.layer.disk.log import LayerLog
+from chronicle.workspace.layer.disk.log_records import TOGETHER, pack, whole
+from chronicle.workspace.layer.node import DirNode, FileNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
     from chronicle.workspace.port import TreeRef
 
 FILES = 20
@@ -176,7 +177,7 @@ def test_a_log_of_an_older_format_is_taken_over(tmp_path: Path, blobs: MemoryBlo
     log, payloads = LayerLog.open(layer.directory / "log")
     log.close()
     code, version, *rest, recovered = msgpack.unpackb(payloads[0], use_list=False)
-    assert (version, recovered) == (layer_records.FORMAT, None)
+    assert (version, recovered) == (log_records.FORMAT, None)
     LayerLog.create(layer.directory / "log", [pack((code, 2, *rest)), *payloads[1:]]).close()
     again, _ = open_layer(LayerSpec("w", tmp_path, second, 1, 2), blobs, ManualClock())
     log, found = LayerLog.open(layer.directory / "log")

@@ -18,8 +18,8 @@ from chronicle.errors import Corrupt, NotFound, Unavailable
 from chronicle.workspace.content import content
 from chronicle.workspace.content.content import WHOLE_BYTES, Content
 from chronicle.workspace.content.lazy_reader import _WORKERS, Chunks, LazyFile
-from chronicle.workspace.layer_node import DirNode, FileNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.node import DirNode, FileNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
 
 WINDOW = 4 * 1024 * 1024
 LARGE = random.Random(5).randbytes(12_000_000)

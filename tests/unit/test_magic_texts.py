@@ -13,7 +13,7 @@ from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
 from chronicle.fuse.magic import Magic
 from chronicle.fuse.magic_text import Text
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
 
 MANY = 12_000
 """Operations of a log of 1.5 MB."""

@@ -11,8 +11,8 @@ import pytest
 
 from chronicle.errors import Corrupt, Unavailable, UnsupportedFormat
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer_records
-from chronicle.workspace.layer_log import LayerLog
+from chronicle.workspace.layer.disk import log_records
+from chronicle.workspace.layer.disk.log import LayerLog
 from tests.layers import abandon
 from tests.unit.partial_node import Node, stored_elsewhere
 
@@ -242,8 +242,8 @@ def test_a_log_says_which_format_it_is_before_anything_of_that_is_in_it(node: No
     opened, payloads = LayerLog.open(log)
     opened.close()
     code, version, *fields = msgpack.unpackb(payloads[0])
-    assert version == layer_records.FORMAT
-    older = layer_records.pack((code, 2, *fields[:-1]))  # it had nothing that was recovered
+    assert version == log_records.FORMAT
+    older = log_records.pack((code, 2, *fields[:-1]))  # it had nothing that was recovered
     LayerLog.create(log, [older, *payloads[1:]]).close()
     node.open()
     node.write(0, b"x")
@@ -251,11 +251,11 @@ def test_a_log_says_which_format_it_is_before_anything_of_that_is_in_it(node: No
     opened, found = LayerLog.open(log)
     opened.close()
     assert found[: len(payloads)] == payloads
-    newer = layer_records.pack((code, version + 1, *fields))
+    newer = log_records.pack((code, version + 1, *fields))
     LayerLog.create(log, [newer, *found[1:]]).close()
     with pytest.raises(UnsupportedFormat, match="upgrade"):
         node.open()
-    LayerLog.create(log, [*found, layer_records.pack((layer_records.WRITTEN, 99, 0, 1))]).close()
+    LayerLog.create(log, [*found, log_records.pack((log_records.WRITTEN, 99, 0, 1))]).close()
     with pytest.raises(Corrupt, match="cannot be"):
         node.open()
     LayerLog.create(log, found).close()

@@ -20,9 +20,10 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import layer_content, layer_files
 from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.content.ranges import Ranges
+from chronicle.workspace.layer import file_bytes
+from chronicle.workspace.layer.disk import files
 from chronicle.workspace.verify import TreeChecker
 from tests.layers import abandon
 from tests.unit.partial_node import Node, stored_elsewhere
@@ -64,7 +65,7 @@ def test_ranges_are_a_set_of_offsets(added: list[tuple[int, int]], offset: int) 
 @given(acts=st.lists(ACTS, min_size=3, max_size=25))
 def test_whatever_is_done_every_version_is_what_it_was(fetched_bytes: int, acts: list[tuple[str, int, int]]) -> None:
     with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_content, "_FETCHED_BYTES", fetched_bytes)
+        patch.setattr(file_bytes, "_FETCHED_BYTES", fetched_bytes)
         store, base = stored_elsewhere(Path(home, "there"), SMALL)
         story = _Story(Node(Path(home, "node 0"), store, base), Path(home))
         for number, (act, offset, length) in enumerate(acts):
@@ -85,7 +86,7 @@ def test_a_loss_of_power_leaves_what_can_be_committed(
 ) -> None:
     """Whatever is lost of the data files: versions are as long as they were, and all that is committed is there."""
     with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_content, "_FETCHED_BYTES", fetched_bytes)
+        patch.setattr(file_bytes, "_FETCHED_BYTES", fetched_bytes)
         store, base = stored_elsewhere(Path(home, "there"), SMALL)
         story = _Story(Node(Path(home, "node 0"), store, base), Path(home))
         for number, (act, offset, length) in enumerate(acts):
@@ -94,7 +95,7 @@ def test_a_loss_of_power_leaves_what_can_be_committed(
         abandon(node.layer)
         for path in (node.directory / "w" / str(node.epoch) / "data").iterdir():
             os.truncate(path, min(path.stat().st_size, left))
-        patch.setattr(layer_files, "_BOOT_ID", Path(home, "boot"))
+        patch.setattr(files, "_BOOT_ID", Path(home, "boot"))
         Path(home, "boot").write_text("another boot")
         node.open()
         ref = node.commit()

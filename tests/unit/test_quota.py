@@ -18,15 +18,15 @@ from chronicle.errors import OverQuota
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.dir import DirWorkspace, open_dir_workspace
 from chronicle.workspace.history.oplog import add_root, read_root
-from chronicle.workspace.layer_node import DirNode, FileNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.node import DirNode, FileNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, Quota, TreeRef, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
 
 
 class Workspace:

@@ -10,7 +10,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.workspace.api import open_api_workspace
 from chronicle.workspace.dir import open_dir_workspace
-from chronicle.workspace.layer_refs import layer_refs
+from chronicle.workspace.layer.disk.gc_refs import layer_refs
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.trees.tree import entry_at
 

@@ -17,15 +17,15 @@ from chronicle.errors import ChronicleError, Unavailable
 from chronicle.fuse.inodes import MAGIC
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.workspace.history.oplog import ROOT_INO
-from chronicle.workspace.layer_node import DirNode, FileNode, LinkNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer.node import DirNode, FileNode, LinkNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.blobs.port import BlobStore
-    from chronicle.workspace.layer import Layer
+    from chronicle.workspace.layer.layer import Layer
 
 T = TypeVar("T")
 NAMES = [b"a", b"b", b"c", b"d", b"e"]

@@ -11,7 +11,7 @@ import pytest
 from chronicle.blobs import cache
 from chronicle.blobs.media import fsspec_objects
 from chronicle.errors import InvalidInput
-from chronicle.workspace import warm
+from chronicle.workspace.layer.disk import warm_files
 from coordinator.config import Settings, read_settings
 
 ROOT = Path(__file__).parents[2]
@@ -60,5 +60,5 @@ def test_a_value_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_defaults_of_stores_at_urls() -> None:
     assert ROWS["CHRONICLE_CACHE_BYTES"] == f"`{cache.CACHE_BYTES}`"
-    assert ROWS["CHRONICLE_WARM_BYTES"].startswith(f"`{warm.WARM_BYTES}`, {cache.CACHE_BYTES >> 30} GiB")
+    assert ROWS["CHRONICLE_WARM_BYTES"].startswith(f"`{warm_files.WARM_BYTES}`, {cache.CACHE_BYTES >> 30} GiB")
     assert ROWS["CHRONICLE_STORE_PATIENCE_S"] == f"`{fsspec_objects._PATIENCE_S:g}`"

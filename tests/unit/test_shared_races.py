@@ -17,7 +17,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository
 from chronicle.repository.place import StorePlace
 from chronicle.shared import SharedRecord
-from chronicle.workspace.layer import Layer
+from chronicle.workspace.layer.layer import Layer
 from tests.s3_server import BUCKET, running_s3
 
 if TYPE_CHECKING:

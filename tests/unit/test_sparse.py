@@ -14,16 +14,16 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Corrupt
-from chronicle.workspace import layer_content
 from chronicle.workspace.content import chunking, content
 from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
 from chronicle.workspace.content.content import WHOLE_BYTES, Content
 from chronicle.workspace.content.holes import Pieces, extent
-from chronicle.workspace.layer_node import FileNode
-from chronicle.workspace.layer_open import open_layer
+from chronicle.workspace.layer import file_bytes
+from chronicle.workspace.layer.disk.undo import DataFile, Undo, VersionFile
+from chronicle.workspace.layer.node import FileNode
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.trees import nodes
-from chronicle.workspace.versions import DataFile, Undo, VersionFile
 from tests.unit.test_content import noise
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def test_a_huge_file_with_holes_is_sealed_and_fetched_at_the_cost_of_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fetched: bool
 ) -> None:
     if is_fetched:  # and not, as it is large, here only where it is written
-        monkeypatch.setattr(layer_content, "_FETCHED_BYTES", 1 << 60)
+        monkeypatch.setattr(file_bytes, "_FETCHED_BYTES", 1 << 60)
     store = MemoryBlobStore()
     layer, _ = open_layer(LayerSpec("one", tmp_path, None, 1, 1), store, ManualClock())
     handle = layer.create(layer.root, b"huge", 0o644, *layer._owner)

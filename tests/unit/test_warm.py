@@ -14,13 +14,13 @@ from chronicle.blobs.ident import blob_id
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import InvalidInput
-from chronicle.workspace import layer_files
 from chronicle.workspace.content.content import Content
-from chronicle.workspace.layer import Layer
-from chronicle.workspace.layer_open import lock_workspace, open_layer, unlock_workspace
-from chronicle.workspace.layer_trim import layer_bytes, trim_layers
+from chronicle.workspace.layer.disk import files
+from chronicle.workspace.layer.disk.trim import layer_bytes, trim_layers
+from chronicle.workspace.layer.disk.warm_files import WARM_BYTES, WarmFiles, warm_bytes_from
+from chronicle.workspace.layer.layer import Layer
+from chronicle.workspace.layer.opening import lock_workspace, open_layer, unlock_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
-from chronicle.workspace.warm import WARM_BYTES, WarmFiles, warm_bytes_from
 from tests.layers import abandon, file_at, place
 
 LARGE = random.Random(1).randbytes(2_000_000)
@@ -219,7 +219,7 @@ def test_a_version_that_is_being_read_is_read_on(here: Here) -> None:
 def test_a_death_between_the_file_and_its_entry_loses_nothing(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     here.write("large", LARGE)
     with monkeypatch.context() as patch:
-        patch.setattr(layer_files.LayerFiles, "drop_clean", lambda *_: None)
+        patch.setattr(files.LayerFiles, "drop_clean", lambda *_: None)
         here.commit()
     abandon(here.layer)
     for path in here.layers.glob("w/*/data/*"):

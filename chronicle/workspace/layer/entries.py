@@ -1,7 +1,7 @@
 """The entries of a layer: looking up, making, removing and renaming them, and their attributes.
 
 Each changing method checks as the kernel would, reads what it needs of the blob store, appends a record to the log, and
-only then does what `chronicle.workspace.layer_state` says. Errors of use are ``OSError`` with the errno of ext4.
+only then does what `chronicle.workspace.layer.state` says. Errors of use are ``OSError`` with the errno of ext4.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 import stat
 
 from chronicle.system.heap import give_back
-from chronicle.workspace import layer_records as records
-from chronicle.workspace.layer_content import ContentLayer, Handle
-from chronicle.workspace.layer_node import DirNode, Node
-from chronicle.workspace.layer_records import pack
-from chronicle.workspace.layer_state import RENAME_EXCHANGE, RENAME_NOREPLACE
+from chronicle.workspace.layer.disk import log_records as records
+from chronicle.workspace.layer.disk.log_records import pack
+from chronicle.workspace.layer.file_bytes import ContentLayer, Handle
+from chronicle.workspace.layer.node import DirNode, Node
+from chronicle.workspace.layer.state import RENAME_EXCHANGE, RENAME_NOREPLACE
 from chronicle.workspace.quota import limited
 from chronicle.workspace.trees.tree import EMPTY, MAX_NAME_BYTES
 

@@ -1,7 +1,7 @@
 """The bytes of a layer's files: opening, reading, writing, and the versions that closing makes.
 
 Bytes are written in place into data files; what versions need of what is overwritten is kept first
-(`chronicle.workspace.versions`). That a file changes is logged before it does, once until its next version.
+(`chronicle.workspace.layer.disk.undo`). That a file changes is logged before it does, once until its next version.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from chronicle.clock import SystemClock
 from chronicle.system.atomic_files import sync_directory
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, fallocate
-from chronicle.workspace import layer_records as records
 from chronicle.workspace.content.lazy_reader import Chunks, LazyFile
-from chronicle.workspace.layer_node import FileNode, Node
-from chronicle.workspace.layer_records import pack, pack_data
-from chronicle.workspace.layer_state import MILLION, LayerState
-from chronicle.workspace.versions import Changes
+from chronicle.workspace.layer.disk import log_records as records
+from chronicle.workspace.layer.disk.log_records import pack, pack_data
+from chronicle.workspace.layer.disk.undo import Changes
+from chronicle.workspace.layer.node import FileNode, Node
+from chronicle.workspace.layer.state import MILLION, LayerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.workspace.content.content import Content
-    from chronicle.workspace.layer_files import LayerFiles
-    from chronicle.workspace.layer_log import LayerLog
-    from chronicle.workspace.layer_records import Header
+    from chronicle.workspace.layer.disk.files import LayerFiles
+    from chronicle.workspace.layer.disk.log import LayerLog
+    from chronicle.workspace.layer.disk.log_records import Header
+    from chronicle.workspace.layer.disk.undo import DataFile
     from chronicle.workspace.port import Quota, TreeRef, Usage
-    from chronicle.workspace.versions import DataFile
 
 __all__ = ["ContentLayer", "Handle"]
 

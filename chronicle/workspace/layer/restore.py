@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.errors import InvalidInput, NotFound
-from chronicle.workspace import layer_records as records
 from chronicle.workspace.history.oplog import decode_attr, first_root, read_root
-from chronicle.workspace.layer_node import DirNode, kind_of
-from chronicle.workspace.layer_records import pack
+from chronicle.workspace.layer.disk import log_records as records
+from chronicle.workspace.layer.disk.log_records import pack
+from chronicle.workspace.layer.node import DirNode, kind_of
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import nodes, tree
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BlobId
     from chronicle.workspace.history.oplog import OplogRoot
-    from chronicle.workspace.layer import Layer
-    from chronicle.workspace.layer_node import Node
+    from chronicle.workspace.layer.layer import Layer
+    from chronicle.workspace.layer.node import Node
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["Plan", "Touched", "plan", "restored_tree"]

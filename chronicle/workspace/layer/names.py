@@ -1,7 +1,7 @@
 """The names of a layer: which node is where, over the tree of the last seal.
 
 A name is looked up in its directory's loaded children first and in the blob store's tree then. Everything here is in
-memory and reads blobs; nothing is logged or checked, which is for the caller (`chronicle.workspace.layer`) to do
+memory and reads blobs; nothing is logged or checked, which is for the caller (`chronicle.workspace.layer.layer`) to do
 before.
 
 Invariant, which makes a seal cost what changed: if anything differs from the last seal at a name or below it, the name
@@ -21,8 +21,8 @@ import msgpack
 
 from chronicle.errors import Corrupt
 from chronicle.workspace.history.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
-from chronicle.workspace.layer_node import DirNode, FileNode, Node, kind_bits, new_node, node_paths
-from chronicle.workspace.layer_places import Places
+from chronicle.workspace.layer.node import DirNode, FileNode, Node, kind_bits, new_node, node_paths
+from chronicle.workspace.layer.node_paths import Places
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, Entry
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from chronicle.errors import Corrupt
-from chronicle.workspace import layer_records as records
 from chronicle.workspace.content.ranges import Ranges
 from chronicle.workspace.history.oplog import Gap
-from chronicle.workspace.layer_node import DirNode, FileNode, Node
+from chronicle.workspace.layer.disk import log_records as records
+from chronicle.workspace.layer.disk.undo import DataFile
+from chronicle.workspace.layer.node import DirNode, FileNode, Node
 from chronicle.workspace.trees.tree import decode_entry
-from chronicle.workspace.versions import DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.workspace.layer_files import LayerFiles
-    from chronicle.workspace.layer_state import LayerState
+    from chronicle.workspace.layer.disk.files import LayerFiles
+    from chronicle.workspace.layer.state import LayerState
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["last_sealed", "redo", "replay"]

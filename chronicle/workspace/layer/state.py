@@ -1,12 +1,12 @@
 """What a layer is, and what each operation does to it, without checking it and without logging it.
 
-The same methods run when an operation happens (`chronicle.workspace.layer`, which has checked and logged it) and when
-it is read back from the log (`chronicle.workspace.layer_replay`). They take the time as an argument and depend on
-nothing else but the state, so that reading the log back gives the same versions with the same numbers.
+The same methods run when an operation happens (`chronicle.workspace.layer.layer`, which has checked and logged it) and
+when it is read back from the log (`chronicle.workspace.layer.disk.replay`). They take the time as an argument and
+depend on nothing else but the state, so that reading the log back gives the same versions with the same numbers.
 
 When an operation happens, none of them reads the blob store: it was logged already, and a read that fails then would
 leave it half done. What they need of the store is read before the record is logged: `LayerState.moving` for a renaming,
-`chronicle.workspace.layer_names.Names.load_links` for the names of a hard-linked file.
+`chronicle.workspace.layer.names.Names.load_links` for the names of a hard-linked file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from chronicle.workspace.content.lazy_reader import LazyFile
 from chronicle.workspace.history.oplog import first_root, read_root
 from chronicle.workspace.history.records import Record
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.layer_names import Names
-from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of, new_node
-from chronicle.workspace.partial import Partial
+from chronicle.workspace.layer.disk.partial_files import Partial
+from chronicle.workspace.layer.names import Names
+from chronicle.workspace.layer.node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of, new_node
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from chronicle.workspace.content.content import Content
     from chronicle.workspace.content.lazy_reader import Chunks
     from chronicle.workspace.history.oplog import Gap, OplogRoot
-    from chronicle.workspace.layer_files import LayerFiles
+    from chronicle.workspace.layer.disk.files import LayerFiles
+    from chronicle.workspace.layer.disk.undo import DataFile, Undo
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.tree import Entry
-    from chronicle.workspace.versions import DataFile, Undo
 
 __all__ = ["MILLION", "RENAME_EXCHANGE", "RENAME_NOREPLACE", "LayerState", "Moving"]
 

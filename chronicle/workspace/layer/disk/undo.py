@@ -7,9 +7,10 @@ written, appending to a file preserves nothing, and 4 KiB written into 1 GiB pre
 to nothing, it gets a new data file and its versions keep the old one as it is.
 
 Version k of a data file is read as: for each byte, the first undo file from k on that has it, else the data file; where
-that has only a part of a stored content (`chronicle.workspace.partial`), else that content. So it differs from the
-version after it only in what undo file k has, and behind the end of the shorter of the two. A version is as long as it
-was: where a loss of power left less in the data file, it has zeros, like a file that was extended and not written.
+that has only a part of a stored content (`chronicle.workspace.layer.disk.partial_files`), else that content. So it
+differs from the version after it only in what undo file k has, and behind the end of the shorter of the two. A version
+is as long as it was: where a loss of power left less in the data file, it has zeros, like a file that was extended and
+not written.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.content.holes import extent
 from chronicle.workspace.content.ranges import Ranges
-from chronicle.workspace.layer_log import read_frames, write_frames
-from chronicle.workspace.partial import read_padded
+from chronicle.workspace.layer.disk.log import read_frames, write_frames
+from chronicle.workspace.layer.disk.partial_files import read_padded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from chronicle.workspace.content.content import Content
-    from chronicle.workspace.partial import Partial
+    from chronicle.workspace.layer.disk.partial_files import Partial
 
 __all__ = ["BLOCK_BYTES", "Changes", "DataFile", "Held", "Undo", "VersionFile"]
 

@@ -1,7 +1,7 @@
 """What a layer knows of a file, a directory or a symlink: one object each, in memory, by inode number.
 
-Nodes are plain data; what may be done with them, and what must be logged before, is in `chronicle.workspace.layer`.
-There can be 100,000 of them, so they have slots and no more than they need.
+Nodes are plain data; what may be done with them, and what must be logged before, is in
+`chronicle.workspace.layer.layer`. There can be 100,000 of them, so they have slots and no more than they need.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BlobId
     from chronicle.workspace.content.content import Content
+    from chronicle.workspace.layer.disk.undo import DataFile
     from chronicle.workspace.trees.tree import Entry
-    from chronicle.workspace.versions import DataFile
 
 __all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_bits", "kind_of", "new_node", "node_paths"]
 

@@ -1,7 +1,7 @@
 """The records of a layer's local log: their codes, and the one that comes first.
 
 A record is a MessagePack array, its code first. Times are epoch nanoseconds, paths are bytes. What each holds is in
-docs/internals/workspace.md; `chronicle.workspace.layer_replay` reads them.
+docs/internals/workspace.md; `chronicle.workspace.layer.disk.replay` reads them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.workspace.history.oplog import Gap
-    from chronicle.workspace.versions import DataFile
+    from chronicle.workspace.layer.disk.undo import DataFile
 
 __all__ = [
     "COPY",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.layer_files import LayerFiles
-from chronicle.workspace.layer_log import read_frames
-from chronicle.workspace.layer_records import FLOORS, Header, code_of
-from chronicle.workspace.layer_replay import last_sealed
+from chronicle.workspace.layer.disk.files import LayerFiles
+from chronicle.workspace.layer.disk.log import read_frames
+from chronicle.workspace.layer.disk.log_records import FLOORS, Header, code_of
+from chronicle.workspace.layer.disk.replay import last_sealed
 
 if TYPE_CHECKING:
     from pathlib import Path

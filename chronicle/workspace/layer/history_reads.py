@@ -12,8 +12,8 @@ from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.history.oplog import Operation
 from chronicle.workspace.history.oplog import operations as stored_operations
-from chronicle.workspace.layer_entries import EntryLayer
-from chronicle.workspace.layer_seal import settle
+from chronicle.workspace.layer.entries import EntryLayer
+from chronicle.workspace.layer.seal import settle
 from chronicle.workspace.port import Iteration
 from chronicle.workspace.trees.tree import Kind
 

@@ -4,7 +4,7 @@ On disk, under ``LayerSpec.layers``::
 
     <workspace_id>/lock            held by whoever has a layer of the workspace open
     <workspace_id>/<epoch>/log     the local log; without it the directory is not a layer
-    <workspace_id>/<epoch>/...     see `chronicle.workspace.layer_files`
+    <workspace_id>/<epoch>/...     see `chronicle.workspace.layer.disk.files`
 
 A layer of the same epoch is gone on with: its server died, the turn did not. A layer of an older epoch is cut off. If
 it holds anything beyond what was committed, that is sealed first and reported; then it is rolled back and becomes the
@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, Final
 from chronicle.blobs.port import drop_cached, get_many
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
 from chronicle.workspace.history.oplog import ROOT_INO, read_root
-from chronicle.workspace.layer import Layer
-from chronicle.workspace.layer_files import LayerFiles
-from chronicle.workspace.layer_log import LayerLog, position
-from chronicle.workspace.layer_records import TURN, Header, code_of, pack_floors, whole
-from chronicle.workspace.layer_replay import last_sealed, replay
-from chronicle.workspace.layer_state import MILLION
+from chronicle.workspace.layer.disk.files import LayerFiles
+from chronicle.workspace.layer.disk.log import LayerLog, position
+from chronicle.workspace.layer.disk.log_records import TURN, Header, code_of, pack_floors, whole
+from chronicle.workspace.layer.disk.replay import last_sealed, replay
+from chronicle.workspace.layer.disk.warm_files import warm_bytes_from
+from chronicle.workspace.layer.layer import Layer
+from chronicle.workspace.layer.state import MILLION
 from chronicle.workspace.trees.tree import EMPTY
-from chronicle.workspace.warm import warm_bytes_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +109,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
     """Open a workspace's layer.
 
     The caller has cut off whoever served an older epoch; this process holds the workspace's lock until it ends. The
-    environment says how much of what is committed is kept in data files (`chronicle.workspace.warm`).
+    environment says how much of what is committed is kept in data files (`chronicle.workspace.layer.disk.warm_files`).
 
     Returns:
         the layer, and what an older epoch's held beyond the base (durable in the blob store) or None. It is told again

@@ -25,7 +25,7 @@ from chronicle.workspace.content import content as contents
 from chronicle.workspace.history import oplog
 from chronicle.workspace.history import records as history
 from chronicle.workspace.history.oplog import Attr, Operation, OplogRoot
-from chronicle.workspace.layer_node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
+from chronicle.workspace.layer.node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
 from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Entry
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.oplog import Gap
     from chronicle.workspace.history.records import Record
     from chronicle.workspace.history.view import HistoryView
-    from chronicle.workspace.layer_files import LayerFiles
-    from chronicle.workspace.layer_names import Names
-    from chronicle.workspace.versions import Held
+    from chronicle.workspace.layer.disk.files import LayerFiles
+    from chronicle.workspace.layer.disk.undo import Held
+    from chronicle.workspace.layer.names import Names
 
 __all__ = ["SealInput", "Sealed", "put_seal", "settle"]
 

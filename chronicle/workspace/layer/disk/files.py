@@ -1,7 +1,7 @@
 """The files of a layer on disk: data files, undo files, and which of them hold what the blob store has too.
 
     <layer>/data/<n>        a file's bytes, written in place
-    <layer>/versions/<n>    an undo file (`chronicle.workspace.versions`)
+    <layer>/versions/<n>    an undo file (`chronicle.workspace.layer.disk.undo`)
     <layer>/cache           which data files are clean, and of what content
 
 The cache index is a log of its own: an entry is written after its data file is complete, and taken back before the
@@ -22,16 +22,16 @@ import msgpack
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt
 from chronicle.workspace.content import content as contents
-from chronicle.workspace.layer_log import LayerLog
-from chronicle.workspace.versions import DataFile, Undo, VersionFile
-from chronicle.workspace.warm import WarmFiles
+from chronicle.workspace.layer.disk.log import LayerLog
+from chronicle.workspace.layer.disk.undo import DataFile, Undo, VersionFile
+from chronicle.workspace.layer.disk.warm_files import WarmFiles
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.workspace.content.content import Content
-    from chronicle.workspace.versions import Held
+    from chronicle.workspace.layer.disk.undo import Held
 
 __all__ = ["LayerFiles"]
 

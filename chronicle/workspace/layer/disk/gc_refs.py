@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.workspace.dir_memory import Memory
-from chronicle.workspace.layer_log import read_frames
-from chronicle.workspace.layer_records import Header
-from chronicle.workspace.layer_replay import last_sealed
+from chronicle.workspace.layer.disk.log import read_frames
+from chronicle.workspace.layer.disk.log_records import Header
+from chronicle.workspace.layer.disk.replay import last_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.port import drop_cached
 from chronicle.errors import InvalidInput
 from chronicle.system.heap import give_back_all
-from chronicle.workspace import layer_records as records
 from chronicle.workspace.history.oplog import Gap, first_root, read_root, stored_operations
 from chronicle.workspace.history.records import path_history
-from chronicle.workspace.layer_content import Handle
-from chronicle.workspace.layer_history import HistoryLayer
-from chronicle.workspace.layer_log import LayerLog, position
-from chronicle.workspace.layer_names import KEPT_NODES, Names
-from chronicle.workspace.layer_node import FileNode
-from chronicle.workspace.layer_records import Header, pack
-from chronicle.workspace.layer_replay import redo
-from chronicle.workspace.layer_seal import SealInput, put_seal
+from chronicle.workspace.layer.disk import log_records as records
+from chronicle.workspace.layer.disk.log import LayerLog, position
+from chronicle.workspace.layer.disk.log_records import Header, pack
+from chronicle.workspace.layer.disk.replay import redo
+from chronicle.workspace.layer.file_bytes import Handle
+from chronicle.workspace.layer.history_reads import HistoryLayer
+from chronicle.workspace.layer.names import KEPT_NODES, Names
+from chronicle.workspace.layer.node import FileNode
+from chronicle.workspace.layer.restore import plan
+from chronicle.workspace.layer.seal import SealInput, put_seal
 from chronicle.workspace.port import Usage
-from chronicle.workspace.restore import plan
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import Kind
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer_files import LayerFiles
+    from chronicle.workspace.layer.disk.files import LayerFiles
+    from chronicle.workspace.layer.disk.undo import DataFile
+    from chronicle.workspace.layer.restore import Touched
     from chronicle.workspace.port import TreeRef
-    from chronicle.workspace.restore import Touched
-    from chronicle.workspace.versions import DataFile
 
 __all__ = ["Handle", "Layer"]
 
 
 class Layer(HistoryLayer):
-    """A layer, open. Made by `chronicle.workspace.layer_open.open_layer`.
+    """A layer, open. Made by `chronicle.workspace.layer.opening.open_layer`.
 
     Args:
         directory: its directory on disk.
@@ -271,7 +271,7 @@ class Layer(HistoryLayer):
             self.do_turn(after)
 
     def restore(self, then: TreeRef | None, path: bytes = b"") -> Touched:
-        """Make a path, or everything, what it was in a commit, in one step; see `chronicle.workspace.restore`.
+        """Make a path, or everything, what it was in a commit, in one step; see `chronicle.workspace.layer.restore`.
 
         Whoever has a file open reads what it holds now. With a quota, nothing is changed if it would be over it.
 
@@ -280,7 +280,7 @@ class Layer(HistoryLayer):
             path: what to restore, ``b""`` for everything.
 
         Raises:
-            NotFound, InvalidInput, OSError, Corrupt, Unavailable: as `chronicle.workspace.restore.plan`.
+            NotFound, InvalidInput, OSError, Corrupt, Unavailable: as `chronicle.workspace.layer.restore.plan`.
         """
         planned = plan(self, then, path, self._now())
         if planned.records:
