@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
 from chronicle.errors import InvalidInput
-from chronicle.workspace.dir_restore import restore
+from chronicle.workspace.dir.restore import restore
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer.opening import CachingReader
 from chronicle.workspace.trees.tree import Kind, entry_at, walk
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.port import BlobStore
-    from chronicle.workspace.dir_restore import LeftOut
+    from chronicle.workspace.dir.restore import LeftOut
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["Amount", "Progress", "checkout", "count"]

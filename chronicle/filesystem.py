@@ -11,7 +11,8 @@ Two kinds of these file systems:
 
   with ``store="/srv/store"`` where it is not a part of the URL. What is not committed is not in it.
 
-* An open workspace (`ChronicleFileSystem(workspace=…)`, see `chronicle.workspace.api`): paths are its own, and it can
+* An open workspace (`ChronicleFileSystem(workspace=…)`, see `chronicle.workspace.api.workspace`): paths are its own,
+and it can
   be written.
 
 ``chronicle://`` itself is registered for a subclass (`coordinator.filesystem`) that knows agents, too. Errors are those
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.workspace.api import ApiWorkspace, Status
+    from chronicle.workspace.api.workspace import ApiWorkspace, Status
     from chronicle.workspace.port import Iteration, TreeRef
 
 __all__ = ["ChronicleFileSystem", "Moments", "StoreMoments"]

@@ -27,7 +27,7 @@ from chronicle.ids import IdSource, MessageId
 from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.code_stamp import CodeStamps, imported_sources
 from coordinator.logs import log_to

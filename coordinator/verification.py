@@ -13,7 +13,7 @@ from chronicle.canonical import encode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.verify import verify_session
-from chronicle.workspace.verify import TreeChecker
+from chronicle.workspace.check.verify import TreeChecker
 from podium.address import Address
 from podium.artifacts import contents_of
 from podium.errors import InvalidAddress

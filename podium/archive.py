@@ -29,7 +29,7 @@ from chronicle.journal.chain import check_events, empty_head
 from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Event, Head
 from chronicle.system.atomic_files import replacing
-from chronicle.workspace.verify import TreeChecker
+from chronicle.workspace.check.verify import TreeChecker
 from podium.artifacts import contents_of
 from podium.comparison import lineage
 from podium.events import WHOLE_STATES

@@ -21,7 +21,7 @@ from chronicle.fuse.mounts import DEFAULT_TRANSPORT, Transport
 
 if TYPE_CHECKING:
     from chronicle.repository import Repository
-    from chronicle.workspace.dir_restore import LeftOut
+    from chronicle.workspace.dir.restore import LeftOut
 
 __all__ = ["checkout", "mount", "unmount"]
 

@@ -26,7 +26,7 @@ from chronicle.repository.commits import (
     session_of,
 )
 from chronicle.repository.place import StorePlace
-from chronicle.workspace.api import open_api_workspace
+from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.history.committed_workspace import CommittedWorkspace
 from chronicle.workspace.layer.history_reads import encode_path
 from chronicle.workspace.layer.opening import check_spec, open_layer
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.journal.records import Session
     from chronicle.journal.sqlite import SqliteJournalStore
-    from chronicle.workspace.api import ApiWorkspace
-    from chronicle.workspace.dir_restore import LeftOut
+    from chronicle.workspace.api.workspace import ApiWorkspace
+    from chronicle.workspace.dir.restore import LeftOut
     from chronicle.workspace.layer.layer import Layer
     from chronicle.workspace.port import Quota
     from chronicle.workspace.trees.tree_diff import Change

@@ -13,6 +13,7 @@ from chronicle.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from chronicle.fuse import zygote
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commits import commits
+from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.history.reachability import MomentReach
 from chronicle.workspace.layer.disk.gc_refs import layer_refs
@@ -21,7 +22,6 @@ from chronicle.workspace.layer.disk.warm_files import warm_bytes_from
 from chronicle.workspace.layer.opening import lock_workspace, unlock_workspace
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees.tree import walk
-from chronicle.workspace.verify import TreeChecker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

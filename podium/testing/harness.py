@@ -28,7 +28,7 @@ from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import NewMessage
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from podium.activation import Activation, Step
 from podium.address import Address

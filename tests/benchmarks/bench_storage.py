@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Final
 from chronicle.blobs.gc.collector import collect
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.repository.repository import Repository
-from chronicle.workspace.api import open_api_workspace
+from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.history.reachability import MomentReach
 from chronicle.workspace.port import LayerSpec
 from tests.benchmarks.fuse_sides import PLACEMENTS, blobs_of, mounted, open_workspace, place, row, running_zygote
 
 if TYPE_CHECKING:
     from chronicle.ids import BlobId
-    from chronicle.workspace.api import ApiWorkspace
+    from chronicle.workspace.api.workspace import ApiWorkspace
     from chronicle.workspace.port import TreeRef
     from tests.benchmarks.__main__ import Row
 

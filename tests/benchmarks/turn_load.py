@@ -22,7 +22,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.records import NewMessage
 from chronicle.journal.sqlite import SqliteJournalStore
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from podium.activation import Activation, Step
 from podium.address import Address

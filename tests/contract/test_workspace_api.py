@@ -15,7 +15,7 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.testing.workspace_contract import VersionPerCloseContract, closes, files, history, opening, trees, turns
-from chronicle.workspace.api import ApiWorkspace
+from chronicle.workspace.api.workspace import ApiWorkspace
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import Opened
 from chronicle.workspace.trees.tree import Kind

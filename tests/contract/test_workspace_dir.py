@@ -12,9 +12,9 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, UnsupportedFormat
 from chronicle.testing.workspace_contract import WorkspaceContract, files_in
-from chronicle.workspace import dir as dir_module
-from chronicle.workspace import dir_memory
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.dir import manifest
+from chronicle.workspace.dir import workspace as dir_module
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.trees.tree import EMPTY
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class TestDirWorkspace(WorkspaceContract):
         memory.save(node.layers / "w")
         boot = node.directory / "boot_id"
         boot.write_text("another\n")
-        monkeypatch.setattr(dir_memory, "_BOOT_ID", boot)
+        monkeypatch.setattr(manifest, "_BOOT_ID", boot)
         opened = node.open(self.spec(node, workspace.base, epoch=2))
         (content,) = files_in(node.blobs, opened.workspace.seal().tree_id).values()
         assert content == b"text"

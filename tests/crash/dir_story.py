@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace.dir import DirWorkspace, open_dir_workspace
+from chronicle.workspace.dir.workspace import DirWorkspace, open_dir_workspace
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from chronicle.errors import Conflict, NotFound
 from chronicle.repository import Repository
 from chronicle.repository.commits import Committed
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace.verify import TreeChecker
+from chronicle.workspace.check.verify import TreeChecker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chronicle.workspace.api import ApiWorkspace
+    from chronicle.workspace.api.workspace import ApiWorkspace
 
 SIZES = [10, 1_000, 30_000, 300_000]
 

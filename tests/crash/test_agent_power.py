@@ -22,7 +22,7 @@ from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.records import NewMessage
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace.api import ApiWorkspace, open_api_workspace
+from chronicle.workspace.api.workspace import ApiWorkspace, open_api_workspace
 from chronicle.workspace.layer.disk import files
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
 from podium.activation import Activation, Step

@@ -11,11 +11,11 @@ import pytest
 
 from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace import dir as dir_module
-from chronicle.workspace import dir_memory, dir_restore, dir_walk
+from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.dir import manifest, restore, walk
+from chronicle.workspace.dir import workspace as dir_module
 from chronicle.workspace.layer import opening
 from chronicle.workspace.layer.disk import log
-from chronicle.workspace.verify import TreeChecker
 from tests.crash.dir_story import STORY, DirLife, Files
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CHANGING = {
     "write", "mkdir", "rename", "unlink", "rmdir", "link", "symlink", "mkfifo", "chmod", "fchmod", "chown", "utime",
     "setxattr", "removexattr", "fsync",
 }  # fmt: skip
-MODULES = (dir_module, dir_memory, dir_restore, dir_walk, log, opening, atomic_files)
+MODULES = (dir_module, manifest, restore, walk, log, opening, atomic_files)
 
 
 class Death(BaseException):

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.system import atomic_files
-from chronicle.workspace import dir_memory
-from chronicle.workspace.dir import DirWorkspace
+from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.dir import manifest
+from chronicle.workspace.dir.workspace import DirWorkspace
 from chronicle.workspace.layer import opening
 from chronicle.workspace.layer.disk import log
-from chronicle.workspace.verify import TreeChecker
 from tests.crash.dir_story import STORY, DirLife
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MODULES = (dir_memory, log, opening, atomic_files)
+MODULES = (manifest, log, opening, atomic_files)
 
 
 def damage(root: Path, generator: random.Random) -> None:
@@ -58,7 +58,7 @@ class Outage:
         self._lost = directory / "lost"
         self._boot = directory / "boot_id"
         self._boot.write_text("before\n")
-        patch.setattr(dir_memory, "_BOOT_ID", self._boot)
+        patch.setattr(manifest, "_BOOT_ID", self._boot)
         disk = directory / "disk"
         disk.mkdir()
         self.disk = Disk(disk)

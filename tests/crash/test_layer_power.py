@@ -27,6 +27,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
+from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.layer import file_bytes, opening
 from chronicle.workspace.layer import layer as layer_module
 from chronicle.workspace.layer.disk import files as layer_files
@@ -35,7 +36,6 @@ from chronicle.workspace.layer.disk.undo import DataFile
 from chronicle.workspace.layer.node import DirNode, FileNode
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
-from chronicle.workspace.verify import TreeChecker
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath, opened
 from tests.layers import abandon, contents
 

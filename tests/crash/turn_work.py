@@ -37,7 +37,7 @@ from chronicle.journal.records import MessageStatus, NewMessage
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import verify_session
 from chronicle.workspace.content import content
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from chronicle.workspace.trees import tree
 from podium.activation import Activation, Step

@@ -23,8 +23,8 @@ from chronicle.errors import StaleEpoch, Unavailable
 from chronicle.fuse import mounts
 from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
 from chronicle.testing.workspace_contract import files_in
+from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.port import LayerSpec, TreeRef
-from chronicle.workspace.verify import TreeChecker
 from tests.fuse.conftest import served
 from tests.stateful.world import File, Numbers, Open, World
 

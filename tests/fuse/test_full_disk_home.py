@@ -13,7 +13,7 @@ from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import StorageRefused
 from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite.reserve import RESERVE_BYTES
-from chronicle.workspace.api import open_api_workspace
+from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.port import LayerSpec
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main

@@ -9,8 +9,8 @@ import pytest
 
 from chronicle.clock import SystemClock
 from chronicle.repository import Repository
-from chronicle.workspace.dir import open_dir_workspace
-from chronicle.workspace.dir_restore import restore as restore_directory
+from chronicle.workspace.dir.restore import restore as restore_directory
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.command import Command, running_command

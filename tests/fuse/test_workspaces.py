@@ -16,7 +16,7 @@ from chronicle.errors import Corrupt, NotFound, Unavailable
 from chronicle.fuse import mounts, zygote
 from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
 from chronicle.fuse.mounts import Transport
-from chronicle.workspace.api import open_api_workspace
+from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
 from chronicle.workspace.trees.tree import walk
 from tests.fuse.conftest import served, wait_for_end

@@ -16,8 +16,8 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.testing.workspace_contract import Model, files_below, files_in
-from chronicle.workspace.dir import open_dir_workspace
-from chronicle.workspace.dir_restore import restore as restore_directory
+from chronicle.workspace.dir.restore import restore as restore_directory
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer.node import DirNode, FileNode
 from chronicle.workspace.layer.opening import open_layer

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.workspace.api import open_api_workspace
+from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.port import LayerSpec, Quota, TreeRef
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from chronicle.blobs.buffer import BlobBuffer
+from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.history.rewind import rewound
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees.tree import diff_trees
-from chronicle.workspace.verify import TreeChecker
 from tests.stateful.test_layer_model import LayerModel
 from tests.stateful.world import World
 

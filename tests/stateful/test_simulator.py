@@ -24,7 +24,7 @@ from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import Commit, Head, InboxMessage, MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.content import content
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
 from chronicle.workspace.trees import tree
 from podium.environment import WorkspaceRequest

@@ -12,11 +12,11 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace.api import ApiWorkspace, open_api_workspace
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.api.workspace import ApiWorkspace, open_api_workspace
+from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Quota, TreeRef
 from chronicle.workspace.trees.tree import Kind
-from chronicle.workspace.verify import TreeChecker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,12 +13,12 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.ident import to_raw
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, NotFound
+from chronicle.workspace.check.map_shape import MapChecker
+from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES, chunks, first_cut
 from chronicle.workspace.content.content import Content, chunk_list, store_bytes
-from chronicle.workspace.shape import MapChecker
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Entry, Kind
-from chronicle.workspace.verify import TreeChecker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

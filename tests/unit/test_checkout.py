@@ -23,7 +23,7 @@ from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound, StorageRefused
 from chronicle.ids import BlobId
 from chronicle.repository import Repository, committing
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.unit.read_only import without_write_access
 

@@ -9,11 +9,11 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
+from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.history.reachability import MomentReach
 from chronicle.workspace.layer.disk.gc_refs import layer_refs
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
-from chronicle.workspace.verify import TreeChecker
 from coordinator.verification import Verifier
 from podium.agent import AgentContext
 from podium.branching import rewind_agent

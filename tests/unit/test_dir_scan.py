@@ -19,9 +19,9 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, InvalidInput
 from chronicle.testing.workspace_contract import files_below, files_in
-from chronicle.workspace import dir_restore, dir_scan, dir_walk
 from chronicle.workspace.content import content as contents
-from chronicle.workspace.dir import DirWorkspace, open_dir_workspace
+from chronicle.workspace.dir import restore, scan, walk
+from chronicle.workspace.dir.workspace import DirWorkspace, open_dir_workspace
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def test_a_file_that_is_swapped_after_it_was_looked_at(
     path = workspace.root / "f"
     path.write_text("text")
     meddling = Meddling("stat", b"f", lambda: swap(path))
-    monkeypatch.setattr(dir_scan, "os", meddling)
+    monkeypatch.setattr(scan, "os", meddling)
     waker = threading.Timer(20, lambda: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)))
     waker.start()  # what waits for the pipe is to fail, not to hang
     try:
@@ -219,7 +219,7 @@ def test_a_directory_that_is_swapped_before_it_is_gone_into(home: Path, monkeypa
     (path / "y").write_text("")
     (workspace.root / "z").mkdir()  # gone into first
     meddling = Meddling("stat", b"z", lambda: link_out(path))
-    monkeypatch.setattr(dir_scan, "os", meddling)
+    monkeypatch.setattr(scan, "os", meddling)
     found = files_in(blobs, workspace.seal().tree_id)
     assert meddling.done
     assert found == {"d": str(home / "outside"), "z": None}
@@ -233,10 +233,10 @@ def test_a_file_that_is_always_something_else_is_left_for_the_next_time(
     (workspace.root / "f").write_text("text")
 
     def never(name: bytes, parent: int, path: bytes) -> int:
-        raise dir_walk.KindChanged
+        raise walk.KindChanged
 
     with monkeypatch.context() as patch:
-        patch.setattr(dir_scan, "open_file", never)
+        patch.setattr(scan, "open_file", never)
         assert workspace.seal() == workspace.base
     assert workspace.seal() != workspace.base
     workspace.close()
@@ -269,7 +269,7 @@ def test_nothing_is_put_through_a_symlink(home: Path, monkeypatch: pytest.Monkey
         path.write_text("changed")
         meddling = Meddling("rename", b".chronicle-restoring", lambda: link_out(path))
     with monkeypatch.context() as patch:
-        patch.setattr(dir_restore, "os", meddling)
+        patch.setattr(restore, "os", meddling)
         with pytest.raises(Conflict, match="was replaced while"):
             workspace.rollback()
     assert meddling.done

@@ -20,7 +20,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.filesystem import ChronicleFileSystem
 from chronicle.repository import Repository
-from chronicle.workspace.api import ApiWorkspace, open_api_workspace
+from chronicle.workspace.api.workspace import ApiWorkspace, open_api_workspace
 from chronicle.workspace.port import LayerSpec
 from coordinator.filesystem import AgentFileSystem
 from tests.unit.cli_home import HomeMaker

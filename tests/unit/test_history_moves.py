@@ -19,7 +19,7 @@ from chronicle.fuse.inodes import FLEETING
 from chronicle.fuse.operations import ChronicleOperations
 from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.history import records
 from chronicle.workspace.history.oplog import Operation, add_root, first_root, operations, store_operations
 from chronicle.workspace.history.records import DIRECTORY, OTHER, Record

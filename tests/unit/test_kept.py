@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.repository import Repository, committing
-from chronicle.workspace.api import open_api_workspace
+from chronicle.workspace.api.workspace import open_api_workspace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.layer.disk import files
 from chronicle.workspace.layer.disk.log import position, read_frames
-from chronicle.workspace.verify import TreeChecker
 from tests.layers import abandon
 from tests.unit.partial_node import CountingStore, Node, bytes_read, stored_elsewhere
 

@@ -20,11 +20,11 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
 from chronicle.testing.workspace_contract import files_in
+from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.content.ranges import Ranges
 from chronicle.workspace.layer import file_bytes
 from chronicle.workspace.layer.disk import files
-from chronicle.workspace.verify import TreeChecker
 from tests.layers import abandon
 from tests.unit.partial_node import Node, stored_elsewhere
 

@@ -16,7 +16,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock, SystemClock
 from chronicle.errors import OverQuota
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace.dir import DirWorkspace, open_dir_workspace
+from chronicle.workspace.dir.workspace import DirWorkspace, open_dir_workspace
 from chronicle.workspace.history.oplog import add_root, read_root
 from chronicle.workspace.layer.node import DirNode, FileNode
 from chronicle.workspace.layer.opening import open_layer

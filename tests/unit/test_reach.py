@@ -11,11 +11,11 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, NotFound
 from chronicle.ids import BlobId
+from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.content.content import chunk_list, store_bytes
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.reachability import Reach, reachable
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
-from chronicle.workspace.verify import TreeChecker
 
 DIR = Entry(Kind.DIR, 0o755)
 BIG = random.Random(1).randbytes(700_000)

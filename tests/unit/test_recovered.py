@@ -8,8 +8,8 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
-from chronicle.workspace.api import open_api_workspace
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.api.workspace import open_api_workspace
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.layer.disk.gc_refs import layer_refs
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.trees.tree import entry_at
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chronicle.workspace.api import ApiWorkspace
+    from chronicle.workspace.api.workspace import ApiWorkspace
     from chronicle.workspace.port import Workspace
 
 

@@ -11,9 +11,9 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Corrupt, NotFound
-from chronicle.workspace.dir import open_dir_workspace
+from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
-from chronicle.workspace.verify import TreeChecker
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.blobs.ident import blob_id
-from chronicle.workspace.api import Status
+from chronicle.workspace.api.workspace import Status
 from chronicle.workspace.content import content
 from chronicle.workspace.history.committed_workspace import CommittedWorkspace
 from chronicle.workspace.history.oplog import decode_attr, first_root, read_root

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.dir_memory import Memory
+from chronicle.workspace.dir.manifest import Memory
 from chronicle.workspace.layer.disk.log import read_frames
 from chronicle.workspace.layer.disk.log_records import Header
 from chronicle.workspace.layer.disk.replay import last_sealed

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.buffer import BlobBuffer
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.dir_scan import Index
+    from chronicle.workspace.dir.scan import Index
 
 __all__ = ["DirState", "commit_scan", "known_inos", "usage_of"]
 

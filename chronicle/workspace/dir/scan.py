@@ -19,7 +19,7 @@ import msgpack
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import InvalidInput
 from chronicle.workspace.content import content as contents
-from chronicle.workspace.dir_walk import READ, Descent, KindChanged, join, names_in, open_directory, open_file, split
+from chronicle.workspace.dir.walk import READ, Descent, KindChanged, join, names_in, open_directory, open_file, split
 from chronicle.workspace.trees.tree import Entry, Kind, decode_entry, encode_entry
 
 if TYPE_CHECKING:

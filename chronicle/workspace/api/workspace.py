@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 from chronicle.clock import SystemClock
 from chronicle.errors import Unavailable
-from chronicle.workspace.api_file import LayerFile, Mode, wrapped
-from chronicle.workspace.dir_scan import HIDDEN
+from chronicle.workspace.api.file import LayerFile, Mode, wrapped
+from chronicle.workspace.dir.scan import HIDDEN
 from chronicle.workspace.layer.history_reads import encode_path
 from chronicle.workspace.layer.node import DeviceNode, DirNode, FileNode, LinkNode, kind_of
 from chronicle.workspace.layer.opening import open_layer

@@ -1,11 +1,11 @@
 """The dir presentation: a workspace that is a plain directory, versioned per turn by looking at it.
 
 For places without FUSE. The directory holds everything, materialised; what changed is found by a scan when a turn ends
-(`chronicle.workspace.dir_scan`). Trees, histories and ids are those of the other presentations; what it cannot do is
+(`chronicle.workspace.dir.scan`). Trees, histories and ids are those of the other presentations; what it cannot do is
 see what happened within a turn, and cut off handles: after a rollback, what a process still has open are files that
 are no longer in the directory, or that hold what they held before the turn.
 
-Beside it is remembered what was seen of it, and that it is the workspace's (`chronicle.workspace.dir_memory`). If the
+Beside it is remembered what was seen of it, and that it is the workspace's (`chronicle.workspace.dir.manifest`). If the
 first is lost or damaged, the directory is looked at anew: nothing that matters is only there but the numbers of
 versions that were rolled back.
 """
@@ -22,10 +22,10 @@ from chronicle.blobs.buffer import BlobBuffer, PassingBuffer
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch
 from chronicle.workspace.content import content as contents
-from chronicle.workspace.dir_memory import Memory, Owned, committed_index, make_durably
-from chronicle.workspace.dir_restore import check_rights, restore
-from chronicle.workspace.dir_scan import HIDDEN, Index, scan
-from chronicle.workspace.dir_seal import DirState, commit_scan, known_inos, usage_of
+from chronicle.workspace.dir.manifest import Memory, Owned, committed_index, make_durably
+from chronicle.workspace.dir.restore import check_rights, restore
+from chronicle.workspace.dir.scan import HIDDEN, Index, scan
+from chronicle.workspace.dir.seal import DirState, commit_scan, known_inos, usage_of
 from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, stored_operations
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.history_reads import encode_path, iteration_of

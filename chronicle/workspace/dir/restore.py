@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from chronicle.blobs.port import get_many
 from chronicle.errors import Conflict, StorageRefused
 from chronicle.workspace.content import content as contents
-from chronicle.workspace.dir_scan import HIDDEN, KINDS, Index
-from chronicle.workspace.dir_walk import WRITE, Descent, by_handle, join, names_in, remove, split
+from chronicle.workspace.dir.scan import HIDDEN, KINDS, Index
+from chronicle.workspace.dir.walk import WRITE, Descent, by_handle, join, names_in, remove, split
 from chronicle.workspace.history import oplog
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import Entry, Kind

@@ -21,7 +21,7 @@ import msgpack
 
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.system.atomic_files import sync_directory
-from chronicle.workspace.dir_scan import Index, Seen, decode_index, encode_index
+from chronicle.workspace.dir.scan import Index, Seen, decode_index, encode_index
 from chronicle.workspace.history import oplog
 from chronicle.workspace.layer.disk.log_records import pack_ref, unpack_ref
 from chronicle.workspace.trees import nodes, tree

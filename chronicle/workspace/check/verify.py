@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 
 from chronicle.errors import Corrupt, InvalidInput, NotFound
+from chronicle.workspace.check.map_shape import MapChecker
+from chronicle.workspace.check.verify_content import ContentChecker
 from chronicle.workspace.history import records as history
 from chronicle.workspace.history.oplog import decode_attr, read_root
-from chronicle.workspace.shape import MapChecker
 from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Kind, check_name, decode_entry, encode_entry, map_root
-from chronicle.workspace.verify_content import ContentChecker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
