@@ -1,4 +1,6 @@
-"""The kernel's requests that wait for the end of a command (`chronicle.fuse.meanwhile`), for the raw transport.
+"""Requests of the kernel that wait for the end of a command, for the raw transport.
+
+Commands and requests are interleaved by `chronicle.fuse.meanwhile`.
 
 Those that wait for a blob (`chronicle.fuse.parked`) are interrupted as well by signals that ask a program to end, even
 if it handles them: these may wait for half a minute, for something that is elsewhere.

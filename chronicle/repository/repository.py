@@ -228,7 +228,9 @@ class Repository(StorePlace):
             return found
 
     def checkout(self, workspace: str, moment: str, target: Path, *, progress: bool) -> tuple[Committed, list[LeftOut]]:
-        """Make a directory that holds what a workspace held after a commit; see `chronicle.checkout.checkout`.
+        """Write what a workspace held after a commit into a new directory.
+
+        See `chronicle.checkout.checkout`.
 
         Args:
             workspace: which one.
