@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.fuse import zygote
+from chronicle.fuse.zygote import zygote
 from chronicle.repository import Repository, mounting
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import structlog
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, StaleEpoch
-from chronicle.fuse.client import open_fuse_workspace
+from chronicle.fuse.server.client import open_fuse_workspace
 from chronicle.ids import IdSource, MessageId
 from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.records import MessageStatus

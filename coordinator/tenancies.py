@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import Conflict, StaleEpoch, Unavailable
-from chronicle.fuse import mounts
+from chronicle.fuse.mountpoints import mounts
 from coordinator.process_marks import Mark, end_marked
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def clear_place(place: Path, host_id: str) -> None:
     if place.is_symlink():  # the workspace was a plain directory
         place.unlink()
         return
-    # Without permission it is shut (`chronicle.fuse.below`), so nobody wrote to it.
+    # Without permission it is shut (`chronicle.fuse.mountpoints.guard`), so nobody wrote to it.
     with contextlib.suppress(FileNotFoundError, PermissionError):
         if any(place.iterdir()):
             aside = place.with_name(f"{place.name}.left-{host_id}")

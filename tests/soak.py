@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.fuse import mounts
+from chronicle.fuse.mountpoints import mounts
 from chronicle.repository import Repository
 from chronicle.testing.workspace_contract import files_below, files_in
 

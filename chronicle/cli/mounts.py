@@ -17,7 +17,7 @@ from chronicle.cli.exits import ExitCode
 from chronicle.cli.options import MAIN, JsonOption, directory_at, repository_at
 from chronicle.cli.output import commit_object, say, write_json
 from chronicle.errors import InvalidInput, NotFound
-from chronicle.fuse.mounts import DEFAULT_TRANSPORT, Transport
+from chronicle.fuse.mountpoints.mounts import DEFAULT_TRANSPORT, Transport
 
 if TYPE_CHECKING:
     from chronicle.repository import Repository
@@ -155,7 +155,7 @@ def unmount(
     What was not committed stays in the store, and is there again after the next mount. While programs have files open
     or are in it, or something is mounted below it, nothing is done, and they are named.
     """
-    from chronicle.fuse.mounts import is_mounted, resolved  # noqa: PLC0415 - the help needs none of it
+    from chronicle.fuse.mountpoints.mounts import is_mounted, resolved  # noqa: PLC0415 - the help needs none of it
     from chronicle.repository import Repository, mounting  # noqa: PLC0415
 
     point = resolved(mountpoint)
@@ -170,7 +170,7 @@ def unmount(
 
 def _stay(repository: Repository, mountpoint: Path) -> None:
     """Wait until someone unmounts, or ends this process."""
-    from chronicle.fuse.mounts import is_mounted  # noqa: PLC0415 - the help needs none of it
+    from chronicle.fuse.mountpoints.mounts import is_mounted  # noqa: PLC0415 - the help needs none of it
     from chronicle.repository import mounting  # noqa: PLC0415
 
     def end(*_: object) -> NoReturn:

@@ -15,7 +15,7 @@ from chronicle.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.client import FuseWorkspace
+    from chronicle.fuse.server.client import FuseWorkspace
     from chronicle.repository import Repository
     from chronicle.workspace.history.committed_workspace import CommittedWorkspace
     from chronicle.workspace.layer.layer import Layer
@@ -146,7 +146,7 @@ def _mounted_here(store: str | None) -> tuple[Path, Path] | None:
     Args:
         store: whose mounts count; any, if none was named.
     """
-    from chronicle.fuse import mounts  # noqa: PLC0415 - the help needs none of it
+    from chronicle.fuse.mountpoints import mounts  # noqa: PLC0415 - the help needs none of it
     from chronicle.repository import Repository  # noqa: PLC0415
 
     try:

@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
-from chronicle.fuse import available, mounts, users, zygote
-from chronicle.fuse.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.fuse import available
 from chronicle.fuse.control import Ended
+from chronicle.fuse.mountpoints import mounts, users
+from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.repository import committing
 from chronicle.repository.place import SCHEME
 from chronicle.workspace.layer.opening import check_spec
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chronicle.fuse.client import FuseWorkspace
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.server.client import FuseWorkspace
     from chronicle.repository.place import StorePlace
     from chronicle.workspace.port import Opened, Quota
 

@@ -29,7 +29,7 @@ from chronicle.blobs.media.objects import shown_url
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
-from chronicle.fuse import mounts
+from chronicle.fuse.mountpoints import mounts
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.system.atomic_files import is_partial, make_once
 from chronicle.system.permissions import make_private

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.fuse.client import FuseWorkspace
+    from chronicle.fuse.server.client import FuseWorkspace
     from chronicle.ids import BlobId
     from chronicle.journal.records import Session
     from chronicle.journal.sqlite import SqliteJournalStore

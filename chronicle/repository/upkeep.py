@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.gc.collector import collect
 from chronicle.blobs.packs.bulk_reader import ScanningReader
 from chronicle.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
-from chronicle.fuse import zygote
+from chronicle.fuse.zygote import zygote
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commits import commits
 from chronicle.workspace.check.verify import TreeChecker

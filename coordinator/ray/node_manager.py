@@ -19,9 +19,10 @@ import ray
 import structlog
 
 from chronicle.errors import ChronicleError, NotFound
-from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import unmount_workspace
 from chronicle.fuse.control import Ended
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.client import unmount_workspace
+from chronicle.fuse.zygote import zygote
 from coordinator.hosting import HostConfig
 from coordinator.logs import log_to, rotate_logs
 from coordinator.places import Places

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.fuse.client import list_mounts
-from chronicle.fuse.mounts import TRANSPORTS, Transport
+from chronicle.fuse.mountpoints.mounts import TRANSPORTS, Transport
+from chronicle.fuse.server.client import list_mounts
 from tests.benchmarks.fuse_sides import (
     PLACEMENTS,
     Side,

@@ -22,7 +22,7 @@ from tests.benchmarks.fuse_sides import PLACEMENTS, mounted, open_workspace, pla
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.client import FuseWorkspace
+    from chronicle.fuse.server.client import FuseWorkspace
     from chronicle.workspace.port import TreeRef
     from tests.benchmarks.__main__ import Row
 

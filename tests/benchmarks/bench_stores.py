@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, cast
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
-from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import list_mounts, open_fuse_workspace
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.content import content
 from chronicle.workspace.content.lazy_reader import Chunks, LazyFile
 from chronicle.workspace.layer.node import DirNode

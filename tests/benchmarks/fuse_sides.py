@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Unavailable
-from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import list_mounts, open_fuse_workspace
-from chronicle.fuse.mounts import DEFAULT_TRANSPORT, Transport
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints.mounts import DEFAULT_TRANSPORT, Transport
+from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError
 
-from chronicle.fuse.mounts import unmount
-from chronicle.fuse.pyfuse3_driver import MountSession
+from chronicle.fuse.mountpoints.mounts import unmount
+from chronicle.fuse.transport.pyfuse3_driver import MountSession
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from chronicle.cli import main
-from chronicle.fuse import zygote
+from chronicle.fuse.zygote import zygote
 from tests.fuse.conftest import end_service, wait_for_end
 
 if TYPE_CHECKING:

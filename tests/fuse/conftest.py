@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse import mounts
-from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
-from chronicle.fuse.mounts import Transport
-from chronicle.fuse.zygote import is_running, shut_down
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.zygote.zygote import is_running, shut_down
 from chronicle.workspace.port import LayerSpec, Opened
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronicle.blobs.gc.collector import collect
 from chronicle.errors import NotFound, Unavailable
-from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
+from chronicle.fuse.server.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.repository import Repository, committing, mounting
 from chronicle.repository.commits import session_of
 from chronicle.repository.upkeep import _reached

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.errors import Corrupt, InvalidInput, NotFound
-from chronicle.fuse import mounts
-from chronicle.fuse.pulse import Pulse
-from chronicle.fuse.server import MountRequest, Served
-from chronicle.fuse.supervisor import REQUEST_DEADLINE_S, Zygote
-from chronicle.fuse.transport import import_transport
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.server import MountRequest, Served
+from chronicle.fuse.transport.choice import import_transport
+from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
+from chronicle.fuse.zygote.watchdog import Pulse
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 from tests.fuse.plain import PlainDirectory

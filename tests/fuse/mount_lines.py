@@ -20,8 +20,8 @@ import pytest
 
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import StaleEpoch, Unavailable
-from chronicle.fuse import mounts
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.port import LayerSpec, TreeRef

@@ -12,14 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import open_fuse_workspace
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.client import open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
     from chronicle.workspace.port import Workspace
 
 CHECKOUT = Path(__file__).parents[2]

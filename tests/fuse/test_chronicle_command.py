@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.cli import ExitCode
-from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import list_mounts
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.client import list_mounts
+from chronicle.fuse.zygote import zygote
 from chronicle.repository import Repository
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import wait_for_end

@@ -14,7 +14,8 @@ import pytest
 from chronicle.blobs.ident import blob_id
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.cli import ExitCode
-from chronicle.fuse import mounts, zygote
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.zygote import zygote
 from chronicle.testing.workspace_contract import files_below
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import served, wait_for_end

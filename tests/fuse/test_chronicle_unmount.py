@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.cli import ExitCode
-from chronicle.fuse import mounts, zygote
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.zygote import zygote
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import served, wait_for_end
 

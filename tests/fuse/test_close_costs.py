@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.fuse.conftest import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
 
 KIB, MIB = 1024, 1024 * 1024
 WRITTEN = 4 * KIB

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.errors import Conflict
-from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, list_mounts
+from chronicle.fuse.server.client import FuseWorkspace, list_mounts
+from chronicle.fuse.zygote import zygote
 from chronicle.repository import Repository, committing, mounting, place
 from chronicle.repository import repository as repository_module
 from tests.fuse.conftest import end_service, wait_for_end
@@ -31,7 +31,7 @@ DEADLINE_S = 60
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from chronicle.fuse.client import FuseWorkspace
+from chronicle.fuse.server.client import FuseWorkspace
 from chronicle.repository import Repository
 adopt = FuseWorkspace.adopt
 def die(workspace, ref):

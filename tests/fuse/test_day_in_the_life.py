@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.fuse import mounts, zygote
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.zygote import zygote
 from tests.fuse.conftest import wait_for_end
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse import zygote
-from chronicle.fuse.client import open_fuse_workspace
-from chronicle.fuse.template import Template
+from chronicle.fuse.server.client import open_fuse_workspace
+from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote.prefork import Template
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, served, wait_for_end
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
     from chronicle.workspace.port import Workspace
 
 FEW = 128

@@ -16,11 +16,11 @@ from uuid import uuid4
 
 import pytest
 
-from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, list_mounts, open_fuse_workspace
-from chronicle.fuse.deadlines import Supply, Waiting
-from chronicle.fuse.mounts import Transport
-from chronicle.fuse.pulse import COMMAND, REQUEST, unwatched
+from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.server.deadlines import Supply, Waiting
+from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote.watchdog import COMMAND, REQUEST, unwatched
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.fuse.conftest import DEADLINE_S
@@ -225,7 +225,7 @@ def test_who_waits_can_be_ended(far: Far, code: str, number: signal.Signals) -> 
 
 
 def test_a_command_goes_on_as_one_after_operations_of_pyfuse3_were_carried_out_in_it(tmp_path: Path) -> None:
-    driver = pytest.importorskip("chronicle.fuse.pyfuse3_driver")
+    driver = pytest.importorskip("chronicle.fuse.transport.pyfuse3_driver")
 
     pulse = unwatched()
     waiting = Waiting(lambda: 0)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import ChronicleError
-from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import wait_for_end
 

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import list_mounts
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.client import list_mounts
+from chronicle.fuse.zygote import zygote
 from chronicle.repository import Repository, mounting
 from chronicle.repository.upkeep import collect_garbage, verify
 from chronicle.testing.workspace_contract import files_in
@@ -36,7 +37,7 @@ from tests.fuse.conftest import wait_for_end
 from tests.fuse.gc_mount_work import MAIN, Records, lines_of, main_mount, socket_elsewhere, store_of
 
 if TYPE_CHECKING:
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
 
 CHECKOUT = Path(__file__).parents[2]
 ROLES = ["write", "read", "fork", "elsewhere"]

@@ -21,11 +21,11 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
-from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.inodes import MAGIC
-from chronicle.fuse.mounts import Transport
-from chronicle.fuse.operations import ChronicleOperations
+from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.served.inodes import MAGIC
+from chronicle.fuse.served.operations import ChronicleOperations
+from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import served

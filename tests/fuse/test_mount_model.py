@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from chronicle.fuse import zygote
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.caller import Calls
 from tests.fuse.mount_lines import KILLS, Line
@@ -31,7 +31,7 @@ from tests.stateful.world import Open, World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 LINES = 3

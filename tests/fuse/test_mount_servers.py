@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StaleEpoch, Unavailable
-from chronicle.fuse import available, mounts, zygote
-from chronicle.fuse.client import (
+from chronicle.fuse import available
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.server.client import (
     FuseWorkspace,
     attach_fuse_workspace,
     list_mounts,
     open_fuse_workspace,
     unmount_workspace,
 )
-from chronicle.fuse.mounts import Transport
-from chronicle.fuse.supervisor import Zygote
+from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote.supervisor import Zygote
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, TreeRef
 from tests.fuse.conftest import (
@@ -377,7 +379,7 @@ def test_a_copy_of_a_mount_in_another_namespace_holds_nothing_up(node: Node) -> 
 def test_a_mount_ends_with_the_process_that_asked_for_it(node: Node) -> None:
     code = (
         "import os, sys, pathlib\n"
-        "from chronicle.fuse.client import open_fuse_workspace\n"
+        "from chronicle.fuse.server.client import open_fuse_workspace\n"
         "from chronicle.workspace.port import LayerSpec\n"
         "directory = pathlib.Path(sys.argv[1])\n"
         "for name, bound in (('bound', True), ('free', False)):\n"

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pytest
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
-from chronicle.fuse import client, mounts, zygote
-from chronicle.fuse.client import list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.fuse.control import Ended
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server import client
+from chronicle.fuse.server.client import list_mounts, open_fuse_workspace, unmount_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.repository import Repository, mounting, upkeep
 from chronicle.workspace.port import LayerSpec, Opened
 from tests.fuse.conftest import DEADLINE_S, end_service, served, wait_for_end
@@ -31,8 +33,8 @@ UNUSED = """
 import sys
 from pathlib import Path
 from chronicle.fuse import server, supervisor
-from chronicle.fuse.mounts import DEFAULT_TRANSPORT
-from chronicle.fuse.transport import import_transport
+from chronicle.fuse.mountpoints.mounts import DEFAULT_TRANSPORT
+from chronicle.fuse.transport.choice import import_transport
 from tests.fuse.mirror import open_mirror
 import_transport(DEFAULT_TRANSPORT)
 supervisor.UNUSED_S = float(sys.argv[2])

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse import below, mounts
-from chronicle.fuse.client import attach_fuse_workspace, list_mounts, unmount_workspace
-from chronicle.fuse.opening import open_served
-from chronicle.fuse.pulse import unwatched
-from chronicle.fuse.server import MountRequest
+from chronicle.fuse.mountpoints import guard, mounts
+from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, unmount_workspace
+from chronicle.fuse.server.opening import open_served
+from chronicle.fuse.server.server import MountRequest
+from chronicle.fuse.zygote.watchdog import unwatched
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, running_mirror, served, wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.client import FuseWorkspace
-    from chronicle.fuse.filesystem import FileSystem
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.served.filesystem import FileSystem
+    from chronicle.fuse.server.client import FuseWorkspace
     from tests.fuse.conftest import Node
 
 NOBODY = 65534
@@ -202,10 +202,10 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     served.filesystem.forget([(kept.ino, 1)])
     mountpoint = tmp_path / "m"
     mountpoint.mkdir(0o750)
-    below.shut(mountpoint)
+    guard.shut(mountpoint)
     assert mountpoint.stat().st_mode & 0o777 == 0o050
-    monkeypatch.setattr(below, "_WRITER_DEADLINE_S", DEADLINE_S)  # who writes may be slow
-    with below.opened(mountpoint) as directory:
+    monkeypatch.setattr(guard, "_WRITER_DEADLINE_S", DEADLINE_S)  # who writes may be slow
+    with guard.opened(mountpoint) as directory:
         (mountpoint / "taken").write_text("second")
         (mountpoint / "deep" / "er").mkdir(parents=True)
         (mountpoint / "deep" / "er" / "file").write_bytes(b"x" * 3_000_000)
@@ -213,9 +213,9 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
         writer = subprocess.Popen(["sh", "-c", 'exec >"$0"; sleep 0.2; echo late', str(mountpoint / "late")])
         while not (mountpoint / "late").exists():
             pass
-        below.carry(directory, served.filesystem)
+        guard.carry(directory, served.filesystem)
         assert writer.wait(DEADLINE_S) == 0
-    below.reopen(mountpoint)
+    guard.reopen(mountpoint)
     assert mountpoint.stat().st_mode & 0o777 == 0o750
     assert list(mountpoint.iterdir()) == []
     assert content(served.filesystem, b"taken") == b"first"
@@ -244,7 +244,7 @@ def test_what_cannot_be_carried_stays_whole_below(
         raise OSError(errno.EINVAL, "Invalid argument")
 
     with monkeypatch.context() as patch:
-        patch.setattr("chronicle.fuse.below.fcntl.fcntl", no_leases)
+        patch.setattr("chronicle.fuse.mountpoints.guard.fcntl.fcntl", no_leases)
         really = served.filesystem.write
 
         def write(handle: int, offset: int, data: bytes, *, kill_privileges: tuple[int, int, int] | None) -> int:
@@ -253,11 +253,11 @@ def test_what_cannot_be_carried_stays_whole_below(
             return really(handle, offset, data, kill_privileges=kill_privileges)
 
         patch.setattr(served.filesystem, "write", write)
-        below.carry(str(mountpoint), served.filesystem)
+        guard.carry(str(mountpoint), served.filesystem)
         assert served.filesystem.lookup(1, b"large") is None
         assert (mountpoint / "large").stat().st_size == 3_000_000
         patch.setattr(served.filesystem, "write", really)
-        below.carry(str(mountpoint), served.filesystem)
+        guard.carry(str(mountpoint), served.filesystem)
     assert content(served.filesystem, b"large") == b"x" * 3_000_000
     assert list(mountpoint.iterdir()) == []
     assert "left below the mount" in caplog.text

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse.mounts import TRANSPORTS
+from chronicle.fuse.mountpoints.mounts import TRANSPORTS
 from tests.fuse.pair import Pair, User, pair_of
 
 if TYPE_CHECKING:

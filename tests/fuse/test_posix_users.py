@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse.mounts import TRANSPORTS
+from chronicle.fuse.mountpoints.mounts import TRANSPORTS
 from tests.fuse.caller import UTIME_NOW, UTIME_OMIT
 from tests.fuse.pair import Pair, User, pair_of
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse import zygote
+from chronicle.fuse.zygote import zygote
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import served, template_of
 

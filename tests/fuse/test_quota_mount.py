@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec, Quota
 from tests.fuse.conftest import served, wait_for_end
 

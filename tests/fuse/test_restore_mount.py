@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import NotFound, StorageRefused
-from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.testing.workspace_contract import files_below
 from chronicle.workspace.port import LayerSpec, Quota, TreeRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 from chronicle.blobs.media.fsspec_objects import open_remote
 from chronicle.cli import ExitCode, main
 from chronicle.errors import Unavailable
-from chronicle.fuse import mounts
+from chronicle.fuse.mountpoints import mounts
 from chronicle.repository import Repository, committing
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.fuse.conftest import end_service

@@ -23,8 +23,8 @@ from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import ChronicleError
-from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.content import content
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.trees import tree
@@ -35,7 +35,7 @@ from tests.s3_server import BUCKET, S3Server, point_at, running_s3
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
 
 ENDED = {errno.ENOTCONN, errno.ECONNABORTED}
 STORED = random.Random(5).randbytes(3_000_000)

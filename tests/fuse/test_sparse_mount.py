@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse import zygote
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB

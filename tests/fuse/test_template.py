@@ -11,11 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronicle.fuse import mounts, zygote
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.zygote import zygote
 from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, served, template_of, wait_for_end
 
 if TYPE_CHECKING:
-    from chronicle.fuse.mounts import Transport
+    from chronicle.fuse.mountpoints.mounts import Transport
 
 
 def spare_of(node: Node) -> int:
@@ -106,7 +107,7 @@ def test_a_spare_that_a_dead_template_did_not_get_to_is_forked_by_the_next(node:
 def test_a_kill_during_the_rehearsal_leaves_nothing_behind(tmp_path: Path, transport: Transport) -> None:
     directory = tmp_path / "m"
     directory.mkdir()
-    command = [sys.executable, "-m", "chronicle.fuse.zygote", "--socket", str(tmp_path / "z.sock")]
+    command = [sys.executable, "-m", "chronicle.fuse.zygote.zygote", "--socket", str(tmp_path / "z.sock")]
     command += ["--mounts", str(directory), "--transport", transport]
 
     def rehearses() -> bool:

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse import device, mounts, wire, zygote
-from chronicle.fuse.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.mounts import Transport
-from chronicle.fuse.pulse import unwatched
-from chronicle.fuse.raw import RawSession
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
+from chronicle.fuse.transport import device, wire
+from chronicle.fuse.transport.raw import RawSession
+from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote.watchdog import unwatched
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.plain import PlainDirectory
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
-from chronicle.fuse import zygote
-from chronicle.fuse.client import open_fuse_workspace
-from chronicle.fuse.mounts import Transport
+from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.server.client import open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.testing.workspace_contract import VersionPerCloseContract
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ import pytest
 
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import Corrupt, NotFound, Unavailable
-from chronicle.fuse import mounts, zygote
-from chronicle.fuse.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
-from chronicle.fuse.mounts import Transport
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.server.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
+from chronicle.fuse.zygote import zygote
 from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
 from chronicle.workspace.trees.tree import walk

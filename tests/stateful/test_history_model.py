@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
-from chronicle.fuse.magic_text import query_pieces
-from chronicle.fuse.operations import ChronicleOperations
+from chronicle.fuse.served.magic_text import query_pieces
+from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.workspace.history.committed_workspace import CommittedWorkspace
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef

@@ -13,8 +13,8 @@ from chronicle.workspace.history.oplog import ROOT_INO
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.filesystem import Attributes
-    from chronicle.fuse.operations import ChronicleOperations
+    from chronicle.fuse.served.filesystem import Attributes
+    from chronicle.fuse.served.operations import ChronicleOperations
 
 PROCESS = 4242
 """The process that asks."""

@@ -15,8 +15,8 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.ident import to_raw
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock, SystemClock
-from chronicle.fuse.inodes import FLEETING
-from chronicle.fuse.operations import ChronicleOperations
+from chronicle.fuse.served.inodes import FLEETING
+from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
 from chronicle.workspace.dir.workspace import open_dir_workspace

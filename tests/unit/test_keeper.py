@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse import mounts
 from chronicle.fuse.control import Peer
-from chronicle.fuse.keeper import Keeper
-from chronicle.fuse.loop import Loop
-from chronicle.fuse.server import Exit, MountRequest
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.server import Exit, MountRequest
+from chronicle.fuse.zygote.event_loop import Loop
+from chronicle.fuse.zygote.lifecycle import Keeper
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.fuse.processes import Process, Processes
+    from chronicle.fuse.zygote.processes import Process, Processes
 
 
 class Servers:

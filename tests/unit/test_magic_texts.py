@@ -11,8 +11,8 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
-from chronicle.fuse.magic import Magic
-from chronicle.fuse.magic_text import Text
+from chronicle.fuse.served.magic import Magic
+from chronicle.fuse.served.magic_text import Text
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 

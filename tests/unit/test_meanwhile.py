@@ -13,17 +13,17 @@ import pytest
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Unavailable
-from chronicle.fuse import wire
-from chronicle.fuse.kept import Kept
-from chronicle.fuse.meanwhile import ServedMeanwhile
-from chronicle.fuse.pulse import COMMAND, REQUEST, unwatched
-from chronicle.fuse.watch import Watch
-from chronicle.fuse.wire import Opcode
+from chronicle.fuse.transport import wire
+from chronicle.fuse.transport.deferred_requests import Kept
+from chronicle.fuse.transport.interleave import ServedMeanwhile
+from chronicle.fuse.transport.poll import Watch
+from chronicle.fuse.transport.wire import Opcode
+from chronicle.fuse.zygote.watchdog import COMMAND, REQUEST, unwatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chronicle.fuse.pulse import Pulse
+    from chronicle.fuse.zygote.watchdog import Pulse
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import StorageRefused
-from chronicle.fuse.opening import open_served
-from chronicle.fuse.pulse import unwatched
-from chronicle.fuse.server import MountRequest
+from chronicle.fuse.server.opening import open_served
+from chronicle.fuse.server.server import MountRequest
+from chronicle.fuse.zygote.watchdog import unwatched
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import ChronicleError, Unavailable
-from chronicle.fuse.inodes import MAGIC
-from chronicle.fuse.operations import ChronicleOperations
+from chronicle.fuse.served.inodes import MAGIC
+from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.workspace.history.oplog import ROOT_INO
 from chronicle.workspace.layer.node import DirNode, FileNode, LinkNode
 from chronicle.workspace.layer.opening import open_layer

@@ -31,7 +31,7 @@ RACY_NS: Final = 100_000_000
 _LOOKS: Final = 5
 """How often a name is looked at that is something else each time."""
 HIDDEN: Final = b".chronicle"
-"""A name in the root that is never part of a workspace; see `chronicle.fuse.magic`."""
+"""A name in the root that is never part of a workspace; see `chronicle.fuse.served.magic`."""
 KINDS: Final = {
     stat.S_IFREG: Kind.FILE,
     stat.S_IFDIR: Kind.DIR,

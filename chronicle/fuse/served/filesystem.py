@@ -1,0 +1,252 @@
+"""What a mount serves: the port between a workspace's operations and whatever speaks to the kernel.
+
+The transports (`chronicle.fuse.transport.raw`, `chronicle.fuse.transport.pyfuse3_driver`) turn the kernel's requests
+into these calls and their results into its replies. Calls come one after the other, from one thread. What goes wrong is
+raised as ``OSError`` or `chronicle.errors.ChronicleError` and becomes an errno in one place,
+`chronicle.fuse.served.errnos`.
+
+The mount has ``default_permissions``: the kernel has checked modes, owners and sticky bits before it asks.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from chronicle.fuse.server.deadlines import Waiting
+
+__all__ = ["DIRECT_IO", "KEEP_CACHE", "NO_FLUSH", "Attributes", "Caller", "Changes", "FileSystem"]
+
+# How an open file is to be treated; the numbers are those of FOPEN_... in linux/fuse.h.
+DIRECT_IO: Final = 1 << 0
+"""Nothing of it is cached: what it holds changes without the kernel."""
+KEEP_CACHE: Final = 1 << 1
+"""What is cached of it from earlier is still right."""
+NO_FLUSH: Final = 1 << 5
+"""Closing it need not be told: nothing was written by it. Transports that cannot say so go on telling."""
+
+
+Caller = tuple[int, int, int]
+"""Who asks: user, group, process."""
+
+
+class Attributes(Protocol):
+    """What ``stat`` shows of a file, directory, symlink, FIFO or socket."""
+
+    @property
+    def ino(self) -> int:
+        """Its number, by which the kernel calls it from then on; the root's is 1."""
+
+    @property
+    def mode(self) -> int:
+        """Kind and permission bits."""
+
+    @property
+    def nlink(self) -> int:
+        """How many names it has."""
+
+    @property
+    def uid(self) -> int:
+        """Its owner."""
+
+    @property
+    def gid(self) -> int:
+        """Its group."""
+
+    @property
+    def device(self) -> int:
+        """A device's number; else 0."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def blocks(self) -> int:
+        """What it takes on the disk, in units of 512 bytes."""
+
+    @property
+    def atime_ns(self) -> int:
+        """Epoch nanoseconds."""
+
+    @property
+    def mtime_ns(self) -> int:
+        """Epoch nanoseconds."""
+
+    @property
+    def ctime_ns(self) -> int:
+        """Epoch nanoseconds."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What ``setattr`` is to set; None for what stays as it is. With nothing set, the owner is set to what it is."""
+
+    size: int | None = None
+    mode: int | None = None
+    """Permission bits."""
+    uid: int | None = None
+    gid: int | None = None
+    atime_ns: int | None = None
+    mtime_ns: int | None = None
+    kill_privileges: bool = False
+    """Whether set-user-id and the like go, because of who changes the size."""
+    caller: Caller | None = None
+    """Who asks; None where the kernel sees to set-user-id bits by itself."""
+
+    @property
+    def sets_owner(self) -> bool:
+        """Whether it is a chown(2), which may leave user and group as they are."""
+        if self.uid is not None or self.gid is not None:
+            return True
+        return self.size is None and self.mode is None and self.atime_ns is None and self.mtime_ns is None
+
+
+class FileSystem(Protocol):
+    """A served file system.
+
+    A reply that shows a name's attributes (`lookup`, `make`, `create`, `link`, and each entry of `readdir` that was
+    taken) makes the kernel know that inode once more, until `forget` takes it back.
+    """
+
+    keep_s: int
+    """How long the kernel may keep names and attributes; nothing but the kernel changes them."""
+    fleeting: int
+    """Inode numbers from this one on are not to be kept at all."""
+    waiting: Waiting | None
+    """How requests wait for a store beyond a network, if there is one: a call may raise `Pending` then."""
+    notify_attributes: Callable[[int], None]
+    """Set by the transport, to be called with an inode whose attributes changed without the kernel's having said so."""
+
+    def known_inodes(self) -> list[int]:
+        """Return the inodes that the kernel may have pages or names cached of."""
+
+    def lookup(self, parent: int, name: bytes, asker: int = 0) -> Attributes | None:
+        """Return what a name is; None if it is nothing, and the kernel may keep that in mind.
+
+        Args:
+            parent: the directory.
+            name: in it.
+            asker: the process that asks; 0 if it is not known.
+        """
+
+    def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
+        """Take off what the kernel has forgotten: inode numbers, and how often. Must not raise."""
+
+    def make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, device: int = 0) -> Attributes:
+        """Make the file, directory, FIFO, socket or device that ``mode`` says."""
+
+    def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> Attributes:
+        """Make a symlink."""
+
+    def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> tuple[Attributes, int, int]:
+        """Make a regular file and open it: its attributes, a handle, and how to treat it."""
+
+    def link(self, inode: int, parent: int, name: bytes) -> Attributes:
+        """Give a file one more name."""
+
+    def unlink(self, parent: int, name: bytes) -> None:
+        """Remove a name that is no directory's."""
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        """Remove an empty directory."""
+
+    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+        """Move a name; flags as of renameat2."""
+
+    def getattr(self, inode: int) -> Attributes:
+        """Return attributes."""
+
+    def setattr(self, inode: int, changes: Changes, handle: int | None) -> Attributes:
+        """Set attributes; a handle is given if it was done through one."""
+
+    def readlink(self, inode: int) -> bytes:
+        """Return a symlink's target."""
+
+    def statfs(self) -> os.statvfs_result:
+        """Return the figures of the file system."""
+
+    def getxattr(self, inode: int, name: bytes) -> bytes | None:
+        """Return an extended attribute; None if it is not set."""
+
+    def listxattr(self, inode: int) -> list[bytes]:
+        """Return the names of the extended attributes."""
+
+    def setxattr(self, inode: int, name: bytes, value: bytes, flags: int) -> None:
+        """Set an extended attribute; flags as the system call's."""
+
+    def removexattr(self, inode: int, name: bytes) -> None:
+        """Remove an extended attribute."""
+
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, asker: int = 0) -> tuple[int, int]:
+        """Open a file: a handle, and how to treat it. Flags as the system call's, ``O_TRUNC`` included.
+
+        Args:
+            inode: the file.
+            flags: see above.
+            kill_privileges: who truncates it, if set-user-id and the like go because of that.
+            asker: as in `lookup`.
+        """
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes; fewer only at the end, and of what was opened with `DIRECT_IO`."""
+
+    def write(
+        self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None, whole: bool = True
+    ) -> int:
+        """Write; return how many bytes: fewer than all only if the rest failed, which the next write will hear.
+
+        Args:
+            handle: of the file.
+            offset: where.
+            data: only valid during the call.
+            kill_privileges: as in `open`.
+            whole: whether writing fewer is an error, too, for else nobody would hear of it.
+        """
+
+    def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
+        """Reserve, zero or give back a range; mode as of fallocate."""
+
+    def wrote(self, handle: int) -> bool:
+        """Say whether `flush` or `release` of an open file may change anything but that it is closed."""
+
+    def flush(self, handle: int) -> None:
+        """A descriptor of an open file was closed; ``close`` waits for this."""
+
+    def release(self, handle: int) -> None:
+        """The last descriptor and mapping of an open file are gone."""
+
+    def fsync(self, handle: int) -> None:
+        """Make an open file's bytes and names survive the loss of power."""
+
+    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, asker: int = 0) -> int:
+        """Open a directory: a handle.
+
+        Args:
+            inode: the directory.
+            flags: the system call's. ESTALE makes the kernel look all names of the path up again, once.
+            asker: as in `lookup`.
+        """
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
+        """Yield entries from an offset on: name, attributes, and the offset of the next.
+
+        An entry counts as taken when the next is asked for. The first two of a directory may be ``.`` and ``..``, which
+        are never counted.
+        """
+
+    def list_names(self, handle: int, start: int) -> Iterator[tuple[bytes, int, int, int]]:
+        """Yield entries from an offset on, as `readdir` numbers them: name, inode, mode, and the offset of the next.
+
+        Only the kind in the mode counts. Nothing becomes known to the kernel by it.
+        """
+
+    def releasedir(self, handle: int) -> None:
+        """Close a directory."""
+
+    def fsyncdir(self, handle: int) -> None:
+        """Make the names of a directory survive the loss of power."""

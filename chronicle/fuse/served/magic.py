@@ -1,0 +1,408 @@
+"""``.chronicle``: history as files.
+
+    .chronicle/query/<path>               JSON array of the path's versions, oldest first
+    .chronicle/at/<iteration>/<path>      the path at that version
+    .chronicle/turn/<n>/...               the whole tree at turn n; 0 is before the first one, and empty
+    .chronicle/diff/<a>..<b>              what changed from turn a to turn b
+    .chronicle/log                        every operation, a JSON line each
+
+Everything is read-only and made when it is looked at. An entry is named by its key: the parts of its path, with what
+follows ``query`` and ``at/<n>`` and ``turn/<n>`` in one part.
+
+A path may have been a file at one time and a directory at another, and history is addressed by what was. So one key may
+have two entries: a directory, to reach what was below the path, and a file, which is its own history or version. The
+kernel knows one of them by a name, and it is the directory. A program that opens that directory for reading without
+O_DIRECTORY wants the file. It gets ESTALE, upon which the kernel looks all names up once more, in the same system call
+(``do_filp_open`` in fs/namei.c); this time the last one is the file.
+
+Inode numbers are given to entries as they are met. Those of what stays as it is are in a range of their own, as the
+kernel may keep what it knows of them: trees of turns that are over, and directories that lead to what was.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+from chronicle.fuse.served.inodes import FLEETING, MAGIC
+from chronicle.fuse.served.magic_text import Text, log_lines, query_pieces
+from chronicle.fuse.served.magic_turns import Turns
+from chronicle.workspace.content import content as contents
+from chronicle.workspace.history.records import DIRECTORY, OTHER
+from chronicle.workspace.layer.history_reads import BeatingReader
+from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.trees import tree_diff
+from chronicle.workspace.trees.tree import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+    from chronicle.ids import BlobId
+    from chronicle.workspace.layer.layer import Layer
+
+__all__ = ["NAME", "Magic", "MagicEntry"]
+
+NAME: Final = b".chronicle"
+"""The directory's name, in the root only."""
+
+Key = tuple[bytes, ...]
+Place = tuple[Key, bool, bool]
+"""A key, whether it is the directory of that key, and whether the kernel may keep what it knows of it."""
+_ROOT: Final[Place] = ((), True, True)
+_TOP_MODE: Final = stat.S_IFDIR | 0o500
+"""Old contents are readable here whatever the modes of their files were, so it is for the owner of the workspace."""
+_DIR_MODE: Final = stat.S_IFDIR | 0o555
+_FILE_MODE: Final = stat.S_IFREG | 0o444
+_LINK_MODE: Final = stat.S_IFLNK | 0o777
+_NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
+_TOP: Final = (b"at", b"diff", b"log", b"query", b"turn")
+_SIZED_VERSIONS: Final = 64
+"""The size of a longer history, or of one that follows from directories that moved, is shown as 0."""
+_IN_TURN: Final = 3
+"""Parts of the key of a path in the tree of a turn."""
+_READERS: Final = 64
+"""So many processes, at most, are remembered between being refused a directory and asking for the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class MagicEntry:
+    """One of these files or directories, as it is at the moment."""
+
+    key: Key
+    ino: int
+    mode: int
+    """As in ``st_mode``."""
+    size: int
+    mtime_ns: int
+    live: bool = False
+    """Whether what it holds changes, so that the kernel may not cache it."""
+    lasting: bool = False
+    """Whether it never changes, so that the kernel may keep all that it knows of it."""
+    target: bytes = b""
+    """Of a symlink."""
+
+    @property
+    def nlink(self) -> int:
+        """As in ``st_nlink``."""
+        return 2 if stat.S_ISDIR(self.mode) else 1
+
+    @property
+    def uid(self) -> int:
+        """It is this process's."""
+        return os.geteuid()
+
+    @property
+    def gid(self) -> int:
+        """It is this process's."""
+        return os.getegid()
+
+    @property
+    def device(self) -> int:
+        """None of these is one."""
+        return 0
+
+    @property
+    def blocks(self) -> int:
+        """What it would take on a disk."""
+        return -(-self.size // 512)
+
+    @property
+    def atime_ns(self) -> int:
+        """Nothing else is known of it."""
+        return self.mtime_ns
+
+    @property
+    def ctime_ns(self) -> int:
+        """Nothing else is known of it."""
+        return self.mtime_ns
+
+
+class Magic:
+    """Looks up and reads ``.chronicle``.
+
+    Args:
+        layer: whose history it is.
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        self._layer = layer
+        self._turns = Turns(layer)
+        self._inodes: dict[Place, int] = {_ROOT: MAGIC}
+        self._keys: dict[int, Place] = {MAGIC: _ROOT}
+        self._next = FLEETING
+        self._next_lasting = MAGIC + 1
+        self._readers: dict[int, Key] = {}
+        """By process, what it wants to read, and not to look into."""
+
+    def forget(self, inode: int) -> None:
+        """Let go of an inode number that the kernel has forgotten."""
+        if inode != MAGIC:
+            place = self._keys.pop(inode, None)
+            if place is not None:
+                del self._inodes[place]
+
+    def root(self) -> MagicEntry:
+        """Return ``.chronicle`` itself."""
+        return self._directory((), lasting=True)
+
+    def entry(self, inode: int) -> MagicEntry | None:
+        """Return what has an inode number, None if it is not there any more."""
+        place = self._keys.get(inode)
+        if place is None:
+            return None
+        key, is_directory, _ = place
+        if key and key[0] == b"turn" and len(key) == _IN_TURN:
+            return self._find_in_turn(key)
+        return self._find_directory(key) if is_directory else self._find_file(key)
+
+    def lookup(self, inode: int, name: bytes, asker: int = 0) -> MagicEntry | None:
+        """Return what a name in a directory is.
+
+        Args:
+            inode: the directory's.
+            name: in it.
+            asker: the process that looks it up.
+        """
+        place = self._keys.get(inode)
+        if place is None:
+            return None
+        key = _below(place[0], name)
+        if self._readers and self._readers.get(asker) == key:
+            return self._find_file(key)
+        if key[0] == b"turn" and len(key) == _IN_TURN:
+            return self._find_in_turn(key)
+        return self._find_directory(key) or self._find_file(key)
+
+    def wants_file(self, inode: int, asker: int) -> bool:
+        """Say whether who opens a directory for reading means the file of the same name, and give it that from now on.
+
+        That ends when the process opens it, or another one.
+        """
+        key = self._keys[inode][0]
+        if self._find_file(key) is None:
+            return False
+        if len(self._readers) >= _READERS:
+            del self._readers[next(iter(self._readers))]
+        self._readers[asker] = key
+        return True
+
+    def has_opened(self, asker: int) -> None:
+        """Note that a process has got what it wants to read."""
+        self._readers.pop(asker, None)
+
+    def listing(self, inode: int, known: Container[int]) -> list[tuple[bytes, int]]:
+        """Return the names in a directory, and what they are, as in ``st_mode``.
+
+        Args:
+            inode: the directory's.
+            known: the inode numbers that the kernel knows.
+
+        ``at`` and ``diff`` list nothing: what could be asked for there is endless.
+        """
+        key = self._keys[inode][0]
+        match key:
+            case (b"turn",):
+                return [(b"%d" % turn, stat.S_IFDIR) for turn in range(self._turns.last() + 1)]
+            case (b"turn", number, *path):
+                entries = self._turns.listing(int(number), path[0] if path else b"")
+                return [(name, _shown_kind(kind)) for name, kind in entries]
+            case ():
+                names = list(_TOP)
+            case (b"query", *path):
+                names = self._names_with_history(path[0] if path else b"")
+            case _:
+                names = []
+        found = []
+        for name in names:
+            entry = self.lookup(inode, name)
+            if entry is not None:
+                found.append((name, entry.mode))
+                if entry.ino not in known:
+                    self.forget(entry.ino)
+        return found
+
+    def open(self, entry: MagicEntry) -> BinaryIO:
+        """Open a file for reading, as it is now.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        if stat.S_ISDIR(entry.mode):
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        match entry.key:
+            case (b"log",):
+                done = self._layer.operations()
+                return cast("BinaryIO", Text(lambda: log_lines(done)))
+            case (b"query", path):
+                history = self._layer.iterations(path)
+                return cast("BinaryIO", Text(lambda: query_pieces(history)))
+            case (b"diff", name):
+                trees = self._turns_of(name)
+                return cast("BinaryIO", Text(lambda: self._diff(trees)))
+            case (b"at", number, path):
+                return self._layer.at(os.fsdecode(path), int(number))
+            case (b"turn", number, path):
+                found = self._turns.find(int(number), path)
+                if found is not None:
+                    content = found.entry.content  # FIFOs, sockets and devices are empty files: none may block
+                    return io.BytesIO() if content is None else contents.open(self._layer.reader, content)
+        raise FileNotFoundError(errno.ENOENT, "it is not there any more")
+
+    # -- directories ----------------------------------------------------------------------------------------------
+
+    def _find_directory(self, key: Key) -> MagicEntry | None:
+        """Return the directory of a key."""
+        match key:
+            case () | (b"query",) | (b"at",) | (b"turn",) | (b"diff",):
+                return self._directory(key, lasting=True)
+            case (b"query", path):
+                return self._query_directory(key, path)
+            case (b"at", number) if _NUMBER.fullmatch(number):
+                return self._directory(key, lasting=True)
+            case (b"at", number, path) if _NUMBER.fullmatch(number):
+                return self._directory_at(key, int(number), path)
+            case (b"turn", *_):
+                return self._find_in_turn(key)
+        return None
+
+    def _query_directory(self, key: Key, path: bytes) -> MagicEntry | None:
+        """Return the directory of a path that is one, or was one as far as ``query`` is concerned."""
+        layer = self._layer
+        kinds = layer.kinds_of(path)
+        if kinds & DIRECTORY and layer.had_entries(path):
+            return self._directory(key, lasting=True)
+        if kinds == DIRECTORY or isinstance(layer.resolve(path), DirNode):
+            return self._directory(key)
+        return None
+
+    def _directory_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
+        """Return the directory that a path was at a version, or which leads to what was below it."""
+        layer = self._layer
+        if not layer.kinds_of(path) & DIRECTORY:
+            return None
+        record = layer.version(path, number)
+        leads = layer.had_entries(path)
+        if record is not None and record.kind is Kind.DIR and not record.deleted:
+            mode = _DIR_MODE if record.mode is None else stat.S_IFDIR | record.mode | 0o500
+            return self._directory(key, mode, record.timestamp_ms * 1_000_000, lasting=leads)
+        # A number that is not given out yet may come to be a version with a mode.
+        return self._directory(key, lasting=record is not None) if leads else None
+
+    def _directory(self, key: Key, mode: int = _DIR_MODE, mtime_ns: int = 0, *, lasting: bool = False) -> MagicEntry:
+        if not key:
+            mode = _TOP_MODE
+        ino = self._inode(key, is_directory=True, lasting=lasting)
+        return MagicEntry(key, ino, mode, 0, mtime_ns or self._layer.root.mtime_ns, lasting=lasting)
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def _find_file(self, key: Key) -> MagicEntry | None:
+        """Return the file or symlink of a key."""
+        match key:
+            case (b"log",):
+                return self._live(key, 0)
+            case (b"query", path) if self._layer.kinds_of(path) & OTHER:
+                return self._live(key, self._query_size(path))
+            case (b"at", number, path) if _NUMBER.fullmatch(number):
+                return self._file_at(key, int(number), path)
+            case (b"diff", name) if self._turns_of(name) is not None:
+                return self._live(key, 0)  # its size is known when it was read
+        return None
+
+    def _file_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
+        layer = self._layer
+        record = layer.version(path, number)
+        if record is None or record.deleted or record.kind is Kind.DIR:
+            return None
+        ino, mtime_ns = self._inode(key, is_directory=False), record.timestamp_ms * 1_000_000
+        if record.target is not None and not (layer.kinds_of(path) & DIRECTORY and layer.had_entries(path)):
+            return MagicEntry(key, ino, _LINK_MODE, record.size, mtime_ns, target=record.target)
+        # A symlink that can only be reached by opening it is a file with its target.
+        mode = _FILE_MODE if record.mode is None or record.target is not None else stat.S_IFREG | record.mode | 0o400
+        return MagicEntry(key, ino, mode, record.size, mtime_ns)
+
+    def _find_in_turn(self, key: Key) -> MagicEntry | None:
+        """Return what a path was after a turn. It was one thing, so this is a directory or a file."""
+        if not _NUMBER.fullmatch(key[1]):
+            return None
+        found = self._turns.find(int(key[1]), key[2] if len(key) == _IN_TURN else b"")
+        if found is None:
+            return None
+        entry = found.entry
+        if entry.kind is Kind.DIR:
+            return self._directory(key, _DIR_MODE, found.mtime_ns, lasting=True)
+        if entry.kind is Kind.SYMLINK:
+            mode, size = _LINK_MODE, len(entry.target)
+        else:
+            mode = stat.S_IFREG | (entry.mode & 0o555)
+            size = entry.content.size if entry.content is not None else 0
+        ino = self._inode(key, is_directory=False, lasting=True)
+        mtime_ns = found.mtime_ns or self._layer.root.mtime_ns
+        return MagicEntry(key, ino, mode, size, mtime_ns, target=entry.target, lasting=True)
+
+    def _live(self, key: Key, size: int) -> MagicEntry:
+        ino = self._inode(key, is_directory=False)
+        return MagicEntry(key, ino, _FILE_MODE, size, self._layer.root.mtime_ns, live=True)
+
+    def _inode(self, key: Key, *, is_directory: bool, lasting: bool = False) -> int:
+        place = key, is_directory, lasting
+        inode = self._inodes.get(place)
+        if inode is None:
+            if lasting:
+                inode = self._next_lasting
+                self._next_lasting += 1
+            else:
+                inode = self._next
+                self._next += 1
+            self._inodes[place] = inode
+            self._keys[inode] = place
+        return inode
+
+    # -- query and diff -------------------------------------------------------------------------------------------
+
+    def _query_size(self, path: bytes) -> int:
+        if not self._layer.has_short_history(path, _SIZED_VERSIONS):
+            return 0
+        return sum(map(len, query_pieces(self._layer.iterations(path, hashed=False))))
+
+    def _names_with_history(self, path: bytes) -> list[bytes]:
+        names = set(self._layer.names_with_history(path))
+        directory = self._layer.resolve(path)
+        if isinstance(directory, DirNode):
+            names.update(name for name, _, _ in self._layer.listed(directory))
+        return sorted(names)
+
+    def _turns_of(self, name: bytes) -> tuple[BlobId, BlobId] | None:
+        """Return the trees that a name in ``diff`` compares; None if it is not one."""
+        first, dots, second = name.partition(b"..")
+        if not dots or not _NUMBER.fullmatch(first) or not _NUMBER.fullmatch(second):
+            return None
+        turns = self._turns
+        if not turns.is_over(int(first)) or not turns.is_over(int(second)):
+            return None
+        return turns.tree_id(int(first)), turns.tree_id(int(second))
+
+    def _diff(self, trees: tuple[BlobId, BlobId] | None) -> Iterator[bytes]:
+        """Yield what changed, a line or a few at a time; files are read when it is their turn."""
+        if trees is None:
+            return
+        reader = BeatingReader(self._layer.reader, self._layer.beat)
+        yield from tree_diff.render(reader, tree_diff.changes(reader, *trees))
+
+
+def _shown_kind(kind: Kind) -> int:
+    """Return what an entry of a turn is, as in ``st_mode``."""
+    return stat.S_IFDIR if kind is Kind.DIR else stat.S_IFLNK if kind is Kind.SYMLINK else stat.S_IFREG
+
+
+def _below(key: Key, name: bytes) -> Key:
+    """Return the key of a name in the directory of a key: everything after the fixed parts is one path."""
+    fixed = {b"query": 1, b"at": 2, b"turn": 2}.get(key[0], 2) if key else 0
+    if len(key) > fixed:
+        return (*key[:-1], key[-1] + b"/" + name)
+    return (*key, name)

@@ -1,0 +1,54 @@
+"""What a mount server serves: a workspace's layer over a blob store, with Chronicle's operations on it.
+
+Imported by the zygote before it forks, with all that a server needs, so that servers share it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.clock import SystemClock
+from chronicle.errors import StorageRefused
+from chronicle.fuse.served.operations import ChronicleOperations
+from chronicle.fuse.server.deadlines import TimedBlobStore, Waiting
+from chronicle.fuse.server.server import Served
+from chronicle.workspace.layer.opening import open_layer
+
+if TYPE_CHECKING:
+    from chronicle.blobs.port import BlobStore
+    from chronicle.fuse.server.server import MountRequest
+    from chronicle.fuse.zygote.watchdog import Pulse
+
+__all__ = ["open_served"]
+
+
+def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Served:
+    """Open the layer of a mount.
+
+    Args:
+        request: what is to be mounted where.
+        pulse: says that it gets on.
+        deadline_s: how long one read of a blob store beyond a network may take, seconds.
+
+    Raises:
+        StorageRefused: the operating system refused to open it.
+        ChronicleError: it could not be opened, or the blob store not be reached.
+    """
+    blobs: BlobStore = FsspecBlobStore(request.blobs_url)
+    far = None
+    if blobs.is_far:
+        blobs = far = TimedBlobStore(blobs, deadline_s, pulse.beat)
+    try:
+        layer, _ = open_layer(request.spec, blobs, SystemClock())
+    except OSError as error:
+        blobs.close()
+        where = error.filename or request.spec.layers / request.spec.workspace_id
+        raise StorageRefused(f"{where} could not be opened: {error.strerror}") from error
+    except BaseException:
+        blobs.close()
+        raise
+    layer.beat = pulse.beat
+    if far is not None:
+        far.waiting = Waiting(lambda: layer.logged)
+    return Served(layer, ChronicleOperations(layer, far.waiting if far is not None else None))

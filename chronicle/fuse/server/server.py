@@ -1,0 +1,404 @@
+"""A mount server: one workspace's layer, its mount, and the commands of the workspace port, in one thread.
+
+A server lives in a process forked by the zygote. It has three descriptors besides its layer's: the FUSE device, a
+listening socket on which its host connects (it belongs to the zygote and outlives this process, so that a host's
+connection attempt waits while a server is replaced), and the channel to the zygote:
+
+    server ─► zygote   {"up": {"base", "recovered"}} once mounted, or {"failed": {"type", "message"}};
+                       {"state": {"base", "turn"}} before the command that changed it is answered;
+                       {"ended": code} as its last word
+    zygote ─► server   {"cut"}: end now, and let nobody read what the kernel has cached;
+                       {"hear"}: nothing but to be heard, by which a server that waits shows that it lives;
+                       {"close"} and end of file: the mount is closed in order; end of file alone: the zygote is dead
+
+A server never unmounts while the zygote lives: that is the zygote's, so that there is one place that knows what is
+mounted. When the zygote is dead, the server closes its layer, unmounts and exits.
+
+Commands run between requests; a seal lets those in that change nothing (`chronicle.fuse.transport.interleave`). A host
+must not wait for the mount in the thread that waits for a command; that is the client's side of the bargain.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from socket import MSG_DONTWAIT, MSG_PEEK
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
+
+from chronicle.errors import ChronicleError, Conflict, InvalidInput, StorageRefused
+from chronicle.fuse import control
+from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
+from chronicle.fuse.mountpoints import guard
+from chronicle.fuse.mountpoints.mounts import claim, detach, unmount
+from chronicle.fuse.transport.choice import make_session
+from chronicle.workspace.history.oplog import ROOT_INO
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+
+    from chronicle.blobs.buffer import Meanwhile
+    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.served.filesystem import FileSystem
+    from chronicle.fuse.transport.choice import Session
+    from chronicle.fuse.zygote.watchdog import Pulse
+    from chronicle.workspace.layer.restore import Touched
+    from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
+
+__all__ = ["Engine", "Exit", "MountRequest", "Served", "request_from_wire", "request_to_wire", "serve"]
+
+log = logging.getLogger(__name__)
+
+_OPEN_VERSIONS: Final = 8
+"""How many old versions are kept open for clients that read them piece by piece."""
+_PIECE_LIMIT: Final = 4 * 1024 * 1024
+_LAST_CLAIM_S: Final = 2.0
+"""How long to wait for the claim on the mountpoint that a dead zygote had. It may still have it when its connections
+are closed already, for the moment that the kernel takes to end a process. In an orderly close there is no waiting."""
+_LAST_CLAIM_POLL_S: Final = 0.005
+
+
+class Exit(IntEnum):
+    """How a mount server's process ends: what the zygote does next depends on it."""
+
+    CLOSED = 0
+    """It was told to; or someone unmounted it from outside."""
+    ROLLED_BACK = 10
+    """The layer is at its base; mount it again."""
+    FAILED = 11
+    """An operation raised what it should not; it is in the log. Mount it again, a few times."""
+    REFUSED = 12
+    """It could not be opened or mounted; the channel said why."""
+
+
+class Engine(Protocol):
+    """What a served layer does: the workspace port without its root."""
+
+    @property
+    def base(self) -> TreeRef | None:
+        """The last adopted (or opened) tree."""
+        ...
+
+    @property
+    def sealed(self) -> TreeRef | None:
+        """The last sealed tree, which alone can be adopted; the base if there is none since."""
+        ...
+
+    @property
+    def unheard(self) -> TreeRef | None:
+        """What was recovered, as long as no host has begun a turn since it was told."""
+        ...
+
+    def begin_turn(self, turn: int) -> None:
+        """See `Workspace.begin_turn`."""
+        ...
+
+    def seal(self, meanwhile: Meanwhile, /) -> TreeRef:
+        """See `Workspace.seal`; requests that change nothing are served meanwhile."""
+        ...
+
+    def adopt(self, ref: TreeRef) -> None:
+        """See `Workspace.adopt`."""
+        ...
+
+    def rollback(self) -> object:
+        """See `Workspace.rollback`. The mount answers no request any more when this is called."""
+        ...
+
+    def history(self, path: str) -> Sequence[Iteration]:
+        """See `Workspace.history`."""
+        ...
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        """See `Workspace.at`."""
+        ...
+
+    def restore(self, then: TreeRef | None, path: bytes) -> Touched:
+        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.restore`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the layer's files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MountRequest:
+    """What is to be mounted where."""
+
+    spec: LayerSpec
+    blobs_url: str
+    """The blob store, as fsspec names it: ``file:///…``, ``s3://…``."""
+    mountpoint: Path
+    source: str = "chronicle"
+    """What the system shows as the mount's device."""
+
+
+def request_to_wire(request: MountRequest) -> dict[str, Any]:
+    """Return a request as a map."""
+    return {
+        "spec": control.spec_to_wire(request.spec),
+        "blobs_url": request.blobs_url,
+        "mountpoint": os.fspath(request.mountpoint),
+        "source": request.source,
+    }
+
+
+def request_from_wire(value: dict[str, Any]) -> MountRequest:
+    """Return the request of such a map; what else is in it does not matter."""
+    return MountRequest(
+        spec=control.spec_from_wire(value["spec"]),
+        blobs_url=value["blobs_url"],
+        mountpoint=Path(value["mountpoint"]),
+        source=value["source"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A layer opened for a mount."""
+
+    engine: Engine
+    filesystem: FileSystem
+
+
+def serve(
+    request: MountRequest,
+    opener: Callable[[MountRequest, Pulse], Served],
+    transport: Transport,
+    pulse: Pulse,
+    listener: socket.socket,
+    channel: socket.socket,
+) -> Exit:
+    """Open a layer, mount it and serve it to the end of the mount.
+
+    Returns:
+        What the process should exit with.
+    """
+    zygote = Peer(channel)
+    try:
+        served = opener(request, pulse)
+        session = make_session(
+            transport,
+            served.filesystem,
+            request.mountpoint,
+            pulse,
+            source=request.source,
+            allow_other=os.geteuid() == 0,
+        )
+        if _is_closed(channel):  # the mountpoint was claimed by who is gone
+            return Exit.REFUSED
+        if os.geteuid() == 0:
+            session.mount()
+        else:
+            with guard.opened(request.mountpoint) as directory:
+                session.mount()
+                guard.carry(directory, served.filesystem)
+    except Exception as error:  # whatever it is, the host that waits must hear of it
+        if not isinstance(error, ChronicleError):
+            log.exception("opening failed: %s", request.mountpoint)
+        zygote.send({"failed": answer_error(error)["error"]})
+        return Exit.REFUSED
+    server = _Server(request.mountpoint, served, session, listener, zygote)
+    return server.run()
+
+
+def _is_closed(channel: socket.socket) -> bool:
+    """Whether the other end of a connection is closed; what it has sent can still be received."""
+    try:
+        return not channel.recv(1, MSG_PEEK | MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
+def _unmount_alone(mountpoint: Path, patience_s: float) -> None:
+    """Unmount without a zygote, unless someone else has the mountpoint, and has it for so long."""
+    until = time.monotonic() + patience_s
+    while True:
+        with suppress(Conflict), claim(mountpoint):
+            unmount(mountpoint)
+            return
+        if time.monotonic() >= until:
+            return
+        time.sleep(_LAST_CLAIM_POLL_S)
+
+
+class _Server:
+    """The mount's session, the host's connections and the channel to the zygote."""
+
+    def __init__(
+        self, mountpoint: Path, served: Served, session: Session, listener: socket.socket, zygote: Peer
+    ) -> None:
+        self._mountpoint = mountpoint
+        self._served = served
+        self._engine = served.engine
+        self._session = session
+        self._door = Door(listener)
+        self._zygote = zygote
+        self._turn: int | None = None
+        self._exit = Exit.CLOSED
+        self._cut: list[int] | None = None
+        """The inodes whose pages nobody may read any more."""
+        self._closing = False
+        """Whether the zygote is there, and unmounts."""
+        self._orphaned = False
+        self._versions: dict[tuple[str, int], BinaryIO] = {}
+        self._commands: dict[str, Callable[[dict[str, Any]], object]] = {
+            "ping": lambda _: self._state(),
+            "begin_turn": self._begin_turn,
+            "seal": lambda _: control.ref_to_wire(self._engine.seal(self._session.meanwhile())),
+            "adopt": self._adopt,
+            "rollback": self._roll_back,
+            "history": lambda arguments: [
+                control.iteration_to_wire(item) for item in self._engine.history(arguments["path"])
+            ],
+            "size": lambda arguments: self._version(arguments).seek(0, io.SEEK_END),
+            "read": self._read,
+        }
+
+    def run(self) -> Exit:
+        """Serve until told to end, cut off, rolled back, unmounted or failed."""
+        self._session.watch(self._door.fileno(), self._accept)
+        self._session.watch(self._zygote.fileno(), self._hear_zygote)
+        self._zygote.send({"up": self._state()})
+        try:
+            self._session.run()
+        except Exception:  # noqa: BLE001 - logged by the session; the zygote mounts again
+            self._exit = Exit.FAILED
+        if self._cut is not None:
+            self._drop_caches(self._cut)
+        self._session.close()
+        try:
+            self._engine.close()
+        except Exception:
+            log.exception("closing the layer failed: %s", self._mountpoint)
+        if self._orphaned:
+            _unmount_alone(self._mountpoint, 0 if self._closing else _LAST_CLAIM_S)
+        return self._exit
+
+    def _state(self) -> dict[str, object]:
+        """What it stands on, and what was recovered and is not known to have been heard of."""
+        refs = {"base": self._engine.base, "recovered": self._engine.unheard}
+        return {name: control.ref_to_wire(ref) for name, ref in refs.items()}
+
+    def _accept(self) -> None:
+        peer = self._door.accept()
+        if peer is not None:
+            self._session.watch(peer.fileno(), lambda: self._hear(peer))
+
+    def _hear(self, peer: Peer) -> None:
+        messages, is_open = peer.receive()
+        for message in messages:
+            if message.get("op") == "restore":
+                self._restore(message, peer)
+            elif not peer.send(self._answer(message)):
+                is_open = False
+        if not is_open:
+            self._session.unwatch(peer.fileno())
+            peer.close()
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        command = self._commands.get(message.get("op", ""))
+        if command is None:
+            return answer_error(InvalidInput(f"a mount server has no operation {message.get('op')!r}"))
+        try:
+            return answer_ok(command(message))
+        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and told
+            return self._failed(message, error)
+
+    def _failed(self, message: dict[str, Any], error: Exception) -> dict[str, Any]:
+        if not isinstance(error, ChronicleError):
+            log.error("%s failed: %s", message["op"], self._mountpoint, exc_info=error)
+        return answer_error(error)
+
+    def _hear_zygote(self) -> None:
+        messages, is_open = self._zygote.receive()
+        if any("cut" in message for message in messages):
+            self._cut = self._served.filesystem.known_inodes()
+            self._session.stop()
+            return
+        self._closing = self._closing or any("close" in message for message in messages)
+        if not is_open:
+            # In an orderly close the zygote does it, but it could die before it has.
+            self._orphaned = True
+            self._session.stop()
+
+    def _begin_turn(self, arguments: dict[str, Any]) -> None:
+        self._engine.begin_turn(arguments["turn"])
+        self._turn = arguments["turn"]
+        self._tell_state(self._engine.base)
+
+    def _adopt(self, arguments: dict[str, Any]) -> None:
+        ref = control.ref_from_wire(arguments["ref"])
+        if ref is None:
+            raise InvalidInput("only a tree can be adopted")
+        if ref == self._engine.sealed:
+            # Before it is done: whoever opens this layer with the new base adopts it then, but with the old base would
+            # take the adopted tree for one that was never committed. Of what will be refused nothing is told: whoever
+            # opens the layer with a base that it does not know gives up what it holds.
+            self._tell_state(ref)
+        try:
+            self._engine.adopt(ref)
+        except BaseException:
+            self._tell_state(self._engine.base)
+            raise
+
+    def _tell_state(self, base: TreeRef | None) -> None:
+        """Let the zygote know what to mount if this process dies."""
+        self._zygote.send({"state": {"base": control.ref_to_wire(base), "turn": self._turn}})
+
+    def _roll_back(self, _: dict[str, Any]) -> None:
+        # No request is served from here on: nothing can be written between this and the end of the mount.
+        self._cut = self._served.filesystem.known_inodes()
+        self._exit = Exit.FAILED  # unless it succeeds: mounting again reads from the log what became of the layer
+        self._session.stop()
+        self._engine.rollback()
+        self._exit = Exit.ROLLED_BACK
+
+    def _restore(self, message: dict[str, Any], peer: Peer) -> None:
+        """Restore, and answer when the kernel has forgotten what it knew."""
+
+        def answer() -> None:
+            peer.send(answer_ok())  # one that went away meanwhile is told nothing
+
+        try:
+            self._engine.seal(self._session.meanwhile())  # what a restore begins with, and nearly all of its time
+            touched = self._engine.restore(control.ref_from_wire(message["then"]), os.fsencode(message["path"]))
+        except OSError as error:  # the disk or the quota
+            peer.send(answer_error(StorageRefused(f"it cannot be restored: {error.strerror}")))
+        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and told
+            peer.send(self._failed(message, error))
+        else:
+            known = {ROOT_INO, *self._served.filesystem.known_inodes()}  # of what is new the kernel knows nothing
+            names = [name for name in touched.names if name[0] in known]
+            self._session.forget(names, [inode for inode in touched.inodes if inode in known], answer)
+
+    def _version(self, arguments: dict[str, Any]) -> BinaryIO:
+        """Return an old version, open; its next piece is most likely asked for next."""
+        key = (arguments["path"], arguments["iteration"])
+        version = self._versions.pop(key, None)
+        if version is None:
+            version = self._engine.at(*key)
+            if len(self._versions) >= _OPEN_VERSIONS:
+                self._versions.pop(next(iter(self._versions))).close()
+        self._versions[key] = version
+        return version
+
+    def _read(self, arguments: dict[str, Any]) -> bytes:
+        version = self._version(arguments)
+        version.seek(arguments["offset"])
+        return version.read(min(arguments["size"], _PIECE_LIMIT))
+
+    def _drop_caches(self, inodes: list[int]) -> None:
+        """Fail every handle and mapping of this mount, the pages that the kernel holds included."""
+        try:
+            detach(self._mountpoint)
+        except ChronicleError:
+            log.exception("unmounting failed: %s", self._mountpoint)
+        self._session.forget_pages(inodes)

@@ -1,0 +1,189 @@
+"""The zygote: who may speak to it, what it is told to do, and how long it lives.
+
+It owns every mount of a node, and is the only one that unmounts while it lives. The life of a mount is in
+`chronicle.fuse.zygote.lifecycle`, that of a mount server's process in `chronicle.fuse.zygote.processes`.
+
+Who goes with whom: the zygote ends when its owner does (a process id, watched by pidfd), on SIGTERM, on ``shutdown``;
+a mount ends with the process that asked for it, unless that was not wanted; a server ends, unmounting, when the zygote
+does. What a kill of everything at once leaves mounted is unmounted when the next zygote starts.
+
+Nothing here waits for anything but the poll: one server that hangs never keeps the others from being mounted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.errors import ChronicleError, Conflict, InvalidInput
+from chronicle.fuse import control
+from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.server import MountRequest, Served, request_from_wire
+from chronicle.fuse.zygote.event_loop import Loop
+from chronicle.fuse.zygote.lifecycle import Keeper
+from chronicle.fuse.zygote.processes import Processes
+from chronicle.fuse.zygote.zygote import lock_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.zygote.watchdog import Pulse
+
+__all__ = ["REQUEST_DEADLINE_S", "UNUSED_S", "Zygote"]
+
+log = logging.getLogger(__name__)
+
+UNUSED_S: Final = 10.0
+"""How long a zygote that ends with its last mount waits for the first one, seconds. Who started it orders that some
+milliseconds later, or was killed in between. One that comes too late is told so, and starts another zygote."""
+REQUEST_DEADLINE_S: Final = 60.0
+"""Longer than a request of ours takes: the longest wait for the blob store, for each read half of this."""
+
+
+class Zygote:
+    """The supervisor's loop.
+
+    Args:
+        socket_path: where it listens; mounts' control sockets are made beside it.
+        mounts_dir: where this node's mountpoints are; stale mounts below it are removed at the start.
+        opener: opens the layer of a mount, in the forked server.
+        transport: how the servers speak to the kernel.
+        request_deadline_s: how long a server may be at one point of a request before it is taken to hang, seconds.
+        owner_pid: the process to end with; ``None`` to run until told to end.
+        until_idle: end when the last mount is gone, or for `UNUSED_S` none came.
+        prepare: called when no other zygote can run here and stale mounts are gone, before anything is forked to stay.
+
+    Raises:
+        Conflict: another zygote runs on this socket.
+    """
+
+    def __init__(
+        self,
+        socket_path: Path,
+        mounts_dir: Path,
+        opener: Callable[[MountRequest, Pulse], Served],
+        owner_pid: int | None = None,
+        *,
+        transport: Transport = mounts.DEFAULT_TRANSPORT,
+        request_deadline_s: float = REQUEST_DEADLINE_S,
+        until_idle: bool = False,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        self._socket_path = socket_path
+        self._lock = os.open(lock_path(socket_path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            raise Conflict(f"a zygote runs at {socket_path} already") from error
+        for mountpoint in mounts.unmount_all_under(mounts_dir):
+            log.warning("removed a stale mount: %s", mountpoint)
+        for path in socket_path.parent.glob(f"{socket_path.name}.*.ctl"):
+            path.unlink()
+        if prepare is not None:
+            prepare()
+        self._leaving: list[Peer] = []
+        """Who gets an answer when it has ended."""
+        self._until_idle = until_idle
+        self._unused_until: float | None = None
+        self._owner_pidfd = -1
+        self._loop = Loop()
+        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._loop.watch(self._wake, self._end)
+        self._processes = Processes(self._loop, opener, transport, request_deadline_s, spares=not until_idle)
+        self._keeper = Keeper(self._loop, self._processes, socket_path, self._emptied)
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, lambda *_: None)  # the wake-up descriptor is what ends the loop
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of a terminal is for its foreground job
+        if owner_pid is not None:
+            try:
+                self._owner_pidfd = os.pidfd_open(owner_pid)
+                self._loop.watch(self._owner_pidfd, self._end)
+            except ProcessLookupError:
+                self._end()
+        self._listener = control.listen(socket_path)
+        self._door = Door(self._listener)
+        self._loop.watch(self._door.fileno(), self._accept)
+        if until_idle:
+            self._unused_until = time.monotonic() + UNUSED_S
+
+    def run(self) -> None:
+        """Serve until told to end, or the owner is gone; then close every mount and return."""
+        while not self._keeper.has_ended():
+            self._loop.wait(self._due())
+            self._processes.look()
+            self._end_if_unused()
+        self._processes.end()
+        self._socket_path.unlink(missing_ok=True)
+        for peer in self._leaving:
+            peer.send(answer_ok())
+
+    def _due(self) -> float | None:
+        """Return when to go on at the latest though nothing happens, monotonic seconds."""
+        return min((at for at in (self._processes.due(), self._unused_until) if at is not None), default=None)
+
+    def _end_if_unused(self) -> None:
+        """End if the first mount was waited for long enough. After it there is the last one to end with."""
+        if self._unused_until is None:
+            return
+        if not self._keeper.is_empty():
+            self._unused_until = None
+        elif time.monotonic() >= self._unused_until:
+            log.info("nobody mounted anything in %.0f s", UNUSED_S)
+            self._unused_until = None
+            self._end()
+
+    def _end(self) -> None:
+        """Close every mount, and leave the loop when the last is gone."""
+        self._loop.unwatch(self._wake)
+        self._loop.unwatch(self._owner_pidfd)
+        self._keeper.end()
+
+    def _emptied(self) -> None:
+        if self._until_idle:
+            self._end()
+
+    def _accept(self) -> None:
+        peer = self._door.accept()
+        if peer is not None:
+            self._loop.watch(peer.fileno(), lambda: self._hear(peer))
+
+    def _hear(self, peer: Peer) -> None:
+        messages, is_open = peer.receive()
+        for message in messages:
+            try:
+                self._carry_out(message, peer)
+            except Exception as error:  # the caller must get an answer, and the others their mounts
+                if not isinstance(error, ChronicleError):
+                    log.exception("%s failed", message.get("op"))
+                peer.send(answer_error(error))
+        if not is_open:
+            self._loop.unwatch(peer.fileno())
+            self._keeper.forget_peer(peer)
+            self._leaving = [other for other in self._leaving if other is not peer]
+            peer.close()
+
+    def _carry_out(self, message: dict[str, Any], peer: Peer) -> None:
+        op = message.get("op")
+        if op == "mount":
+            self._keeper.mount(request_from_wire(message), peer, with_caller=bool(message.get("with_caller")))
+        elif op == "unmount":
+            self._keeper.unmount(message["mountpoint"], peer)
+        elif op == "list":
+            peer.send(answer_ok(self._keeper.describe()))
+        elif op == "ping":
+            peer.send(answer_ok({"pid": os.getpid()}))
+        elif op == "shutdown_unused" and not self._keeper.is_empty():
+            peer.send(answer_ok())
+        elif op in {"shutdown", "shutdown_unused"}:
+            self._leaving.append(peer)
+            self._end()
+        else:
+            raise InvalidInput(f"a zygote has no operation {op!r}")
