@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.fuse.zygote import zygote
-from chronicle.repository import Repository, mounting
+from chronicle.repository import Repository, mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,11 +81,11 @@ def measure(directory: Path, rounds: int = 3, done: Callable[[str], None] = lamb
 def _mounted(directory: Path) -> Iterator[Path]:
     repository = Repository(directory / "store")
     mountpoint = directory / "mount"
-    mounting.mount(repository, "bench", mountpoint, with_caller=True)
+    mounts.mount(repository, "bench", mountpoint, with_caller=True)
     try:
         yield mountpoint
     finally:
-        mounting.unmount(repository, mountpoint, force=True)  # whoever looks at it meanwhile
+        mounts.unmount(repository, mountpoint, force=True)  # whoever looks at it meanwhile
         until = time.monotonic() + _END_DEADLINE_S
         while zygote.is_running(repository.socket) is not None and time.monotonic() < until:
             time.sleep(0.01)  # else it would still write to its log while the directory goes

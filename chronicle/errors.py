@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.portable import Portable
+from chronicle.error_pickling import Portable
 
 if TYPE_CHECKING:
     from chronicle.ids import BranchId, EventId

@@ -29,7 +29,7 @@ or two what is wrong, where, and how to mend it. Exit codes and statuses are giv
 
 from __future__ import annotations
 
-from chronicle.portable import Portable
+from chronicle.error_pickling import Portable
 
 __all__ = [
     "AgentAsleep",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import chronicle
 import coordinator
 import podium
+from chronicle.error_pickling import Portable
 from chronicle.ids import BlobId
-from chronicle.portable import Portable
 from chronicle.workspace.port import TreeRef
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from chronicle.blobs.wait_notices import telling
 from chronicle.cli.bench import bench
 from chronicle.cli.commits import commit, fork, log, restore
 from chronicle.cli.exits import MEANINGS, ExitCode, exit_code
-from chronicle.cli.look import cat, diff, history
+from chronicle.cli.inspection import cat, diff, history
+from chronicle.cli.maintenance import gc, stats, verify
 from chronicle.cli.mounts import checkout, mount, unmount
 from chronicle.cli.output import say, write
-from chronicle.cli.upkeep import gc, stats, verify
 from chronicle.cli_kit.stdout import whole_stdout
 from chronicle.system.os_errors import os_error_text
 

@@ -79,13 +79,13 @@ def mount(
 
     Quotas hold while it is mounted; old versions do not count. Without the options there is no limit.
     """
-    from chronicle.repository import mounting  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import mounts  # noqa: PLC0415 - the help needs none of it
     from chronicle.workspace.port import Quota  # noqa: PLC0415
 
     quota = Quota(_size(quota_bytes), quota_files, _size(quota_file_size))
     repository = repository_at(store)
     limits = quota if quota != Quota() else None
-    point = mounting.mount(repository, workspace, mountpoint, with_caller=foreground, quota=limits, transport=transport)
+    point = mounts.mount(repository, workspace, mountpoint, with_caller=foreground, quota=limits, transport=transport)
     say(f"{workspace} of {repository.name} is mounted at {point}")
     if foreground:
         _stay(repository, point)
@@ -156,7 +156,7 @@ def unmount(
     or are in it, or something is mounted below it, nothing is done, and they are named.
     """
     from chronicle.fuse.mountpoints.mounts import is_mounted, resolved  # noqa: PLC0415 - the help needs none of it
-    from chronicle.repository import Repository, mounting  # noqa: PLC0415
+    from chronicle.repository import Repository, mounts  # noqa: PLC0415
 
     point = resolved(mountpoint)
     if not is_mounted(point):
@@ -165,13 +165,13 @@ def unmount(
         repository = Repository.around(point)
     except NotFound:
         raise NotFound(f"what is mounted at {point} is no workspace of a store; umount unmounts it") from None
-    mounting.unmount(repository, point, force=force)
+    mounts.unmount(repository, point, force=force)
 
 
 def _stay(repository: Repository, mountpoint: Path) -> None:
     """Wait until someone unmounts, or ends this process."""
     from chronicle.fuse.mountpoints.mounts import is_mounted  # noqa: PLC0415 - the help needs none of it
-    from chronicle.repository import mounting  # noqa: PLC0415
+    from chronicle.repository import mounts  # noqa: PLC0415
 
     def end(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -181,4 +181,4 @@ def _stay(repository: Repository, mountpoint: Path) -> None:
         while is_mounted(mountpoint):
             time.sleep(_FOREGROUND_POLL_S)
     except KeyboardInterrupt:
-        mounting.unmount(repository, mountpoint, force=True)  # the mount goes with this process, whoever uses it
+        mounts.unmount(repository, mountpoint, force=True)  # the mount goes with this process, whoever uses it

@@ -103,7 +103,8 @@ def workspace_name(store: str | None, workspace: str | None) -> str:
     here = _mounted_here(store)
     if here is None:
         return MAIN
-    from chronicle.repository import Repository, mounting  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import Repository  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import mounts as mounting  # noqa: PLC0415 - the help needs none of it
 
     return mounting.mounted_at(Repository.around(here[1]), here[0])
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from chronicle.error_pickling import Portable
 from chronicle.errors import Corrupt, InvalidInput
 from chronicle.ids import BranchId
 from chronicle.journal.chain import HASH_PREFIX, catalogue_genesis, catalogue_hash, event_digest, genesis_hash
 from chronicle.journal.records import BranchChange
-from chronicle.portable import Portable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chronicle.repository.commits import Committed
+from chronicle.repository.maintenance import Check, Stats
 from chronicle.repository.repository import Repository
-from chronicle.repository.upkeep import Check, Stats
 
 __all__ = ["Check", "Committed", "Repository", "Stats"]

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.buffer import ScratchBuffer
-from chronicle.checkout import Progress, checkout, count
 from chronicle.errors import Conflict, InvalidInput, NotFound, StorageRefused, Unavailable
-from chronicle.repository import committing, mounting
+from chronicle.repository import commit_steps, mounts
+from chronicle.repository.checkout import Progress, checkout, count
 from chronicle.repository.commits import (
     NOW,
     Committed,
@@ -25,7 +25,7 @@ from chronicle.repository.commits import (
     parse_moment,
     session_of,
 )
-from chronicle.repository.place import StorePlace
+from chronicle.repository.store_directory import StorePlace
 from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.history.committed_workspace import CommittedWorkspace
 from chronicle.workspace.layer.history_reads import encode_path
@@ -108,7 +108,7 @@ class Repository(StorePlace):
                 ref = opened.seal()
                 if ref == last or (last is None and ref.tree_id == EMPTY):
                     return None
-                done = committing.put_commit(self, journal, session, ref, message)
+                done = commit_steps.put_commit(self, journal, session, ref, message)
                 opened.adopt(ref)
                 opened.begin_turn(done.turn + 1)
         except (OSError, StorageRefused, Unavailable) as error:
@@ -140,11 +140,11 @@ class Repository(StorePlace):
             InvalidInput: the name cannot be one, or the moment is no commit.
             Conflict: there is a workspace of that name.
         """
-        check_spec(LayerSpec(target, self.layers, None, committing.EPOCH, 1))
+        check_spec(LayerSpec(target, self.layers, None, commit_steps.EPOCH, 1))
         with self.journal() as journal:
             source = session_of(journal, workspace)
             found = commit_at(journal, workspace, _committed_moment(moment))
-            committing.fork_session(self, journal, source, found, target)
+            commit_steps.fork_session(self, journal, source, found, target)
             return found
 
     @contextmanager
@@ -157,14 +157,14 @@ class Repository(StorePlace):
             Conflict: it is mounted, or another process has it open.
             InvalidInput: the name cannot be one.
         """
-        check_spec(LayerSpec(workspace, self.layers, None, committing.EPOCH, 1))
+        check_spec(LayerSpec(workspace, self.layers, None, commit_steps.EPOCH, 1))
         self.create()
         with self.busy(), self.journal(workspace, new=True) as journal, self.blobs() as blobs, ExitStack() as stack:
-            session = committing.ensure_session(self, journal, workspace)
+            session = commit_steps.ensure_session(self, journal, workspace)
             with self.queue(workspace):
-                spec = replace(committing.spec_of(self, journal, session), quota=quota)
+                spec = replace(commit_steps.spec_of(self, journal, session), quota=quota)
                 opened = stack.enter_context(open_api_workspace(spec, blobs, self.clock))
-                committing.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
+                commit_steps.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
             yield opened
 
     # -- looking and going back -----------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Repository(StorePlace):
     def checkout(self, workspace: str, moment: str, target: Path, *, progress: bool) -> tuple[Committed, list[LeftOut]]:
         """Write what a workspace held after a commit into a new directory.
 
-        See `chronicle.checkout.checkout`.
+        See `chronicle.repository.checkout.checkout`.
 
         Args:
             workspace: which one.
@@ -324,7 +324,7 @@ class Repository(StorePlace):
             queued: whether it is in the `queue` already.
         """
         session = session_of(journal, workspace)
-        attached = mounting.attached(self, workspace)
+        attached = mounts.attached(self, workspace)
         with ExitStack() as stack:
             if attached is None or attached.recovered is not None:  # whoever mounted it may not have lived to keep it
                 if attached is not None:
@@ -337,21 +337,21 @@ class Repository(StorePlace):
                     queueing.close()
                 else:  # nobody else can open it before it is closed: let others wait for that
                     blobs = stack.enter_context(self.blobs())
-                    spec = committing.spec_of(self, journal, session)
+                    spec = commit_steps.spec_of(self, journal, session)
                     layer, recovered = open_layer(spec, blobs, self.clock)
                     stack.callback(layer.close)
-                    committing.keep_recovered(self, spec, recovered, layer.begin_turn)
+                    commit_steps.keep_recovered(self, spec, recovered, layer.begin_turn)
             if attached is not None:
                 stack.callback(attached.detach)
             yield attached if attached is not None else layer
 
     def _attached_and_kept(self, journal: SqliteJournalStore, session: Session) -> FuseWorkspace | None:
         """Return a workspace if it is mounted, with nothing left to keep."""
-        attached = mounting.attached(self, session.name)
+        attached = mounts.attached(self, session.name)
         if attached is not None:
-            spec = committing.spec_of(self, journal, session)
+            spec = commit_steps.spec_of(self, journal, session)
             try:
-                committing.keep_recovered(self, spec, attached.recovered, attached.begin_turn)
+                commit_steps.keep_recovered(self, spec, attached.recovered, attached.begin_turn)
             except BaseException:
                 attached.detach()
                 raise

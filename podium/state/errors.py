@@ -18,7 +18,7 @@ Every message names the place by its RFC 6901 pointer and says how to mend it. N
 
 from __future__ import annotations
 
-from chronicle.portable import Portable
+from chronicle.error_pickling import Portable
 
 __all__ = [
     "InvalidState",

@@ -15,7 +15,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from chronicle.portable import Portable
+from chronicle.error_pickling import Portable
 from podium.state.errors import InvalidValue
 from podium.state.pointer import Token, join
 

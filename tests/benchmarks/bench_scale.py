@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.repository import Repository
-from chronicle.repository.upkeep import collect_garbage
+from chronicle.repository.maintenance import collect_garbage
 from tests.benchmarks.fuse_sides import (
     PLACEMENTS,
     Side,

@@ -17,7 +17,7 @@ import pytest
 from chronicle.blobs.gc.collector import collect
 from chronicle.errors import ChronicleError
 from chronicle.repository import Repository
-from chronicle.repository.upkeep import _reached, verify
+from chronicle.repository.maintenance import _reached, verify
 
 CHECKOUT = Path(__file__).parents[2]
 ROLES = ["write", "write", "fork", "read"]

@@ -30,9 +30,9 @@ from chronicle.blobs.gc.collector import collect
 from chronicle.errors import NotFound, Unavailable
 from chronicle.fuse.server.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
 from chronicle.fuse.zygote import zygote
-from chronicle.repository import Repository, committing, mounting
+from chronicle.repository import Repository, commit_steps, mounts
 from chronicle.repository.commits import session_of
-from chronicle.repository.upkeep import _reached
+from chronicle.repository.maintenance import _reached
 from chronicle.workspace.port import LayerSpec
 from tests.crash.gc_work import body
 
@@ -281,12 +281,12 @@ class Worker:
                 continue
             name, source, files = forked
             mountpoint = self.directory / "mounts" / name
-            mounting.mount(self.repository, name, mountpoint, with_caller=True)
+            mounts.mount(self.repository, name, mountpoint, with_caller=True)
             workspace = self.attached(name)
             self.go_on(workspace, files, source.turn + 1)
             workspace.detach()
             self.commit(name, source.turn + 1)
-            mounting.unmount(self.repository, mountpoint, force=True)
+            mounts.unmount(self.repository, mountpoint, force=True)
             self.did()
 
     def attached(self, name: str) -> FuseWorkspace:
@@ -318,7 +318,7 @@ class Worker:
         with self.timed():
             ref = patiently(workspace.seal)
             with self.repository.journal(name) as journal:
-                committing.put_commit(self.repository, journal, session_of(journal, name), ref, "changed elsewhere")
+                commit_steps.put_commit(self.repository, journal, session_of(journal, name), ref, "changed elsewhere")
         patiently(lambda: workspace.adopt(ref))
 
     # -- the others' enemy ----------------------------------------------------------------------------------------

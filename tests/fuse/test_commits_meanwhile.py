@@ -17,7 +17,7 @@ import pytest
 from chronicle.errors import Conflict
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts
 from chronicle.fuse.zygote import zygote
-from chronicle.repository import Repository, committing, mounting, place
+from chronicle.repository import Repository, commit_steps, mounts, store_directory
 from chronicle.repository import repository as repository_module
 from tests.fuse.conftest import end_service, wait_for_end
 
@@ -46,7 +46,7 @@ Repository(Path(sys.argv[1])).commit("main", "its process dies before the mount 
 @pytest.fixture
 def repository(tmp_path: Path) -> Iterator[Repository]:
     repository = Repository(tmp_path / "store")
-    mounting.mount(repository, "main", tmp_path / "mnt", with_caller=True)
+    mounts.mount(repository, "main", tmp_path / "mnt", with_caller=True)
     yield repository
     end_service(repository.socket, tmp_path)
 
@@ -96,7 +96,7 @@ def test_what_compares_waits_for_a_commit(
             found.append(len(changes))
 
     other = threading.Thread(target=compare)
-    put_into_the_journal = committing.put_commit
+    put_into_the_journal = commit_steps.put_commit
 
     def commit(*arguments: object) -> object:
         (root / "file").write_text("three")
@@ -105,7 +105,7 @@ def test_what_compares_waits_for_a_commit(
         return put_into_the_journal(*arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(committing, "put_commit", commit)
+        patch.setattr(commit_steps, "put_commit", commit)
         repository.commit("main", "second")
     other.join(DEADLINE_S)
     assert found == [1]
@@ -155,7 +155,7 @@ def test_of_several_who_mount_a_workspace_one_does(tmp_path: Path) -> None:
 
     def mount(number: int) -> None:
         try:
-            mounting.mount(Repository(repository.directory), "main", tmp_path / f"mnt{number}", with_caller=True)
+            mounts.mount(Repository(repository.directory), "main", tmp_path / f"mnt{number}", with_caller=True)
             told.append("mounted")
         except Conflict as error:
             told.append(str(error))
@@ -171,7 +171,7 @@ def test_of_several_who_mount_a_workspace_one_does(tmp_path: Path) -> None:
     Path(at, "file").write_text("one")
     pid = zygote.is_running(repository.socket)
     assert pid is not None
-    mounting.unmount(repository, Path(at))
+    mounts.unmount(repository, Path(at))
     wait_for_end(pid)
 
 
@@ -182,7 +182,7 @@ def test_who_looks_while_it_is_being_mounted_looks_through_the_mount(
     with repository.used("main") as workspace:
         workspace.write("file", b"one")
     begun = threading.Event()
-    mount_it = mounting._mount
+    mount_it = mounts._mount
 
     def mount_slowly(*arguments: Any, **options: Any) -> None:
         begun.set()
@@ -190,8 +190,8 @@ def test_who_looks_while_it_is_being_mounted_looks_through_the_mount(
         mount_it(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(mounting, "_mount", mount_slowly)
-        other = threading.Thread(target=lambda: mounting.mount(repository, "main", tmp_path / "mnt", with_caller=True))
+        patch.setattr(mounts, "_mount", mount_slowly)
+        other = threading.Thread(target=lambda: mounts.mount(repository, "main", tmp_path / "mnt", with_caller=True))
         other.start()
         assert begun.wait(DEADLINE_S)
         with Repository(repository.directory).opened("main") as opened:
@@ -200,7 +200,7 @@ def test_who_looks_while_it_is_being_mounted_looks_through_the_mount(
         other.join(DEADLINE_S)
     pid = zygote.is_running(repository.socket)
     assert pid is not None
-    mounting.unmount(repository, tmp_path / "mnt")
+    mounts.unmount(repository, tmp_path / "mnt")
     wait_for_end(pid)
 
 
@@ -213,7 +213,7 @@ def test_waiting_for_a_workspace_makes_none(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_for_good(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_TURN_DEADLINE_S", 0.1)
+    monkeypatch.setattr(store_directory, "_TURN_DEADLINE_S", 0.1)
     with repository.queue("main"):
         with pytest.raises(Conflict, match="been committing, comparing, reading or mounting 'main' for 0 s; wait"):
             repository.commit("main", "never")

@@ -29,8 +29,9 @@ from chronicle.errors import Unavailable
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts
 from chronicle.fuse.zygote import zygote
-from chronicle.repository import Repository, mounting
-from chronicle.repository.upkeep import collect_garbage, verify
+from chronicle.repository import Repository
+from chronicle.repository import mounts as mounting
+from chronicle.repository.maintenance import collect_garbage, verify
 from chronicle.testing.workspace_contract import files_in
 from tests.crash.gc_work import body
 from tests.fuse.conftest import wait_for_end

@@ -21,7 +21,8 @@ from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server import client
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.fuse.zygote import zygote
-from chronicle.repository import Repository, mounting, upkeep
+from chronicle.repository import Repository, maintenance
+from chronicle.repository import mounts as mounting
 from chronicle.workspace.port import LayerSpec, Opened
 from tests.fuse.conftest import DEADLINE_S, end_service, served, wait_for_end
 
@@ -236,7 +237,7 @@ def test_a_service_to_which_no_mount_ever_came_ends(repository: Repository) -> N
     with unused_service(repository.socket.parent, 0.2) as service:
         assert service.wait(DEADLINE_S) == 0
     assert not zygote.is_alive(repository.socket)
-    upkeep.collect_garbage(repository, alone=True)
+    maintenance.collect_garbage(repository, alone=True)
 
 
 def test_a_service_does_not_end_over_its_first_mount(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.ids import BranchId, SessionId
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository
-from chronicle.repository.place import StorePlace
+from chronicle.repository.store_directory import StorePlace
 from chronicle.system.permissions import make_private, private_mode
 from coordinator.home import Home
 

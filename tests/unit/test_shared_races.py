@@ -10,13 +10,12 @@ from uuid import uuid4
 import fsspec
 import pytest
 
-from chronicle import shared
 from chronicle.blobs.media.fsspec_objects import RemoteObjects, open_remote
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.journal.sqlite import SqliteJournalStore
-from chronicle.repository import Repository
-from chronicle.repository.place import StorePlace
-from chronicle.shared import SharedRecord
+from chronicle.repository import Repository, remote_commits
+from chronicle.repository.remote_commits import SharedRecord
+from chronicle.repository.store_directory import StorePlace
 from chronicle.workspace.layer.layer import Layer
 from tests.s3_server import BUCKET, running_s3
 
@@ -299,7 +298,7 @@ def test_two_commands_pull_at_once(
     for number in range(5):
         commit(second, str(number))
     first.create()
-    monkeypatch.setattr(shared, "_TOGETHER", together)
+    monkeypatch.setattr(remote_commits, "_TOGETHER", together)
     pulled = meanwhile(monkeypatch, RemoteObjects, "read_many", lambda: pull_some(first, taken))
     assert messages(first) == ["0", "1", "2", "3", "4"]
     assert pulled
@@ -312,7 +311,7 @@ def test_who_pulls_along_with_others_notices_a_commit_that_was_changed(
     for text in ("one", "two", "three"):
         commit(second, text)
     first.create()
-    monkeypatch.setattr(shared, "_TOGETHER", 1)
+    monkeypatch.setattr(remote_commits, "_TOGETHER", 1)
 
     def pull_one_and_change_the_last() -> None:
         pull_some(first, 1)

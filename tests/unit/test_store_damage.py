@@ -15,7 +15,7 @@ from chronicle.blobs import blob_id
 from chronicle.cli import ExitCode, main
 from chronicle.errors import BlobMissing
 from chronicle.repository import Repository
-from chronicle.repository.place import StorePlace
+from chronicle.repository.store_directory import StorePlace
 from tests.unit.read_only import listing, without_write_access
 
 if TYPE_CHECKING:

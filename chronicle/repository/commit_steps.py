@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json
     from chronicle.journal.sqlite import SqliteJournalStore
-    from chronicle.repository.place import StorePlace
+    from chronicle.repository.store_directory import StorePlace
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["EPOCH", "ensure_session", "fork_session", "keep_recovered", "put_commit", "spec_of"]

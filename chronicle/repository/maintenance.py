@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
-    from chronicle.repository.place import StorePlace
+    from chronicle.repository.store_directory import StorePlace
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["Check", "Stats", "collect_garbage", "count", "verify"]

@@ -8,8 +8,9 @@
     layers/       what is not committed yet, and what was fetched
     run/          sockets and the log of the process that serves the mounts, while anything is mounted
 
-A store may also be a URL, such as ``s3://bucket/prefix``: its blobs and commits are there (`chronicle.shared`), and
-each node has a directory as above for it, in which the journal is a copy and there are no blobs.
+A store may also be a URL, such as ``s3://bucket/prefix``: its blobs and commits are there
+(`chronicle.repository.remote_commits`), and each node has a directory as above for it, in which the journal is a copy
+and there are no blobs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.clock import Clock
-    from chronicle.shared import SharedRecord
+    from chronicle.repository.remote_commits import SharedRecord
 
 __all__ = ["SCHEME", "StorePlace"]
 
@@ -329,7 +330,7 @@ class StorePlace:
         if self._url is None:
             return None
         from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
-        from chronicle.shared import SharedRecord  # noqa: PLC0415
+        from chronicle.repository.remote_commits import SharedRecord  # noqa: PLC0415
 
         return SharedRecord(open_remote(self._url), self.name, self.directory)
 

@@ -16,8 +16,8 @@ from chronicle.fuse.control import Ended
 from chronicle.fuse.mountpoints import mounts, users
 from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.fuse.zygote import zygote
-from chronicle.repository import committing
-from chronicle.repository.place import SCHEME
+from chronicle.repository import commit_steps
+from chronicle.repository.store_directory import SCHEME
 from chronicle.workspace.layer.opening import check_spec
 from chronicle.workspace.port import LayerSpec
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.mountpoints.mounts import Transport
     from chronicle.fuse.server.client import FuseWorkspace
-    from chronicle.repository.place import StorePlace
+    from chronicle.repository.store_directory import StorePlace
     from chronicle.workspace.port import Opened, Quota
 
 __all__ = ["attached", "mount", "mounted_at", "unmount"]
@@ -68,7 +68,7 @@ def mount(
     reason = available(transport)
     if reason is not None:
         raise Unavailable(reason)
-    check_spec(LayerSpec(workspace, place.layers, None, committing.EPOCH, 1))
+    check_spec(LayerSpec(workspace, place.layers, None, commit_steps.EPOCH, 1))
     mountpoint = mounts.resolved(mountpoint)
     _check_apart(place, mountpoint)
     _unmount_abandoned(place, mountpoint)
@@ -78,8 +78,8 @@ def mount(
     with place.busy(), place.queue(workspace):
         _check_unmounted(place, workspace)  # someone else may have been faster
         with place.journal(workspace, new=True) as journal:
-            session = committing.ensure_session(place, journal, workspace)
-            spec = replace(committing.spec_of(place, journal, session), quota=quota)
+            session = commit_steps.ensure_session(place, journal, workspace)
+            spec = replace(commit_steps.spec_of(place, journal, session), quota=quota)
         _mount(place, spec, mountpoint, with_caller=with_caller, transport=transport)
     return mountpoint
 
@@ -96,7 +96,7 @@ def _mount(place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller:
         opened = _ordered(place, spec, mountpoint, with_caller=with_caller, transport=transport)
         workspace = cast("FuseWorkspace", opened.workspace)
         try:
-            committing.keep_recovered(place, spec, opened.recovered, workspace.begin_turn)
+            commit_steps.keep_recovered(place, spec, opened.recovered, workspace.begin_turn)
         except BaseException:
             with suppress(ChronicleError):
                 unmount_workspace(place.socket, mountpoint)

@@ -19,10 +19,10 @@ def verify(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
 
     That is the chain of commits of each workspace, and every blob that they reach, read back and hashed.
     """
-    from chronicle.repository import upkeep  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import maintenance  # noqa: PLC0415 - the help needs none of it
 
     checks = []
-    for check in upkeep.verify(repository(store)):
+    for check in maintenance.verify(repository(store)):
         checks.append(check)
         if not as_json:
             verdict = "good" if check.problem is None else f"BAD: {check.problem}"
@@ -45,9 +45,9 @@ def gc(
     Safe while workspaces are in use: one call marks what is not needed, another one, an hour or more later, frees what
     is still not.
     """
-    from chronicle.repository import upkeep  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import maintenance  # noqa: PLC0415 - the help needs none of it
 
-    report = upkeep.collect_garbage(repository(store), alone=now, dry_run=dry_run)
+    report = maintenance.collect_garbage(repository(store), alone=now, dry_run=dry_run)
     for damage in report.damaged:
         say(f"chronicle: {damage}")
     if as_json:
@@ -65,10 +65,10 @@ def gc(
 
 def stats(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Count a workspace's commits, and what the store takes on disk."""
-    from chronicle.repository import upkeep  # noqa: PLC0415 - the help needs none of it
+    from chronicle.repository import maintenance  # noqa: PLC0415 - the help needs none of it
 
     place, name = repository(store), workspace_name(store, workspace)
-    counted = upkeep.count(place, name)
+    counted = maintenance.count(place, name)
     tell_unseen(place, name)
     if as_json:
         write_json(asdict(counted))
