@@ -7,9 +7,6 @@ Chronicle's canonical JSON, and nothing of agents, stores or clocks.
 
 from __future__ import annotations
 
-from podium.state.apply import Patch, apply_patch
-from podium.state.compose import compose
-from podium.state.diff import diff
 from podium.state.errors import (
     InvalidState,
     InvalidValue,
@@ -25,6 +22,9 @@ from podium.state.errors import (
     UnsupportedType,
 )
 from podium.state.migrations import migration
+from podium.state.patch.apply import Patch, apply_patch
+from podium.state.patch.compose import compose
+from podium.state.patch.diff import diff
 from podium.state.state import check, drain, from_json, is_dirty, migration_patch, take, to_json
 
 __all__ = [

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from chronicle.canonical import Json, JsonObject
-from podium.state.apply import copy_json
 from podium.state.errors import MigrationFailed, MigrationMissing, StateTooNew, UnsupportedType
+from podium.state.patch.apply import copy_json
 
 __all__ = ["Migration", "migrate", "migration", "migrations_of"]
 

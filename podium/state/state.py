@@ -9,20 +9,20 @@ from pydantic import ValidationError
 
 from chronicle.canonical import Json, JsonObject, encode
 from chronicle.errors import InvalidInput
-from podium.state.commit import check_tree
-from podium.state.diff import diff
-from podium.state.drain import collect, settle
+from podium.state.checks import check_tree
+from podium.state.dropped_fields import lost_field
 from podium.state.errors import StateError, StateLoadError, UnstorableState
 from podium.state.guard import guard_of
-from podium.state.lost import lost_field
 from podium.state.migrations import migrate, migrations_of
-from podium.state.node import Tracked
-from podium.state.pointer import join
-from podium.state.scalars import of_validation
+from podium.state.patch.diff import diff
+from podium.state.patch.drain import collect, settle
+from podium.state.patch.pointer import join
+from podium.state.shapes.scalars import of_validation
+from podium.state.tracked.node import Tracked
 
 if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState
-    from podium.state.apply import Patch
+    from podium.state.patch.apply import Patch
 
 __all__ = ["check", "drain", "from_json", "is_dirty", "migration_patch", "take", "to_json"]
 

@@ -24,11 +24,11 @@ from pydantic import BaseModel, ConfigDict
 from chronicle.canonical import encode
 from podium.agent.models.delta_state import DeltaState
 from podium.state import InvalidValue, Patch, apply_patch, compose, from_json, to_json
-from podium.state.dicts import TrackedDict
-from podium.state.lists import TrackedList
-from podium.state.node import Tracked
-from podium.state.plain import plain
-from podium.state.sets import TrackedSet
+from podium.state.tracked.dicts import TrackedDict
+from podium.state.tracked.lists import TrackedList
+from podium.state.tracked.node import Tracked
+from podium.state.tracked.plain_values import plain
+from podium.state.tracked.sets import TrackedSet
 from tests.unit.state_tools import Follower, assert_sound, containers
 
 

@@ -10,8 +10,8 @@ import jsonpatch
 from chronicle.canonical import Json, JsonObject, encode
 from podium.agent.models.delta_state import DeltaState
 from podium.state import Patch, apply_patch, drain, is_dirty, to_json
-from podium.state.lists import TrackedList, index_of
-from podium.state.node import Tracked
+from podium.state.tracked.lists import TrackedList, index_of
+from podium.state.tracked.node import Tracked
 
 __all__ = ["Follower", "assert_sound", "containers"]
 

@@ -29,7 +29,7 @@ from podium.state import (
     from_json,
     to_json,
 )
-from podium.state.node import Tracked
+from podium.state.tracked.node import Tracked
 from tests.unit.state_classes import (
     Colour,
     Numbers,

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from podium.agent.models.delta_state import DeltaState
 from podium.state import InvalidValue, drain, from_json, to_json
-from podium.state.plain import plain
+from podium.state.tracked.plain_values import plain
 from tests.unit.state_tools import Follower
 
 

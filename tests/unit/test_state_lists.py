@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from chronicle.canonical import encode
 from podium.agent.models.delta_state import DeltaState
 from podium.state import InvalidValue, drain, to_json
-from podium.state.lists import index_of
-from podium.state.pieces import Pieces
-from podium.state.plain import plain
+from podium.state.tracked.list_edits import Pieces
+from podium.state.tracked.lists import index_of
+from podium.state.tracked.plain_values import plain
 from tests.unit.state_tools import Follower
 
 

@@ -145,9 +145,9 @@ async def handled(agent: AgentHarness, doing: Callable[[Any], object]) -> None:
 
 def test_every_kind_of_change_is_looked_at() -> None:
     """Each method of a container that changes it is in the table."""
-    from podium.state.dicts import TrackedDict
-    from podium.state.lists import TrackedList
-    from podium.state.sets import TrackedSet
+    from podium.state.tracked.dicts import TrackedDict
+    from podium.state.tracked.lists import TrackedList
+    from podium.state.tracked.sets import TrackedSet
 
     read_only = {"copy", "count", "index", "get", "items", "keys", "values", "fromkeys"}
     read_only |= {"difference", "intersection", "union", "symmetric_difference", "isdisjoint", "issubset", "issuperset"}

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from podium.state.compile import ADOPTS, shape_of
 from podium.state.errors import StateError, UnsupportedType
 from podium.state.migrations import migration, migrations_of
-from podium.state.models import TrackedModel, adopt_root
+from podium.state.shapes.compile import ADOPTS, shape_of
+from podium.state.tracked.models import TrackedModel, adopt_root
 
 if TYPE_CHECKING:
     from typing import Self

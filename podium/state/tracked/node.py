@@ -17,11 +17,11 @@ from uuid import UUID
 
 from chronicle.error_pickling import Portable
 from podium.state.errors import InvalidValue
-from podium.state.pointer import Token, join
+from podium.state.patch.pointer import Token, join
 
 if TYPE_CHECKING:
     from podium.state.guard import Guard
-    from podium.state.pieces import Pieces
+    from podium.state.tracked.list_edits import Pieces
 
 __all__ = [
     "MAX_DEPTH",
@@ -77,7 +77,7 @@ class Node:
 
     Attributes:
         parent: the container it is in; ``None`` for the root and for what was taken out.
-        key: its place there: a key or field name; in a list or tuple an index (see `podium.state.lists`).
+        key: its place there: a key or field name; in a list or tuple an index (see `podium.state.tracked.lists`).
         stamp: for a child of a list, how many moves the list had seen when ``key`` was right.
         shape: what it may hold.
         olds: for dicts, models and sets: what each touched place held at the last drain.

@@ -2,7 +2,8 @@
 
 The core schema is used, and not the annotations, because in it everything is resolved: aliases, forward references,
 ``Annotated`` constraints, field validators, type variables. Each place gets the narrowest shape that is sure to hold;
-what is not known here becomes `podium.state.scalars.Coded`, which tries each value and refuses what would change.
+what is not known here becomes `podium.state.shapes.scalars.Coded`, which tries each value and refuses what would
+change.
 """
 
 # Not every shape needs all that the protocol gives it.
@@ -17,15 +18,15 @@ from uuid import UUID
 from pydantic import BaseModel
 from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, core_schema
 
-from podium.state.anything import ANYTHING
-from podium.state.dicts import CodedKeys, DictShape, KeyShape, TextKeys
 from podium.state.errors import UnsupportedType
-from podium.state.lists import ListShape
-from podium.state.models import ModelShape, TrackedModel
-from podium.state.scalars import Coded, Scalar, Shape
-from podium.state.sets import FrozenSetShape, SetShape
-from podium.state.slots import Checked, Deferred, Nullable, Undeclared, UnionShape
-from podium.state.tuples import TupleShape
+from podium.state.shapes.any_json import ANYTHING
+from podium.state.shapes.scalars import Coded, Scalar, Shape
+from podium.state.shapes.slots import Checked, Deferred, Nullable, Undeclared, UnionShape
+from podium.state.tracked.dicts import CodedKeys, DictShape, KeyShape, TextKeys
+from podium.state.tracked.lists import ListShape
+from podium.state.tracked.models import ModelShape, TrackedModel
+from podium.state.tracked.sets import FrozenSetShape, SetShape
+from podium.state.tracked.tuples import TupleShape
 
 __all__ = ["ADOPTS", "shape_of"]
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.canonical import Json, encode
-from podium.state.dicts import TrackedDict
-from podium.state.diff import diff
 from podium.state.errors import UnseenChange
-from podium.state.lists import TrackedList, index_of
-from podium.state.node import MISSING, Node, Tracked, path_of
-from podium.state.pointer import escape, join
-from podium.state.sets import TrackedSet, set_changes, settle_order
-from podium.state.tuples import TrackedTuple
+from podium.state.patch.diff import diff
+from podium.state.patch.pointer import escape, join
+from podium.state.tracked.dicts import TrackedDict
+from podium.state.tracked.lists import TrackedList, index_of
+from podium.state.tracked.node import MISSING, Node, Tracked, path_of
+from podium.state.tracked.sets import TrackedSet, set_changes, settle_order
+from podium.state.tracked.tuples import TrackedTuple
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from podium.state.apply import Patch
-    from podium.state.models import ModelShape
-    from podium.state.scalars import Shape
+    from podium.state.patch.apply import Patch
+    from podium.state.shapes.scalars import Shape
+    from podium.state.tracked.models import ModelShape
 
 __all__ = ["check_list", "collect", "settle"]
 

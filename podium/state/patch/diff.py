@@ -7,8 +7,8 @@ replaced item by item. That is linear, and exact in its effect, though not alway
 from __future__ import annotations
 
 from chronicle.canonical import Json, encode
-from podium.state.apply import Patch, copy_json
-from podium.state.pointer import escape
+from podium.state.patch.apply import Patch, copy_json
+from podium.state.patch.pointer import escape
 
 __all__ = ["diff"]
 

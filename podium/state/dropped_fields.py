@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from podium.state.anything import AnyShape
-from podium.state.dicts import DictShape, TrackedDict
-from podium.state.lists import TrackedList
-from podium.state.models import ModelShape
-from podium.state.node import Tracked
-from podium.state.tuples import TrackedTuple
+from podium.state.shapes.any_json import AnyShape
+from podium.state.tracked.dicts import DictShape, TrackedDict
+from podium.state.tracked.lists import TrackedList
+from podium.state.tracked.models import ModelShape
+from podium.state.tracked.node import Tracked
+from podium.state.tracked.tuples import TrackedTuple
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from chronicle.canonical import Json
-    from podium.state.pointer import Token
+    from podium.state.patch.pointer import Token
 
 __all__ = ["lost_field"]
 

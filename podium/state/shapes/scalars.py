@@ -16,10 +16,10 @@ from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaVa
 
 from chronicle.canonical import Json, encode
 from chronicle.errors import InvalidInput
-from podium.state.node import Refusal
+from podium.state.tracked.node import Refusal
 
 if TYPE_CHECKING:
-    from podium.state.pointer import Token
+    from podium.state.patch.pointer import Token
 
 __all__ = [
     "Coded",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podium.state.node import Tracked
+from podium.state.tracked.node import Tracked
 
 __all__ = ["plain"]
 

@@ -18,7 +18,9 @@ from pydantic import BaseModel, ValidationError
 
 from podium.state.errors import StateError, UnstorableState
 from podium.state.guard import Guard, current_permit, guard_of
-from podium.state.node import (
+from podium.state.patch.pointer import Token, join
+from podium.state.shapes.scalars import Declared, Shape, of_validation
+from podium.state.tracked.node import (
     MAX_DEPTH,
     MISSING,
     Node,
@@ -32,9 +34,7 @@ from podium.state.node import (
     same_leaf,
     unlink,
 )
-from podium.state.plain import plain
-from podium.state.pointer import Token, join
-from podium.state.scalars import Declared, Shape, of_validation
+from podium.state.tracked.plain_values import plain
 
 if TYPE_CHECKING:
     from typing import Self

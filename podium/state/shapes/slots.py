@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ValidationError
 
 from chronicle.canonical import Json, encode
-from podium.state.anything import AnyShape
-from podium.state.models import model_class
-from podium.state.node import Refusal, Tracked, check_room
-from podium.state.scalars import Coded, Declared, Scalar, Shape, of_validation
+from podium.state.shapes.any_json import AnyShape
+from podium.state.shapes.scalars import Coded, Declared, Scalar, Shape, of_validation
+from podium.state.tracked.models import model_class
+from podium.state.tracked.node import Refusal, Tracked, check_room
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
