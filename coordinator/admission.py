@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chronicle.journal.records import MessageStatus, NewMessage
-from podium.busy import admit_message
-from podium.settled import retry_frames, settled_frames
+from podium.turn.busy import admit_message
+from podium.turn.outcome import retry_frames, settled_frames
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Head, Receipt, Session
     from podium.address import Address
-    from podium.busy import BusyPolicy
-    from podium.stream import Frame
+    from podium.turn.busy import BusyPolicy
+    from podium.turn.stream import Frame
 
 __all__ = ["Admission", "Admitted"]
 

@@ -36,14 +36,14 @@ from coordinator.places import Places
 from coordinator.process_end import leave_last_words
 from coordinator.process_marks import Mark
 from coordinator.tenancies import Tenancies, Tenant, clear_place
-from podium.activation import Activation
 from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
 from podium.blocking import at_once
-from podium.busy import BusyPolicy
-from podium.environment import Environment, WorkspaceRequest
 from podium.errors import AgentAsleep
-from podium.loop import ActivationLoop, Ending
+from podium.turn.activation import Activation
+from podium.turn.busy import BusyPolicy
+from podium.turn.environment import Environment, WorkspaceRequest
+from podium.turn.message_loop import ActivationLoop, Ending
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from coordinator.model import Code
     from podium.address import Address
     from podium.agent.base import BaseAgent
-    from podium.stream import Frame
+    from podium.turn.stream import Frame
 
 __all__ = ["AgentHost", "HostConfig"]
 

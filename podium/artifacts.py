@@ -5,7 +5,7 @@ not at all, and the chain of events covers it. Its id is the event's, with ``art
 lies in the blob store as a workspace's files do (:mod:`chronicle.workspace.content.content`): small content whole,
 large in chunks, equal bytes once. It never changes, and it is gone when its event is: erased, folded away or deleted.
 
-Here artifacts are found and read; nothing is written. :mod:`podium.scope` makes them.
+Here artifacts are found and read; nothing is written. :mod:`podium.turn.scope` makes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
     from podium.address import Address
-    from podium.stream import Frame
+    from podium.turn.stream import Frame
 
 __all__ = [
     "Artifact",

@@ -1,7 +1,8 @@
 """An agent's inbox for those who look after it: what waits or was set aside and why, and giving a message up for good.
 
 Use cases over the journal's port; time and ids are arguments. Giving up is recorded as ``turn.cancelled``. It is for
-agents that sleep; the activation of one that is awake does it itself (:meth:`podium.activation.Activation.cancel`).
+agents that sleep; the activation of one that is awake does it itself
+(:meth:`podium.turn.activation.Activation.cancel`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
 from podium.branching import awake, sleeping_lease
 from podium.events import TURN_FAILED
-from podium.turn import Stop, cancel_commit
+from podium.turn.commit import Stop, cancel_commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

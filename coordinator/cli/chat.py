@@ -14,7 +14,7 @@ from coordinator.cli.keyboard import Prompt, interrupts
 from coordinator.cli.progress import Progress
 from coordinator.cli.reply import JsonReply, TextReply, outcome
 from coordinator.cli.terminal import say
-from podium.busy import BusyPolicy
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -14,7 +14,7 @@ from coordinator.cli.options import (
     JsonOption,
 )
 from coordinator.cli.terminal import say, warn
-from podium.busy import BusyPolicy
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

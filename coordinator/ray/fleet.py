@@ -30,8 +30,8 @@ from coordinator.ray.cluster import (
 from coordinator.ray.coordinator import CoordinatorActor, CoordinatorConfig
 from coordinator.ray.node_manager import NodeConfig, NodeManagerActor
 from coordinator.ticking import answer_of, ticking
-from podium.busy import BusyPolicy
 from podium.errors import AgentAsleep, HostDied
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from coordinator.home import Home
     from coordinator.model import Code, Route
     from podium.address import Address
-    from podium.stream import Frame
+    from podium.turn.stream import Frame
 
 __all__ = ["Fleet"]
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from coordinator.hosting import HostConfig
     from coordinator.model import Code, Loaded
     from podium.address import Address
-    from podium.busy import BusyPolicy
-    from podium.loop import Ending
-    from podium.stream import Frame
+    from podium.turn.busy import BusyPolicy
+    from podium.turn.message_loop import Ending
+    from podium.turn.stream import Frame
 
 __all__ = ["HostActor"]
 

@@ -21,15 +21,15 @@ from coordinator.places import Places
 from coordinator.process_marks import environment_without_mark
 from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
 from coordinator.surroundings import Surroundings
-from podium.busy import BusyPolicy
 from podium.errors import PodiumError
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from coordinator.home import Home
-    from podium.stream import Frame
+    from podium.turn.stream import Frame
 
 __all__ = ["AgentRef", "ServiceClient", "ServiceError", "ServiceRefused", "attach", "connect"]
 

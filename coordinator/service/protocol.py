@@ -14,8 +14,8 @@ Operations: ``hello {"protocol"}`` first; answers ``{"protocol", "notice", "surr
 around them (`coordinator.surroundings`);
 
 ``send {"agent": {"file","class","agent_type"}, "key", "message", "idempotency_key", "when_busy"}``
-    admits the message, a JSON object, and streams its frames; ``when_busy`` is a `podium.busy.BusyPolicy`, ``enqueue``
-    without it; what one connection sends to an agent is admitted in the order it was sent;
+    admits the message, a JSON object, and streams its frames; ``when_busy`` is a `podium.turn.busy.BusyPolicy`,
+    ``enqueue`` without it; what one connection sends to an agent is admitted in the order it was sent;
 ``cancel {"agent", "message_id"}``
     takes a message back, or gives a parked one up; durable when answered;
 ``poke {"agent"}``

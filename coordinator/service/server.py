@@ -20,11 +20,11 @@ from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from coordinator.surroundings import Surroundings
 from podium.address import Address
 from podium.branching import plan_rewind, rewind_agent
-from podium.busy import BusyPolicy
 from podium.errors import PodiumError
 from podium.inbox import is_open, message_of
 from podium.record import find_session
 from podium.state import StateError
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

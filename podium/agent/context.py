@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from chronicle.workspace.port import Iteration
-    from podium.scope import TurnScope
+    from podium.turn.scope import TurnScope
 
 __all__ = ["AgentContext", "Reply"]
 

@@ -9,7 +9,7 @@ from podium.events import ASSISTANT_MESSAGE
 
 if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
-    from podium.scope import TurnScope
+    from podium.turn.scope import TurnScope
 
 __all__ = ["Reply"]
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 from chronicle.canonical import encode
 from chronicle.errors import IdempotencyConflict, Unavailable
 from chronicle.journal.records import MessageStatus, NewMessage
-from podium.busy import BusyPolicy
 from podium.errors import AgentAsleep, Evicted
 from podium.testing.puppet import script
 from podium.testing.world import CLIENTS_S, World
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from chronicle.journal.records import Receipt
-    from podium.activation import Activation
-    from podium.stream import Frame
     from podium.testing.fleet import Fleet
     from podium.testing.host import SimulatedAgent
+    from podium.turn.activation import Activation
+    from podium.turn.stream import Frame
 
 __all__ = ["Clients"]
 

@@ -159,7 +159,7 @@ class Link:
         return answer
 
     async def commit(self, commit: Commit) -> Head:
-        """Commit; a `podium.ledger.Committer`."""
+        """Commit; a `podium.turn.ledger.Committer`."""
         await self._pass()
         head = await self._committer.commit(commit) if self._committer is not None else self.store.commit(commit)
         await self._pass()

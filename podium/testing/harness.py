@@ -30,15 +30,15 @@ from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import NewMessage
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
-from podium.activation import Activation, Step
 from podium.address import Address
 from podium.agent.base import agent_type_of, workspace_quota_of
 from podium.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
-from podium.busy import BusyPolicy, admit_message
 from podium.courier import deliver_outbox
-from podium.environment import Environment, WorkspaceRequest
 from podium.record import read_agent
+from podium.turn.activation import Activation, Step
+from podium.turn.busy import BusyPolicy, admit_message
+from podium.turn.environment import Environment, WorkspaceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Event, Receipt
     from podium.agent.base import BaseAgent
     from podium.artifacts import Artifact
-    from podium.stream import Frame, Subscription
+    from podium.turn.stream import Frame, Subscription
 
 __all__ = ["AgentHarness", "Exchange"]
 

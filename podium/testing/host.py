@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.errors import ChronicleError, Conflict, StaleEpoch, Unavailable
-from podium.activation import Activation, Step
 from podium.errors import Evicted
-from podium.loop import ActivationLoop, Ending
 from podium.state import to_json
 from podium.testing.faults import LinkedWorkspace
 from podium.testing.puppet import STAGE, Puppet
 from podium.testing.world import LEASE_MS, World
+from podium.turn.activation import Activation, Step
+from podium.turn.message_loop import ActivationLoop, Ending
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Lease, Session
     from chronicle.workspace.port import Opened, Workspace
     from podium.address import Address
-    from podium.environment import Environment, WorkspaceRequest
+    from podium.turn.environment import Environment, WorkspaceRequest
 
 __all__ = ["SimulatedAgent", "SimulatedHost"]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobStore
     from chronicle.workspace.port import Opened, TreeRef, Workspace
-    from podium.environment import WorkspaceRequest
+    from podium.turn.environment import WorkspaceRequest
 
 __all__ = ["Places", "ScratchPlaces"]
 

@@ -1,9 +1,9 @@
 """`Simulator`: agents, clients and hosts under a seeded schedule of faults, through the real turn code.
 
 One seed is one run: the same agents, messages, delays, deaths and takeovers each time, in virtual time. What runs is
-`podium.activation`, its ledger and its loop as they are; the journal, the workspaces, the network and the fleet around
-them are under the simulation's control. `podium.testing.watch` checks every commit as it is accepted, and at the end
-every message, every state, every tree and the chain. ::
+`podium.turn.activation`, its ledger and its loop as they are; the journal, the workspaces, the network and the fleet
+around them are under the simulation's control. `podium.testing.watch` checks every commit as it is accepted, and at the
+end every message, every state, every tree and the chain. ::
 
     Simulator(seed=7).run()
 

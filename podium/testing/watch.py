@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, Commit, Head, Lease, NewMessage, Receipt, Session
     from chronicle.workspace.port import TreeRef
-    from podium.stream import Frame
+    from podium.turn.stream import Frame
 
 __all__ = ["Watch"]
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.ids import IdSource
-from podium.environment import Environment
 from podium.testing.faults import Link, SharedCommitter, Weather
 from podium.testing.model import Broken
 from podium.testing.virtual_time import LoopClock, VirtualLoop
 from podium.testing.watch import Watch
+from podium.turn.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.journal.port import JournalStore
-    from podium.environment import WorkspaceRequest
     from podium.testing.places import Places
+    from podium.turn.environment import WorkspaceRequest
 
 __all__ = ["CLIENTS_S", "LEASE_MS", "World"]
 

@@ -29,7 +29,7 @@ from coordinator.home import Home
 from coordinator.model import Code
 from coordinator.ray.fleet import Fleet
 from podium.address import Address
-from podium.busy import BusyPolicy
+from podium.turn.busy import BusyPolicy
 
 AGENT = Path(__file__).parent / "agents.py"
 RUNS = 7

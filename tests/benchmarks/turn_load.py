@@ -24,20 +24,20 @@ from chronicle.journal.records import NewMessage
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
-from podium.activation import Activation, Step
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.blocking import at_once
-from podium.environment import Environment, WorkspaceRequest
 from podium.testing import AgentHarness
+from podium.turn.activation import Activation, Step
+from podium.turn.environment import Environment, WorkspaceRequest
 from tests.syncs import so_far
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from chronicle.journal.port import JournalStore
-    from podium.ledger import Committer
+    from podium.turn.ledger import Committer
 
 __all__ = ["TEXT", "Awake", "Rememberer", "Talker", "awake", "floor", "harness", "inserts_s", "turns_s"]
 

@@ -25,12 +25,12 @@ from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.api.workspace import ApiWorkspace, open_api_workspace
 from chronicle.workspace.layer.disk import files
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
-from podium.activation import Activation, Step
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.blocking import at_once
-from podium.environment import Environment, WorkspaceRequest
+from podium.turn.activation import Activation, Step
+from podium.turn.environment import Environment, WorkspaceRequest
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath, opened
 from tests.crash.test_layer_power import MODULES
 

@@ -40,14 +40,14 @@ from chronicle.workspace.content import content
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from chronicle.workspace.trees import tree
-from podium.activation import Activation, Step
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent, Retention
 from podium.agent.models.delta_state import DeltaState
 from podium.artifacts import list_artifacts, read_artifact
-from podium.environment import Environment, WorkspaceRequest
 from podium.errors import UnknownAgent
 from podium.record import AgentRecord, read_agent
+from podium.turn.activation import Activation, Step
+from podium.turn.environment import Environment, WorkspaceRequest
 
 ADDRESS = Address("clerk", "test")
 KINDS = ("plain", "delete", "large", "raises", "moves")

@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused, connect
-from podium.busy import BusyPolicy
+from podium.turn.busy import BusyPolicy
 
 from .conftest import TIMEOUT_S, text_of
 

@@ -27,12 +27,12 @@ from chronicle.workspace.content import content
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
 from chronicle.workspace.trees import tree
-from podium.environment import WorkspaceRequest
-from podium.ledger import Ledger
-from podium.runner import TurnRunner
-from podium.stream import StreamHub
 from podium.testing import Broken, Simulator
 from podium.testing.simulator import Places
+from podium.turn.environment import WorkspaceRequest
+from podium.turn.ledger import Ledger
+from podium.turn.runner import TurnRunner
+from podium.turn.stream import StreamHub
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 10_000

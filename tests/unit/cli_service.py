@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from coordinator.service.client import AgentRef, ServiceError, ServiceRefused
-from podium.busy import BusyPolicy
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

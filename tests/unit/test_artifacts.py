@@ -23,9 +23,9 @@ from podium.agent.models.delta_state import DeltaState
 from podium.artifact_names import check_media_type, check_name, media_type_of
 from podium.artifact_writing import ArtifactWriter
 from podium.artifacts import event_id_of, find_artifact, open_artifact, read_artifact
-from podium.busy import BusyPolicy
 from podium.errors import PodiumError, UnknownArtifact, UnknownMoment
 from podium.testing import AgentHarness
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,9 @@ from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.busy import BusyPolicy
 from podium.errors import AgentBusy
 from podium.testing import AgentHarness
+from podium.turn.busy import BusyPolicy
 
 
 class Worker(BaseAgent):

@@ -11,7 +11,7 @@ import pytest
 from coordinator.cli.chat import Chat
 from coordinator.cli.exits import ExitCode
 from coordinator.service.client import ServiceRefused
-from podium.busy import BusyPolicy
+from podium.turn.busy import BusyPolicy
 from tests.unit.cli_service import REF, Service
 
 if TYPE_CHECKING:

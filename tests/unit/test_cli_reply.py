@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.reply import JsonReply, TextReply, outcome
-from podium.busy import BusyPolicy
-from podium.turn import Stop
+from podium.turn.busy import BusyPolicy
+from podium.turn.commit import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

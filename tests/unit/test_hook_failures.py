@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from podium.agent import AgentContext, BaseAgent
-from podium.busy import BusyPolicy
 from podium.testing import AgentHarness
-from podium.usercode import describe
+from podium.turn.busy import BusyPolicy
+from podium.turn.hook_call import describe
 
 if TYPE_CHECKING:
     from podium.events import TurnFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podium.errors import AgentAsleep
-from podium.stream import Frame, StreamHub
+from podium.turn.stream import Frame, StreamHub
 
 
 def update(text: str, reply: str = "r") -> Frame:

@@ -15,8 +15,8 @@ from podium.agent import AgentContext, BaseAgent
 from podium.agent.context import Reply
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import Evicted, PodiumError
-from podium.settled import retry_frames
 from podium.testing import AgentHarness
+from podium.turn.outcome import retry_frames
 
 
 class Counter(BaseAgent):
@@ -369,7 +369,7 @@ async def test_history_and_old_versions_through_the_context() -> None:
 
 async def test_opening_reads_a_bounded_tail() -> None:
     from podium.record import read_agent
-    from podium.snapshots import MOST_TURNS
+    from podium.turn.snapshot_policy import MOST_TURNS
 
     async with AgentHarness(Counter) as agent:
         for number in range(MOST_TURNS + 10):

@@ -10,8 +10,8 @@ import pytest
 from chronicle.journal.records import MessageStatus
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.snapshots import MOST_TURNS
 from podium.testing import AgentHarness
+from podium.turn.snapshot_policy import MOST_TURNS
 
 NOT_UNICODE = "\udcff"
 

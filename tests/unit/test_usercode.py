@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.clock import ManualClock
 from chronicle.ids import MessageId
-from podium.usercode import TryFailed, UserCode
+from podium.turn.hook_call import TryFailed, UserCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

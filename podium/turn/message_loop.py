@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from podium.activation import Step
 from podium.errors import Evicted
+from podium.turn.activation import Step
 
 if TYPE_CHECKING:
-    from podium.activation import Activation
+    from podium.turn.activation import Activation
 
 __all__ = ["ActivationLoop", "Ending"]
 
 RETRY_DELAYS_S: Final = (0.2, 1.0)
 """Waits before the second and any later try of a message: enough for a passing fault, not felt as a hang."""
 
-_log = structlog.stdlib.get_logger("podium.loop")
+_log = structlog.stdlib.get_logger("podium.turn.message_loop")
 
 
 class Ending(StrEnum):

@@ -43,7 +43,7 @@ _MOST_AHEAD: Final = 8
 _SMALL_BYTES: Final = 64 * 1024
 """After a message that is larger, they are read one by one, so that not many large ones are in memory at once."""
 
-_log = structlog.stdlib.get_logger("podium.ledger")
+_log = structlog.stdlib.get_logger("podium.turn.ledger")
 
 
 class Ledger:

@@ -17,7 +17,7 @@ from podium.artifact_names import check_media_type, check_name, media_type_of
 from podium.artifacts import artifact_frame, artifact_payload
 from podium.errors import PodiumError
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, USER_MESSAGE
-from podium.turn import user_message
+from podium.turn.commit import user_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.artifact_writing import ArtifactWriter
     from podium.blocking import BlockingRunner
-    from podium.stream import Frame
+    from podium.turn.stream import Frame
 
 __all__ = ["TurnScope"]
 

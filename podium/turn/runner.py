@@ -24,19 +24,19 @@ from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.context import AgentContext
 from podium.artifact_writing import ArtifactWriter
 from podium.branching import given_up
-from podium.environment import Environment, WorkspaceRequest
 from podium.errors import AgentLoadError, UnknownAgent
 from podium.events import HOOKS, USER_MESSAGE
 from podium.folding import mark_commit, plan_retention
-from podium.ledger import Ledger
 from podium.record import AgentRecord, read_agent, snapshot_body
-from podium.scope import TurnScope
-from podium.snapshots import SnapshotPolicy
 from podium.state import StateError, from_json, migration_patch, take, to_json
 from podium.state.guard import Permit, having, limit, permitted, retire
-from podium.steering import Steering
-from podium.turn import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit, user_message
-from podium.usercode import TryFailed, UserCode, describe
+from podium.turn.commit import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit, user_message
+from podium.turn.environment import Environment, WorkspaceRequest
+from podium.turn.hook_call import TryFailed, UserCode, describe
+from podium.turn.ledger import Ledger
+from podium.turn.scope import TurnScope
+from podium.turn.snapshot_policy import SnapshotPolicy
+from podium.turn.steering import Steering
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
     from podium.events import Cause, ErrorInfo
-    from podium.stream import Frame
-    from podium.turn import Stop
+    from podium.turn.commit import Stop
+    from podium.turn.stream import Frame
 
 __all__ = ["Done", "TurnRunner", "body_of"]
 
-_log = structlog.stdlib.get_logger("podium.runner")
+_log = structlog.stdlib.get_logger("podium.turn.runner")
 
 
 @dataclass(frozen=True, slots=True)

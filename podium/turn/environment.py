@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from podium.snapshots import MOST_TURNS
+from podium.turn.snapshot_policy import MOST_TURNS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import Opened, TreeRef
     from podium.address import Address
     from podium.blocking import BlockingRunner
-    from podium.ledger import Committer
+    from podium.turn.ledger import Committer
 
 __all__ = ["Environment", "WorkspaceOpener", "WorkspaceRequest"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, cast
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
 from podium.artifacts import artifact_frame
-from podium.busy import BusyPolicy
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
-from podium.turn import Stop
+from podium.turn.busy import BusyPolicy
+from podium.turn.commit import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Head, InboxMessage
-    from podium.stream import Frame
+    from podium.turn.stream import Frame
 
 __all__ = ["retry_frames", "settled_frames"]
 

@@ -28,7 +28,7 @@ __all__ = ["TryFailed", "UserCode", "describe"]
 _MAX_ERROR_TEXT: Final = 2000
 """Characters of an exception's text that are recorded; what is longer belongs in the agent's log."""
 
-_log = structlog.stdlib.get_logger("podium.usercode")
+_log = structlog.stdlib.get_logger("podium.turn.hook_call")
 
 
 class TryFailed(Portable):

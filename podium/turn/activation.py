@@ -6,8 +6,8 @@ and no threads of its own, but for the blocking calls it waits for and the steer
 come at any time between.
 
 Here it is decided which message is next, how often it is tried and who is told; turns themselves are
-:mod:`podium.runner`'s. It knows no Ray, no FUSE and no SQL: the store, the workspace's opener, clock and ids are given
-to it.
+:mod:`podium.turn.runner`'s. It knows no Ray, no FUSE and no SQL: the store, the workspace's opener, clock and ids are
+given to it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import structlog
 
 from chronicle.errors import ChronicleError
 from chronicle.journal.records import MessageStatus, Outcome
-from podium.busy import BusyPolicy
 from podium.errors import AgentAsleep, AgentLoadError
-from podium.runner import TurnRunner, body_of
-from podium.settled import settled_frames
-from podium.stream import StreamHub
-from podium.turn import Stop
-from podium.usercode import TryFailed
+from podium.turn.busy import BusyPolicy
+from podium.turn.commit import Stop
+from podium.turn.hook_call import TryFailed
+from podium.turn.outcome import settled_frames
+from podium.turn.runner import TurnRunner, body_of
+from podium.turn.stream import StreamHub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState
-    from podium.environment import Environment
     from podium.events import Cause, ErrorInfo
-    from podium.stream import Frame
+    from podium.turn.environment import Environment
+    from podium.turn.stream import Frame
 
 __all__ = ["Activation", "Step"]
 
-_log = structlog.stdlib.get_logger("podium.activation")
+_log = structlog.stdlib.get_logger("podium.turn.activation")
 
 
 class Step(Enum):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 from chronicle.canonical import decode
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Outcome, Settlement, Snapshot
-from podium.busy import BusyPolicy
 from podium.events import (
     AGENT_CREATED,
     TURN_CANCELLED,
@@ -20,6 +19,7 @@ from podium.events import (
     TURN_FAILED,
     USER_MESSAGE,
 )
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
