@@ -22,7 +22,7 @@ from chronicle.filesystem import ChronicleFileSystem
 from coordinator.home import Home
 from podium.address import Address
 from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
-from podium.record import list_agents, read_agent
+from podium.history.agent_record import list_agents, read_agent
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader

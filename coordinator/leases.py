@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import LeaseHeld
-from podium.branching import tells_of_loss
+from podium.history.branching import tells_of_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from chronicle.journal.records import MessageStatus
 from coordinator.leases import LEASE_POLL_S
 from podium.errors import AgentAwake
-from podium.inbox import drop_message, is_open, message_of
-from podium.record import find_session
+from podium.history.agent_record import find_session
+from podium.messages.inbox import drop_message, is_open, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -151,7 +151,7 @@ class AssistantMessage(TypedDict):
 
 
 class ArtifactAdded(TypedDict):
-    """``artifact.added``: a named piece of content that a turn hands out; see :mod:`podium.artifacts`."""
+    """``artifact.added``: a named piece of content that a turn hands out; see :mod:`podium.artifacts.artifacts`."""
 
     artifact_id: str
     """The event's id, with ``art_`` in place of ``evt_``."""

@@ -38,7 +38,7 @@ def export(
     """
     from chronicle.errors import InvalidInput  # noqa: PLC0415  slow to import, and --help needs none
     from podium.address import Address  # noqa: PLC0415
-    from podium.archive import export_agent  # noqa: PLC0415
+    from podium.history.archive import export_agent  # noqa: PLC0415
 
     if file.exists():
         raise InvalidInput(f"{file} is there already; name another file")
@@ -72,8 +72,8 @@ def import_(
     from chronicle.ids import IdSource  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
-    from podium.archive import Archive  # noqa: PLC0415
-    from podium.importing import import_agent  # noqa: PLC0415
+    from podium.history.archive import Archive  # noqa: PLC0415
+    from podium.history.archive_import import import_agent  # noqa: PLC0415
 
     with Archive(file) as archive:
         manifest = archive.manifest

@@ -19,7 +19,7 @@ from coordinator.cli.times import iso
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from podium.artifacts import Artifact
+    from podium.artifacts.artifacts import Artifact
 
 __all__ = ["artifact", "artifacts"]
 
@@ -38,7 +38,7 @@ def artifacts(
     `podium artifact ID` gives the content.
     """
     from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
-    from podium.artifacts import list_artifacts  # noqa: PLC0415
+    from podium.artifacts.artifacts import list_artifacts  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)
@@ -82,7 +82,7 @@ def artifact(
 
     The bytes are printed as they are. On a terminal text is shown without control characters, and nothing else is.
     """
-    from podium.artifacts import find_artifact, open_artifact  # noqa: PLC0415
+    from podium.artifacts.artifacts import find_artifact, open_artifact  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         found = find_artifact(store, blobs, artifact_id)

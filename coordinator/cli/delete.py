@@ -40,7 +40,7 @@ def delete(
     from chronicle.errors import InvalidInput  # noqa: PLC0415
     from chronicle.ids import IdSource  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
-    from podium.deletion import delete_agent  # noqa: PLC0415
+    from podium.history.delete import delete_agent  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:
         address = Address.parse(find_agent(store, agent).name)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
     from podium.address import Address
-    from podium.comparison import Comparison
-    from podium.record import AgentRecord
+    from podium.history.agent_record import AgentRecord
+    from podium.history.compare import Comparison
 
 __all__ = ["diff"]
 
@@ -40,7 +40,7 @@ def diff(
     The two may be turns of one agent, or an agent and its fork. The state's changes are an RFC 6902 patch, those of
     files a unified diff.
     """
-    from podium.comparison import compare  # noqa: PLC0415  slow to import, and --help needs none
+    from podium.history.compare import compare  # noqa: PLC0415  slow to import, and --help needs none
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         before = _moment(store, moment)

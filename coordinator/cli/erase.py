@@ -31,9 +31,9 @@ def erase(
     """
     from chronicle.errors import InvalidInput  # noqa: PLC0415  slow to import, and --help needs none
     from podium.address import Address  # noqa: PLC0415
-    from podium.artifacts import event_id_of  # noqa: PLC0415
-    from podium.erasure import erase_messages  # noqa: PLC0415
+    from podium.artifacts.artifacts import event_id_of  # noqa: PLC0415
     from podium.events import ARTIFACT_ADDED  # noqa: PLC0415
+    from podium.history.erase import erase_messages  # noqa: PLC0415
 
     with opened_journal(home) as store:
         address = Address.parse(find_agent(store, agent).name)

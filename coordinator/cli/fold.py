@@ -13,8 +13,8 @@ from coordinator.cli.times import iso
 
 if TYPE_CHECKING:
     from podium.address import Address
-    from podium.folding import Dropped, Folded
-    from podium.retention import Retention
+    from podium.history.fold import Dropped, Folded
+    from podium.history.retention import Retention
 
 __all__ = ["fold"]
 
@@ -43,8 +43,8 @@ def fold(
     from chronicle.errors import InvalidInput  # noqa: PLC0415
     from chronicle.ids import IdSource  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
-    from podium.folding import fold_agent  # noqa: PLC0415
-    from podium.retention import Retention  # noqa: PLC0415
+    from podium.history.fold import fold_agent  # noqa: PLC0415
+    from podium.history.retention import Retention  # noqa: PLC0415
 
     try:
         retention = Retention(keep_turns, keep_days) if (keep_turns, keep_days) != (None, None) else None

@@ -29,7 +29,7 @@ def fork(
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
-    from podium.branching import fork_agent  # noqa: PLC0415
+    from podium.history.branching import fork_agent  # noqa: PLC0415
 
     with opened_journal(home) as store:
         session, turn = split_moment(store, moment)

@@ -14,7 +14,7 @@ from coordinator.cli.times import ago
 
 if TYPE_CHECKING:
     from chronicle.ids import MessageId
-    from podium.inbox import InboxEntry
+    from podium.messages.inbox import InboxEntry
 
 __all__ = ["drop", "inbox", "retry", "text_of"]
 
@@ -33,7 +33,7 @@ def inbox(
     The first one may be under way. podium retry puts back what was set aside, podium drop gives a message up.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
-    from podium.inbox import list_inbox  # noqa: PLC0415
+    from podium.messages.inbox import list_inbox  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session = find_agent(store, agent)
@@ -66,7 +66,7 @@ def retry(
     """
     from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.journal.records import MessageStatus  # noqa: PLC0415
-    from podium.inbox import retry_message  # noqa: PLC0415
+    from podium.messages.inbox import retry_message  # noqa: PLC0415
 
     with opened_journal(home) as store:
         session = find_agent(store, agent)
@@ -112,7 +112,7 @@ def _drop(home: Any, agent: str, message_id: MessageId) -> dict[str, Any]:
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from chronicle.ids import IdSource  # noqa: PLC0415
     from podium.errors import AgentAwake  # noqa: PLC0415
-    from podium.inbox import drop_message  # noqa: PLC0415
+    from podium.messages.inbox import drop_message  # noqa: PLC0415
 
     with opened_journal(home) as store:
         session = find_agent(store, agent)

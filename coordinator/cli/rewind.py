@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.workspace.trees.tree_diff import Change
     from podium.address import Address
-    from podium.branching import Rewind
     from podium.events import Part
+    from podium.history.branching import Rewind
 
 __all__ = ["rewind"]
 
@@ -45,7 +45,7 @@ def rewind(
     that undoes it. An agent that is awake goes to sleep for it, after the turn that it is in.
     """
     from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
-    from podium.branching import plan_rewind  # noqa: PLC0415
+    from podium.history.branching import plan_rewind  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:
         address = Address.parse(find_agent(store, agent).name)
@@ -76,8 +76,8 @@ def _rewind(
     """Take an agent back, here if it sleeps, else by asking its service; return what was done, and the new turn."""
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from chronicle.ids import IdSource  # noqa: PLC0415
-    from podium.branching import plan_rewind, rewind_agent  # noqa: PLC0415
     from podium.errors import AgentAwake  # noqa: PLC0415
+    from podium.history.branching import plan_rewind, rewind_agent  # noqa: PLC0415
 
     try:
         plan, head = rewind_agent(store, blobs, address, turn, only, IdSource(), SystemClock().now_ms())

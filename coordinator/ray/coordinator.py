@@ -31,8 +31,8 @@ from coordinator.taking_back import TakingBack
 from coordinator.tasks import Tasks
 from coordinator.waking import Waking, Wakings
 from podium.address import Address
-from podium.courier import deliver_outbox
 from podium.errors import AgentAsleep, HostDied, InvalidAddress
+from podium.messages.courier import deliver_outbox
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,10 +19,10 @@ from coordinator.model import Code
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from coordinator.surroundings import Surroundings
 from podium.address import Address
-from podium.branching import plan_rewind, rewind_agent
 from podium.errors import PodiumError
-from podium.inbox import is_open, message_of
-from podium.record import find_session
+from podium.history.agent_record import find_session
+from podium.history.branching import plan_rewind, rewind_agent
+from podium.messages.inbox import is_open, message_of
 from podium.state import StateError
 from podium.turn.busy import BusyPolicy
 

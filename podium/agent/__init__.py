@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState, migration
-    from podium.retention import Retention
+    from podium.history.retention import Retention
 
 __all__ = ["AgentContext", "BaseAgent", "DeltaState", "Retention", "migration"]
 
@@ -21,7 +21,7 @@ _MODULES: Final = {
     "AgentContext": "podium.agent.context",
     "BaseAgent": "podium.agent.base",
     "DeltaState": "podium.agent.models.delta_state",
-    "Retention": "podium.retention",
+    "Retention": "podium.history.retention",
     "migration": "podium.agent.models.delta_state",
 }
 

@@ -14,7 +14,7 @@ from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
     from podium.agent.context import AgentContext
-    from podium.retention import Retention
+    from podium.history.retention import Retention
 
 __all__ = ["BaseAgent", "agent_type_of", "workspace_quota_of"]
 

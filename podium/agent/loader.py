@@ -20,7 +20,7 @@ from podium.address import Address
 from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import AgentClassNotFound, AgentFileBroken, InvalidAddress, NotAnAgent
-from podium.retention import Retention
+from podium.history.retention import Retention
 from podium.state import StateError, to_json
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from chronicle.errors import BranchInUse, Conflict, LeaseHeld, StaleEpoch, Unavailable
 from chronicle.journal.records import MessageStatus
 from podium.address import Address
-from podium.branching import fork_agent, rewind_agent, sleeping_lease
-from podium.courier import deliver_outbox
 from podium.errors import AgentAwake, AgentExists, AgentInUse, UnknownMoment
 from podium.events import USER_MESSAGE
-from podium.folding import fold_agent, mark_commit
-from podium.record import read_agent
+from podium.history.agent_record import read_agent
+from podium.history.branching import fork_agent, rewind_agent, sleeping_lease
+from podium.history.fold import fold_agent, mark_commit
+from podium.messages.courier import deliver_outbox
 from podium.testing.host import SimulatedAgent, SimulatedHost
 from podium.testing.world import CLIENTS_S, LEASE_MS, World
 

@@ -32,10 +32,10 @@ from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from podium.address import Address
 from podium.agent.base import agent_type_of, workspace_quota_of
-from podium.artifacts import find_artifact, list_artifacts, read_artifact
+from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
-from podium.courier import deliver_outbox
-from podium.record import read_agent
+from podium.history.agent_record import read_agent
+from podium.messages.courier import deliver_outbox
 from podium.turn.activation import Activation, Step
 from podium.turn.busy import BusyPolicy, admit_message
 from podium.turn.environment import Environment, WorkspaceRequest
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Receipt
     from podium.agent.base import BaseAgent
-    from podium.artifacts import Artifact
+    from podium.artifacts.artifacts import Artifact
     from podium.turn.stream import Frame, Subscription
 
 __all__ = ["AgentHarness", "Exchange"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
-from podium.artifacts import artifact_frame
+from podium.artifacts.artifacts import artifact_frame
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
 from podium.turn.busy import BusyPolicy
 from podium.turn.commit import Stop

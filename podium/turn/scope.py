@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from chronicle.canonical import decode, encode
 from chronicle.journal.records import Draft, OutboxMessage
 from podium.agent.reply import Reply
-from podium.artifact_names import check_media_type, check_name, media_type_of
-from podium.artifacts import artifact_frame, artifact_payload
+from podium.artifacts.artifacts import artifact_frame, artifact_payload
+from podium.artifacts.names import check_media_type, check_name, media_type_of
 from podium.errors import PodiumError
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, USER_MESSAGE
 from podium.turn.commit import user_message
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage
     from chronicle.workspace.port import Iteration, Workspace
     from podium.address import Address
-    from podium.artifact_writing import ArtifactWriter
+    from podium.artifacts.writing import ArtifactWriter
     from podium.blocking import BlockingRunner
     from podium.turn.stream import Frame
 

@@ -22,8 +22,8 @@ from chronicle.workspace.trees.tree import EMPTY
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.branching import fork_agent, rewind_agent
-from podium.record import list_agents, read_agent
+from podium.history.agent_record import list_agents, read_agent
+from podium.history.branching import fork_agent, rewind_agent
 from podium.testing import AgentHarness
 
 if TYPE_CHECKING:

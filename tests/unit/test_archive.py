@@ -15,14 +15,14 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from podium.address import Address
 from podium.agent import AgentContext
-from podium.archive import Archive, export_agent
-from podium.branching import fork_agent, rewind_agent
-from podium.deletion import delete_agent
 from podium.errors import AgentExists, UnknownAgent, UnknownMoment
 from podium.events import AGENT_SNAPSHOT
-from podium.folding import fold_agent
-from podium.importing import Imported, import_agent
-from podium.record import list_agents, read_agent
+from podium.history.agent_record import list_agents, read_agent
+from podium.history.archive import Archive, export_agent
+from podium.history.archive_import import Imported, import_agent
+from podium.history.branching import fork_agent, rewind_agent
+from podium.history.delete import delete_agent
+from podium.history.fold import fold_agent
 from podium.testing import AgentHarness
 from tests.unit import notes_agent
 from tests.unit.notes_agent import problems

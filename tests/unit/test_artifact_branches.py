@@ -19,17 +19,17 @@ from chronicle.workspace.content.content import chunk_list
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.archive import Archive, export_agent
-from podium.artifacts import event_id_of, find_artifact, list_artifacts, open_artifact, read_artifact
-from podium.branching import fork_agent, rewind_agent
-from podium.collection import reached_blobs
-from podium.comparison import compare
-from podium.deletion import delete_agent
-from podium.erasure import erase_messages
+from podium.artifacts.artifacts import event_id_of, find_artifact, list_artifacts, open_artifact, read_artifact
 from podium.errors import UnknownArtifact
-from podium.folding import fold_agent
-from podium.importing import import_agent
-from podium.record import find_session
+from podium.history.agent_record import find_session
+from podium.history.archive import Archive, export_agent
+from podium.history.archive_import import import_agent
+from podium.history.branching import fork_agent, rewind_agent
+from podium.history.compare import compare
+from podium.history.delete import delete_agent
+from podium.history.erase import erase_messages
+from podium.history.fold import fold_agent
+from podium.history.gc_roots import reached_blobs
 from podium.testing import AgentHarness
 from tests.unit.notes_agent import problems
 

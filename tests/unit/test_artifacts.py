@@ -20,9 +20,9 @@ from chronicle.workspace.content import content
 from chronicle.workspace.content.content import WHOLE_BYTES
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.artifact_names import check_media_type, check_name, media_type_of
-from podium.artifact_writing import ArtifactWriter
-from podium.artifacts import event_id_of, find_artifact, open_artifact, read_artifact
+from podium.artifacts.artifacts import event_id_of, find_artifact, open_artifact, read_artifact
+from podium.artifacts.names import check_media_type, check_name, media_type_of
+from podium.artifacts.writing import ArtifactWriter
 from podium.errors import PodiumError, UnknownArtifact, UnknownMoment
 from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy

@@ -26,7 +26,7 @@ from tests.terminal import TerminalProcess
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from podium.artifacts import Artifact
+    from podium.artifacts.artifacts import Artifact
 
 PODIUM = Path(sys.executable).with_name("podium")
 PICTURE = random.Random(2).randbytes(300_000)

@@ -16,9 +16,9 @@ from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from coordinator.verification import Verifier
 from podium.agent import AgentContext
-from podium.branching import rewind_agent
-from podium.collection import reached_blobs
-from podium.record import tree_of
+from podium.history.agent_record import tree_of
+from podium.history.branching import rewind_agent
+from podium.history.gc_roots import reached_blobs
 from podium.testing import AgentHarness
 from tests.unit import notes_agent
 

@@ -9,12 +9,12 @@ import pytest
 from chronicle.ids import IdSource
 from coordinator.verification import Verifier
 from podium.address import Address
-from podium.archive import Archive, export_agent
-from podium.branching import fork_agent, rewind_agent
-from podium.deletion import Deleted, delete_agent
 from podium.errors import AgentAwake, AgentInUse, UnknownAgent, UnknownMoment
-from podium.importing import import_agent
-from podium.record import list_agents, read_agent
+from podium.history.agent_record import list_agents, read_agent
+from podium.history.archive import Archive, export_agent
+from podium.history.archive_import import import_agent
+from podium.history.branching import fork_agent, rewind_agent
+from podium.history.delete import Deleted, delete_agent
 from podium.testing import AgentHarness
 from tests.unit.notes_agent import Notes
 

@@ -15,7 +15,7 @@ from coordinator.holds import Holds
 from coordinator.leases import HostLeases
 from coordinator.ticking import answer_of, ticking
 from podium.address import Address
-from podium.branching import sleeping_lease
+from podium.history.branching import sleeping_lease
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

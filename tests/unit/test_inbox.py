@@ -14,8 +14,8 @@ from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import AgentAwake, UnknownAgent
 from podium.events import AGENT_CREATED, TURN_CANCELLED
-from podium.inbox import drop_message, list_inbox
-from podium.record import read_agent
+from podium.history.agent_record import read_agent
+from podium.messages.inbox import drop_message, list_inbox
 from podium.testing.harness import AgentHarness
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from coordinator.verification import Verifier
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.archive import Archive, export_agent
-from podium.branching import fork_agent, rewind_agent
-from podium.collection import reached_blobs
-from podium.comparison import compare
-from podium.deletion import detach_agent
-from podium.importing import import_agent
-from podium.record import read_agent
+from podium.history.agent_record import read_agent
+from podium.history.archive import Archive, export_agent
+from podium.history.archive_import import import_agent
+from podium.history.branching import fork_agent, rewind_agent
+from podium.history.compare import compare
+from podium.history.delete import detach_agent
+from podium.history.gc_roots import reached_blobs
 from podium.testing import AgentHarness
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.retention import MOST_BETWEEN, QUARTER, Mark, Plan, Retention, plan
+from podium.history.retention import MOST_BETWEEN, QUARTER, Mark, Plan, Retention, plan
 
 DAY_MS = 86_400_000
 BEGIN = Mark(1, 0, 0)

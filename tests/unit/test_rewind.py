@@ -11,17 +11,17 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.verify import verify_session
 from podium.address import Address
-from podium.branching import plan_rewind, rewind_agent
 from podium.errors import AgentAwake, UnknownAgent, UnknownMoment
-from podium.record import find_session, read_agent
+from podium.history.agent_record import find_session, read_agent
+from podium.history.branching import plan_rewind, rewind_agent
 from podium.testing import AgentHarness
 from tests.unit.notes_agent import Notes, told
 
 if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Head
-    from podium.branching import Rewind
     from podium.events import Part
+    from podium.history.branching import Rewind
 
 
 def rewind(agent: AgentHarness, turn: int, only: Part | None = None) -> tuple[Rewind, Head | None]:
@@ -90,7 +90,7 @@ async def test_numbers_of_tries_that_failed_are_not_given_out_again(store: Journ
 
 
 async def test_a_fork_goes_back_to_turns_that_it_inherited(store: JournalStore) -> None:
-    from podium.branching import fork_agent
+    from podium.history.branching import fork_agent
 
     async with AgentHarness(Notes, "a", store=store) as parent:
         await told(parent, "one", "two")

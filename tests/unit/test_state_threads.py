@@ -16,7 +16,7 @@ from coordinator.verification import Verifier
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import PodiumError
-from podium.record import read_agent
+from podium.history.agent_record import read_agent
 from podium.state import OutsideTurn, to_json
 from podium.testing import AgentHarness
 

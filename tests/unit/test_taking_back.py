@@ -14,7 +14,7 @@ from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import MessageStatus, NewMessage
 from coordinator.taking_back import TakingBack
 from podium.address import Address
-from podium.inbox import drop_message
+from podium.messages.inbox import drop_message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

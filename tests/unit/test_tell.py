@@ -13,8 +13,8 @@ from chronicle.journal.memory import MemoryJournalStore
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.courier import deliver_outbox
 from podium.errors import InvalidAddress
+from podium.messages.courier import deliver_outbox
 from podium.testing import AgentHarness
 
 _IDS = IdSource()

@@ -23,7 +23,7 @@ __all__ = ["deliver_outbox"]
 
 _BATCH: Final = 1000
 
-_log = structlog.stdlib.get_logger("podium.courier")
+_log = structlog.stdlib.get_logger("podium.messages.courier")
 
 
 def deliver_outbox(store: JournalStore, ids: IdSource, now_ms: int, inbox_limit: int = 1000) -> list[Address]:

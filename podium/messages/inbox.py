@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, cast
 from chronicle.errors import BranchVersionConflict, NotFound, StaleEpoch
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
-from podium.branching import awake, sleeping_lease
 from podium.events import TURN_FAILED
+from podium.history.branching import awake, sleeping_lease
 from podium.turn.commit import Stop, cancel_commit
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.history.rewind import rewound
 from podium.errors import AgentAwake, AgentExists, UnknownMoment
 from podium.events import AGENT_DETACHED, AGENT_FORKED, AGENT_REWOUND, AGENT_SNAPSHOT, TURN_CANCELLED, TURN_FAILED
-from podium.record import find_session, read_agent, trees_of, turn_end_seq
+from podium.history.agent_record import find_session, read_agent, trees_of, turn_end_seq
 from podium.state import diff
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
     from podium.events import Part
-    from podium.record import AgentRecord
+    from podium.history.agent_record import AgentRecord
 
 __all__ = [
     "Forked",

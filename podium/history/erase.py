@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput, NotFound
 from podium.events import ARTIFACT_ADDED
-from podium.record import find_session
+from podium.history.agent_record import find_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import BranchInUse, BranchVersionConflict, StaleEpoch
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Snapshot
-from podium.branching import awake, forks_of, given_up, sleeping_lease
 from podium.errors import AgentInUse
 from podium.events import AGENT_SNAPSHOT, WHOLE_STATES
-from podium.record import find_session, read_agent, snapshot_body
-from podium.retention import MOST_BETWEEN, QUARTER, Mark, Plan, plan
+from podium.history.agent_record import find_session, read_agent, snapshot_body
+from podium.history.branching import awake, forks_of, given_up, sleeping_lease
+from podium.history.retention import MOST_BETWEEN, QUARTER, Mark, Plan, plan
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Branch, Event, Head, Lease, Session
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
-    from podium.record import AgentRecord
-    from podium.retention import Retention
+    from podium.history.agent_record import AgentRecord
+    from podium.history.retention import Retention
 
 __all__ = ["Dropped", "Folded", "fold_agent", "mark_commit", "plan_retention", "whole_state"]
 
@@ -97,7 +97,7 @@ def mark_commit(
     Args:
         record: the agent as it is now.
         head: the branch's. Since the record was read, no turn was committed.
-        given_up_trees: see `podium.branching.given_up`.
+        given_up_trees: see `podium.history.branching.given_up`.
         large: takes the payload if it goes out of line; to be made durable before the commit is done.
     """
     payload = whole_state(record, given_up_trees, epoch)
@@ -110,7 +110,8 @@ def mark_commit(
 def plan_retention(store: JournalStore, branch: Branch, retention: Retention, now_ms: int) -> Plan:
     """Say what an agent's retention asks for now.
 
-    The work is bounded by the retention and by `podium.retention.MOST_BETWEEN`, not by the length of the history.
+    The work is bounded by the retention and by `podium.history.retention.MOST_BETWEEN`, not by the length of the
+    history.
 
     Args:
         branch: the agent's, with its head.

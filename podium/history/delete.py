@@ -1,6 +1,6 @@
 """Deleting agents for good, and making forks stand on their own first where that is asked for.
 
-What deleting leaves is the store's tombstone. Blobs go with the next collection (:mod:`podium.collection`).
+What deleting leaves is the store's tombstone. Blobs go with the next collection (:mod:`podium.history.gc_roots`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from chronicle.errors import BranchInUse, LeaseHeld
 from chronicle.journal.payloads import seal_durably
 from chronicle.journal.records import Commit, Draft
 from podium.address import Address
-from podium.branching import awake, forks_of, given_up, sleeping_lease
 from podium.errors import AgentInUse
 from podium.events import AGENT_DETACHED
-from podium.folding import whole_state
-from podium.importing import HOLDER_PREFIX
-from podium.record import find_session, read_agent
+from podium.history.agent_record import find_session, read_agent
+from podium.history.archive_import import HOLDER_PREFIX
+from podium.history.branching import awake, forks_of, given_up, sleeping_lease
+from podium.history.fold import whole_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable

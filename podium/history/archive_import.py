@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Conflict, NotFound
 from chronicle.journal.records import Commit
-from podium.branching import fork_at
 from podium.errors import AgentExists
+from podium.history.branching import fork_at
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, Head, Session
     from podium.address import Address
-    from podium.archive import Archive, ArchivedBranch
+    from podium.history.archive import Archive, ArchivedBranch
 
 __all__ = ["HOLDER_PREFIX", "Imported", "import_agent"]
 

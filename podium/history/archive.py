@@ -30,10 +30,10 @@ from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Event, Head
 from chronicle.system.atomic_files import replacing
 from chronicle.workspace.check.verify import TreeChecker
-from podium.artifacts import contents_of
-from podium.comparison import lineage
+from podium.artifacts.artifacts import contents_of
 from podium.events import WHOLE_STATES
-from podium.record import read_agent, trees_of, unfolded
+from podium.history.agent_record import read_agent, trees_of, unfolded
+from podium.history.compare import lineage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
