@@ -13,7 +13,8 @@
     logs/             of the service and its hosts
 
 Sockets live in a short directory under the system's temporary path (`Home.run_dir`), because a Unix socket's path
-may not exceed 107 bytes. Workspaces are seen at short paths too, which depend on the id alone (`coordinator.places`).
+may not exceed 107 bytes. Workspaces are seen at short paths too, which depend on the id alone
+(`coordinator.fleet.workspace_paths`).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ HomeOption = Annotated[
     typer.Option("--home", metavar="DIR", envvar="PODIUM_HOME", help="Where the agents are kept.", show_default=True),
 ]
 BlobsUrlOption = Annotated[str, typer.Option("--blobs-url", envvar="PODIUM_BLOBS_URL", hidden=True)]
-"""`coordinator.config.Settings.blobs_url`, read from the environment without its library, which is slow to import."""
+"""`coordinator.settings.Settings.blobs_url`, read from the environment without its library, which is slow to import."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 MomentArgument = Annotated[
     str, typer.Argument(metavar="AGENT[@TURN]", help="Such as hello/alice, or hello/alice@3 after turn 3.")

@@ -19,9 +19,9 @@ from podium.turn.busy import BusyPolicy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coordinator.client_environment import Surroundings
     from coordinator.home import Home
     from coordinator.service.client import AgentRef
-    from coordinator.surroundings import Surroundings
     from podium.address import Address
 
 __all__ = ["run"]
@@ -92,7 +92,7 @@ async def _talk(
 
 def _compare(service: Surroundings, agent: AgentRef) -> None:
     """Say where this command's directory, Python and environment differ from those that the agent has."""
-    from coordinator.surroundings import Surroundings, differences, names_in  # noqa: PLC0415
+    from coordinator.client_environment import Surroundings, differences, names_in  # noqa: PLC0415
 
     here = Surroundings.of_this_process()
     names = frozenset(service.variables.keys() | here.variables.keys())

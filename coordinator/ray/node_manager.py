@@ -23,20 +23,20 @@ from chronicle.fuse.control import Ended
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import unmount_workspace
 from chronicle.fuse.zygote import zygote
-from coordinator.hosting import HostConfig
+from coordinator.fleet.agent_host import HostConfig
+from coordinator.fleet.process_exit import OomKills, WatchedProcess, describe_end, last_words
+from coordinator.fleet.process_marks import Mark, end_marked
+from coordinator.fleet.tenancies import Tenancies
+from coordinator.fleet.workspace_paths import Places
 from coordinator.logs import log_to, rotate_logs
-from coordinator.places import Places
-from coordinator.process_end import OomKills, WatchedProcess, describe_end, last_words
-from coordinator.process_marks import Mark, end_marked
 from coordinator.ray.cluster import NAMESPACE, find_actor
-from coordinator.ray.host import HostActor
-from coordinator.tenancies import Tenancies
+from coordinator.ray.host_actor import HostActor
 from podium.errors import HostDied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.model import Code, Loaded
+    from coordinator.fleet.model import Code, Loaded
 
 __all__ = ["NodeConfig", "NodeManagerActor"]
 
@@ -67,7 +67,7 @@ class NodeConfig:
     home_identity: str
     """`coordinator.home.Home.identity`."""
     workspaces: str
-    """Absolute directory of agents' places; see `coordinator.places`."""
+    """Absolute directory of agents' places; see `coordinator.fleet.workspace_paths`."""
     run_dir: str
     """Short directory for sockets."""
     logs: str

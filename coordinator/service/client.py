@@ -17,10 +17,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from coordinator.places import Places
-from coordinator.process_marks import environment_without_mark
+from coordinator.client_environment import Surroundings
+from coordinator.fleet.process_marks import environment_without_mark
+from coordinator.fleet.workspace_paths import Places
 from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
-from coordinator.surroundings import Surroundings
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
 
@@ -362,7 +362,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
         if code not in (0, EXIT_HELD):
             raise ServiceError(f"the service did not start; {_end_of(home.logs / 'service.log')}")
     else:
-        from coordinator.config import read_settings  # noqa: PLC0415  only for starting a service
+        from coordinator.settings import read_settings  # noqa: PLC0415  only for starting a service
 
         Places(read_settings().workspaces, home.id).check(home.path)
     log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

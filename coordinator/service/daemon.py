@@ -19,7 +19,7 @@ from coordinator.service.protocol import EXIT_HELD
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
-    from coordinator.config import Settings
+    from coordinator.settings import Settings
 
 __all__ = ["main"]
 
@@ -44,10 +44,10 @@ def main() -> int:
         home.make_run_dir()
         try:
             _say_stage(home, "starting Ray")
-            from coordinator.config import read_settings  # noqa: PLC0415  after the lock: who cannot have it need not wait
+            from coordinator.fleet.process_marks import take_mark_off  # noqa: PLC0415
+            from coordinator.fleet.workspace_paths import Places  # noqa: PLC0415
             from coordinator.logs import log_to  # noqa: PLC0415
-            from coordinator.places import Places  # noqa: PLC0415
-            from coordinator.process_marks import take_mark_off  # noqa: PLC0415
+            from coordinator.settings import read_settings  # noqa: PLC0415  after the lock: who cannot have it need not wait
 
             log_to(home.logs / "service.log")
             take_mark_off()  # an agent's process may have started it
@@ -60,9 +60,9 @@ def main() -> int:
 
 
 async def _serve(home: Home, settings: Settings) -> None:
-    from coordinator.ray.fleet import Fleet  # noqa: PLC0415  importing Ray takes 1.5 s
+    from coordinator.client_environment import Surroundings  # noqa: PLC0415
+    from coordinator.ray.router import Fleet  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
-    from coordinator.surroundings import Surroundings  # noqa: PLC0415
 
     surroundings = Surroundings.of_this_process()  # before Ray adds variables of its own
     stopping = asyncio.Event()

@@ -15,9 +15,9 @@ from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, InvalidInput
 from chronicle.ids import IdSource, MessageId
 from coordinator.admission import Admission
-from coordinator.model import Code
+from coordinator.client_environment import Surroundings
+from coordinator.fleet.model import Code
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
-from coordinator.surroundings import Surroundings
 from podium.address import Address
 from podium.errors import PodiumError
 from podium.history.agent_record import find_session
@@ -29,9 +29,9 @@ from podium.turn.busy import BusyPolicy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from coordinator.config import Settings
     from coordinator.home import Home
-    from coordinator.ray.fleet import Fleet
+    from coordinator.ray.router import Fleet
+    from coordinator.settings import Settings
 
 __all__ = ["ServiceServer"]
 

@@ -24,10 +24,10 @@ from chronicle.canonical import encode
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from coordinator.admission import Admission
-from coordinator.config import Settings
+from coordinator.fleet.model import Code
 from coordinator.home import Home
-from coordinator.model import Code
-from coordinator.ray.fleet import Fleet
+from coordinator.ray.router import Fleet
+from coordinator.settings import Settings
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
 

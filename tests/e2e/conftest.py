@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.fleet.workspace_paths import Places
 from coordinator.home import Home
-from coordinator.places import Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from coordinator.code_stamp import CodeStamps
+from coordinator.fleet.code_stamp import CodeStamps
 
 LONG_AGO_NS = 1_000_000_000_000_000_000
 
@@ -70,7 +70,7 @@ def test_an_agents_code_is_its_file_and_what_it_imports_from_its_directory(tmp_p
     (elsewhere / "other.py").write_text("")
     agent = project / "agent.py"
     agent.write_text("import beside, installed, other\nfrom tools.deep import inner\n")
-    script = "import sys; from coordinator.code_stamp import imported_sources\n"
+    script = "import sys; from coordinator.fleet.code_stamp import imported_sources\n"
     script += "from podium.agent.loader import load_module\n"
     script += "from pathlib import Path; sys.path += sys.argv[2:]; before = frozenset(sys.modules)\n"
     script += "load_module(Path(sys.argv[1])); print(*imported_sources(sys.argv[1], before), sep='\\n')"

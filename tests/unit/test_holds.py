@@ -11,9 +11,9 @@ from chronicle.clock import ManualClock, SystemClock
 from chronicle.errors import LeaseHeld
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
-from coordinator.holds import Holds
-from coordinator.leases import HostLeases
-from coordinator.ticking import answer_of, ticking
+from coordinator.fleet.holds import Holds
+from coordinator.fleet.leases import HostLeases
+from coordinator.fleet.polling import answer_of, ticking
 from podium.address import Address
 from podium.history.branching import sleeping_lease
 

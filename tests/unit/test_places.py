@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import Conflict, StaleEpoch
+from coordinator.fleet.tenancies import Tenancies, Tenant, clear_place
+from coordinator.fleet.workspace_paths import Places
 from coordinator.home import Home
-from coordinator.places import Places
-from coordinator.tenancies import Tenancies, Tenant, clear_place
 from podium.address import Address
 from podium.errors import HomeError
 
@@ -106,7 +106,7 @@ def test_a_copy_of_a_home_is_refused_while_the_service_of_the_other_runs(tmp_pat
 
 def test_a_service_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     places = Places(tmp_path, "home")
-    script = "import os, sys; from pathlib import Path; from coordinator.places import Places\n"
+    script = "import os, sys; from pathlib import Path; from coordinator.fleet.workspace_paths import Places\n"
     script += "with Places(Path(sys.argv[1]), 'home').claimed(Path('/one')): os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=Path(__file__).parents[2], check=False)
     assert places.directory.exists()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.model import Assign, Code, Fleet, Host, HostStatus, Retire, StartHost
-from coordinator.plan import plan
+from coordinator.fleet.model import Assign, Code, Fleet, Host, HostStatus, Retire, StartHost
+from coordinator.fleet.plan import plan
 from podium.address import Address
 
 HELLO = Code("/agents/hello.py", "Hello", "hello")

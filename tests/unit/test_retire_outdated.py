@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.code_stamp import CodeStamps
-from coordinator.model import Code, Host, HostStatus, Loaded, Route
-from coordinator.ray import coordinator as module
-from coordinator.waking import Wakings
+from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Route
+from coordinator.fleet.wakes import Wakings
+from coordinator.ray import coordinator_actor as module
 from podium.address import Address
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from coordinator.admission import Admission
-from coordinator.config import Settings
 from coordinator.home import Home
-from coordinator.ray.fleet import Fleet
+from coordinator.ray.router import Fleet
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused, connect
 from coordinator.service.server import ServiceServer
+from coordinator.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from coordinator.admission import Admitted
-    from coordinator.model import Code
+    from coordinator.fleet.model import Code
     from podium.address import Address
 
 AGENT = AgentRef("/agents/hello.py", "Hello", "hello")

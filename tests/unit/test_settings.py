@@ -12,7 +12,7 @@ from chronicle.blobs import cache
 from chronicle.blobs.media import fsspec_objects
 from chronicle.errors import InvalidInput
 from chronicle.workspace.layer.disk import warm_files
-from coordinator.config import Settings, read_settings
+from coordinator.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")

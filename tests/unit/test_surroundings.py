@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.surroundings import Surroundings, differences, is_conventional, names_in
+from coordinator.client_environment import Surroundings, differences, is_conventional, names_in
 
 if TYPE_CHECKING:
     from pathlib import Path

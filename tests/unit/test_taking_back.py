@@ -12,7 +12,7 @@ from chronicle.errors import NotFound
 from chronicle.ids import IdSource, MessageId
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import MessageStatus, NewMessage
-from coordinator.taking_back import TakingBack
+from coordinator.fleet.cancellation import TakingBack
 from podium.address import Address
 from podium.messages.inbox import drop_message
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.model import Code, Route
-from coordinator.waking import Wakings
+from coordinator.fleet.model import Code, Route
+from coordinator.fleet.wakes import Wakings
 from podium.address import Address
 from podium.errors import HostDied
 

@@ -16,7 +16,8 @@ import ray
 from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
-from coordinator.code_stamp import CodeStamps
+from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.polling import answer_of, ticking
 from coordinator.ray.cluster import (
     BEATS,
     COORDINATOR_NAME,
@@ -27,9 +28,8 @@ from coordinator.ray.cluster import (
     disconnect,
     find_actor,
 )
-from coordinator.ray.coordinator import CoordinatorActor, CoordinatorConfig
+from coordinator.ray.coordinator_actor import CoordinatorActor, CoordinatorConfig
 from coordinator.ray.node_manager import NodeConfig, NodeManagerActor
-from coordinator.ticking import answer_of, ticking
 from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from coordinator.admission import Admitted
-    from coordinator.config import Settings
+    from coordinator.fleet.model import Code, Route
     from coordinator.home import Home
-    from coordinator.model import Code, Route
+    from coordinator.settings import Settings
     from podium.address import Address
     from podium.turn.stream import Frame
 

@@ -1,8 +1,9 @@
 """Tenancies: which host has an agent's place on a node, so that activations that follow each other are kept apart.
 
-An agent's workspace is mounted at the same path in each of its activations (`coordinator.places`). A process that an
-earlier activation left behind, which writes by path, would write into the files of a later one. So a tenant is noted
-before anything is mounted, and the next one gets the place when every process of the one before has ended.
+An agent's workspace is mounted at the same path in each of its activations (`coordinator.fleet.workspace_paths`). A
+process that an earlier activation left behind, which writes by path, would write into the files of a later one. So a
+tenant is noted before anything is mounted, and the next one gets the place when every process of the one before has
+ended.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import structlog
 
 from chronicle.errors import Conflict, StaleEpoch, Unavailable
 from chronicle.fuse.mountpoints import mounts
-from coordinator.process_marks import Mark, end_marked
+from coordinator.fleet.process_marks import Mark, end_marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ _POLL_S: Final = 0.02
 _DEADLINE_S: Final = 20.0
 """For the lock of a tenant that was killed to be free."""
 
-_log = structlog.stdlib.get_logger("coordinator.tenancies")
+_log = structlog.stdlib.get_logger("coordinator.fleet.tenancies")
 
 
 @dataclass(frozen=True, slots=True)

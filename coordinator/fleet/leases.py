@@ -28,7 +28,7 @@ HOST_PREFIX: Final = "host_"
 LEASE_POLL_S: Final = 0.2
 """How often a lease that a command has is asked for again; it is held for milliseconds."""
 
-_log = structlog.stdlib.get_logger("coordinator.leases")
+_log = structlog.stdlib.get_logger("coordinator.fleet.leases")
 
 
 class HostLeases:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from coordinator.model import Code, Route
+    from coordinator.fleet.model import Code, Route
     from podium.address import Address
 
 __all__ = ["Waking", "Wakings"]

@@ -9,7 +9,7 @@
 ``<agent>`` is derived from the agent's address. A place is 37 characters long with the base ``/tmp``: `#!` lines of
 scripts (127 bytes on older kernels) and the paths of sockets (107) leave room for what is in the workspace.
 
-An agent's place outlives its activations; `coordinator.tenancies` keeps those apart that follow each other.
+An agent's place outlives its activations; `coordinator.fleet.tenancies` keeps those apart that follow each other.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Its loop is observe, plan, act. It holds no truth of its own: leases are in the store and hosts are named actors in Ray,
 so a coordinator that is started again finds what is there (`_recover`). It is off the path of a message once the
-caller knows the route. The hosts' processes, and who watches over them, are in `coordinator.ray.hosts`.
+caller knows the route. The hosts' processes, and who watches over them, are in `coordinator.ray.host_pool`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
-from coordinator.code_stamp import CodeStamps
-from coordinator.holds import Holds
-from coordinator.leases import HOST_PREFIX, LEASE_POLL_S, HostLeases
+from coordinator.fleet.background_tasks import Tasks
+from coordinator.fleet.cancellation import TakingBack
+from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.holds import Holds
+from coordinator.fleet.leases import HOST_PREFIX, LEASE_POLL_S, HostLeases
+from coordinator.fleet.model import Assign, Fleet, Host, HostStatus, Retire, Route, StartHost
+from coordinator.fleet.plan import plan
+from coordinator.fleet.wakes import Waking, Wakings
 from coordinator.logs import log_to
-from coordinator.model import Assign, Fleet, Host, HostStatus, Retire, Route, StartHost
-from coordinator.plan import plan
 from coordinator.ray.cluster import cause_of, find_actor, lives
-from coordinator.ray.hosts import Hosts
-from coordinator.taking_back import TakingBack
-from coordinator.tasks import Tasks
-from coordinator.waking import Waking, Wakings
+from coordinator.ray.host_pool import Hosts
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, InvalidAddress
 from podium.messages.courier import deliver_outbox
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease, Session
-    from coordinator.model import Action, Code, Loaded
+    from coordinator.fleet.model import Action, Code, Loaded
 
 __all__ = ["CoordinatorActor", "CoordinatorConfig"]
 

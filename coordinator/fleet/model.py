@@ -1,4 +1,4 @@
-"""What the coordinator knows of its fleet, as plain values: the input and output of :mod:`coordinator.plan`."""
+"""What the coordinator knows of its fleet, as plain values: the input and output of :mod:`coordinator.fleet.plan`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from coordinator.code_stamp import CodeStamps
+    from coordinator.fleet.code_stamp import CodeStamps
     from podium.address import Address
 
 __all__ = ["Action", "Assign", "Code", "Fleet", "Host", "HostStatus", "Loaded", "Retire", "Route", "StartHost"]
@@ -31,7 +31,7 @@ class Loaded:
     sources: tuple[str, ...]
     """The agent's file and the modules of its directory that were imported with it, absolute paths."""
     stamp: str
-    """Of the content of the sources; see `coordinator.code_stamp`."""
+    """Of the content of the sources; see `coordinator.fleet.code_stamp`."""
 
     def is_of(self, code: Code, stamps: CodeStamps) -> bool:
         """Whether it is a code as its files are now."""

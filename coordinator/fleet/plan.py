@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from coordinator.model import Assign, HostStatus, Retire, StartHost
+from coordinator.fleet.model import Assign, HostStatus, Retire, StartHost
 
 if TYPE_CHECKING:
-    from coordinator.model import Action, Code, Fleet
+    from coordinator.fleet.model import Action, Code, Fleet
 
 __all__ = ["plan"]
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 import structlog
 
-from coordinator.model import Host, HostStatus
+from coordinator.fleet.model import Host, HostStatus
+from coordinator.fleet.polling import answer_of
 from coordinator.ray.cluster import BEATS, cause_of, check_answers, find_actor
-from coordinator.ticking import answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from coordinator.model import Code, Loaded
-    from coordinator.tasks import Tasks
+    from coordinator.fleet.background_tasks import Tasks
+    from coordinator.fleet.model import Code, Loaded
     from podium.address import Address
 
 __all__ = ["Hosts"]

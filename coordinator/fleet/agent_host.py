@@ -29,13 +29,13 @@ from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
-from coordinator.code_stamp import CodeStamps, imported_sources
+from coordinator.fleet.code_stamp import CodeStamps, imported_sources
+from coordinator.fleet.model import Loaded
+from coordinator.fleet.process_exit import leave_last_words
+from coordinator.fleet.process_marks import Mark
+from coordinator.fleet.tenancies import Tenancies, Tenant, clear_place
+from coordinator.fleet.workspace_paths import Places
 from coordinator.logs import log_to
-from coordinator.model import Loaded
-from coordinator.places import Places
-from coordinator.process_end import leave_last_words
-from coordinator.process_marks import Mark
-from coordinator.tenancies import Tenancies, Tenant, clear_place
 from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
 from podium.blocking import at_once
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from chronicle.journal.records import Lease
-    from coordinator.model import Code
+    from coordinator.fleet.model import Code
     from podium.address import Address
     from podium.agent.base import BaseAgent
     from podium.turn.stream import Frame
@@ -81,7 +81,7 @@ class HostConfig:
     home_identity: str
     """`coordinator.home.Home.identity`."""
     workspaces: str
-    """Absolute directory of agents' places; see `coordinator.places`."""
+    """Absolute directory of agents' places; see `coordinator.fleet.workspace_paths`."""
     tenancies: str
     """The node's directory of notes about who has which place."""
     link: str

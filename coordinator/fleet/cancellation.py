@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from chronicle.journal.records import MessageStatus
-from coordinator.leases import LEASE_POLL_S
+from coordinator.fleet.leases import LEASE_POLL_S
 from podium.errors import AgentAwake
 from podium.history.agent_record import find_session
 from podium.messages.inbox import drop_message, is_open, message_of
