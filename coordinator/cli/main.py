@@ -11,7 +11,7 @@ import typer
 from chronicle.blobs.wait_notices import telling
 from chronicle.cli_kit.stdout import whole_stdout
 from chronicle.system.os_errors import os_error_text
-from coordinator.cli import (
+from coordinator.cli.commands import (
     archive,
     artifacts,
     cat,

@@ -11,7 +11,7 @@ from chronicle.errors import Corrupt, Unavailable
 from chronicle.ids import BlobId, IdSource
 from chronicle.journal.chain import MAX_INLINE
 from chronicle.journal.memory import MemoryJournalStore
-from coordinator.cli.log import event_object, gist
+from coordinator.cli.commands.log import event_object, gist
 from coordinator.verification import Verifier
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent

@@ -61,7 +61,7 @@ def _moment(store: JournalStore, text: str) -> tuple[Address, int | None]:
 
 def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
     from chronicle.workspace.trees.tree_diff import change_object, render  # noqa: PLC0415
-    from coordinator.cli.log import event_object  # noqa: PLC0415
+    from coordinator.cli.commands.log import event_object  # noqa: PLC0415
 
     moments = {
         side: {"agent": str(record.address), "turn": record.turn, "version": record.version_seq}
@@ -106,7 +106,7 @@ def _name(record: AgentRecord) -> str:
 
 
 def _line(event: Event, blobs: BlobReader) -> str:
-    from coordinator.cli.log import gist  # noqa: PLC0415
+    from coordinator.cli.commands.log import gist  # noqa: PLC0415
 
     who = "user" if event.type == "user_message" else "agent"
     return f"turn {event.turn} {who}: {one_line(gist(event, blobs))}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.inbox import text_of
+from coordinator.cli.commands.inbox import text_of
 from coordinator.cli.options import (
     DEFAULT_HOME,
     AgentArgument,
