@@ -32,7 +32,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.repository import Repository
-from chronicle.workspace.history.commit_files import MomentView
+from chronicle.workspace.committed.commit_files import MomentView
 from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from chronicle.errors import NotFound
 from chronicle.filesystem import ChronicleFileSystem
 from coordinator.home import Home
 from podium.address import Address
+from podium.agent_record import list_agents, read_agent
 from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
-from podium.history.agent_record import list_agents, read_agent
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader

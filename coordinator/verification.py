@@ -15,10 +15,10 @@ from chronicle.journal.payloads import payload_of
 from chronicle.journal.verify import verify_session
 from chronicle.workspace.check.verify import TreeChecker
 from podium.address import Address
+from podium.agent_record import Replay, read_agent, trees_of, unfolded
 from podium.artifacts.artifacts import contents_of
 from podium.errors import InvalidAddress
 from podium.events import STATE_EVENTS, WHOLE_STATES
-from podium.history.agent_record import Replay, read_agent, trees_of, unfolded
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore

@@ -34,7 +34,7 @@ __all__ = [
 class Pending(Exception):
     """A reader has begun to read what was asked for, and will have it later: do what needs it again then.
 
-    Raised by readers whose callers can do that: `chronicle.fuse.server.deadlines`.
+    Raised by readers whose callers can do that: `chronicle.fuse.deadlines`.
     """
 
 

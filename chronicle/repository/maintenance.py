@@ -14,9 +14,9 @@ from chronicle.fuse.zygote import zygote
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commits import commits
 from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.gc_roots import layer_refs
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.history.reachability import MomentReach
-from chronicle.workspace.layer.disk.gc_refs import layer_refs
 from chronicle.workspace.layer.disk.trim import layer_bytes, trim_layers
 from chronicle.workspace.layer.disk.warm_files import warm_bytes_from
 from chronicle.workspace.layer.opening import lock_workspace, unlock_workspace

@@ -27,7 +27,7 @@ from chronicle.repository.commits import (
 )
 from chronicle.repository.store_directory import StorePlace
 from chronicle.workspace.api.workspace import open_api_workspace
-from chronicle.workspace.history.committed_workspace import CommittedWorkspace
+from chronicle.workspace.committed.committed_workspace import CommittedWorkspace
 from chronicle.workspace.layer.history_reads import encode_path
 from chronicle.workspace.layer.opening import check_spec, open_layer
 from chronicle.workspace.layer.restore import restored_tree

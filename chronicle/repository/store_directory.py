@@ -34,7 +34,7 @@ from chronicle.fuse.mountpoints import mounts
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.system.atomic_files import is_partial, make_once
 from chronicle.system.permissions import make_private
-from chronicle.workspace.layer.disk.gc_refs import layer_refs
+from chronicle.workspace.gc_roots import layer_refs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.view import HistoryView
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.tree import Entry
-    from podium.history.agent_record import AgentRecord
+    from podium.agent_record import AgentRecord
 
 __all__ = ["Files", "clean_path", "opened_files", "version_object"]
 
@@ -91,7 +91,7 @@ class Files:
 def opened_files(home: Path, moment: str) -> Iterator[Files]:
     """Open the files of ``AGENT[@TURN]`` for a while."""
     from podium.address import Address  # noqa: PLC0415
-    from podium.history.agent_record import read_agent  # noqa: PLC0415
+    from podium.agent_record import read_agent  # noqa: PLC0415
 
     with opened_blobs(home) as blobs:
         with read_journal(home) as store:

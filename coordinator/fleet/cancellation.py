@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from chronicle.journal.records import MessageStatus
 from coordinator.fleet.leases import LEASE_POLL_S
+from podium.agent_record import find_session
 from podium.errors import AgentAwake
-from podium.history.agent_record import find_session
 from podium.messages.inbox import drop_message, is_open, message_of
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from coordinator.client_environment import Surroundings
 from coordinator.fleet.model import Code
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from podium.address import Address
+from podium.agent_record import find_session
 from podium.errors import PodiumError
-from podium.history.agent_record import find_session
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.messages.inbox import is_open, message_of
 from podium.state import StateError

@@ -21,10 +21,10 @@ from chronicle.ids import BlobId, EventId
 from chronicle.journal.payloads import payload_of
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.content.content import Content
+from podium.agent_record import find_session, turn_end_seq, unfolded
 from podium.artifacts.names import check_media_type, check_name
 from podium.errors import UnknownArtifact
 from podium.events import ARTIFACT_ADDED
-from podium.history.agent_record import find_session, turn_end_seq, unfolded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

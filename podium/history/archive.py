@@ -30,9 +30,9 @@ from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Event, Head
 from chronicle.system.atomic_files import replacing
 from chronicle.workspace.check.verify import TreeChecker
+from podium.agent_record import read_agent, trees_of, unfolded
 from podium.artifacts.artifacts import contents_of
 from podium.events import WHOLE_STATES
-from podium.history.agent_record import read_agent, trees_of, unfolded
 from podium.history.compare import lineage
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from chronicle.journal.payloads import payload_of, seal_durably
 from chronicle.journal.records import Commit, Draft
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.history.rewind import rewound
+from podium.agent_record import find_session, read_agent, trees_of, turn_end_seq
 from podium.errors import AgentAwake, AgentExists, UnknownMoment
 from podium.events import AGENT_DETACHED, AGENT_FORKED, AGENT_REWOUND, AGENT_SNAPSHOT, TURN_CANCELLED, TURN_FAILED
-from podium.history.agent_record import find_session, read_agent, trees_of, turn_end_seq
 from podium.state import diff
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Branch, Head, Lease, Session
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
+    from podium.agent_record import AgentRecord
     from podium.events import Part
-    from podium.history.agent_record import AgentRecord
 
 __all__ = [
     "Forked",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from chronicle.workspace.trees.tree import EMPTY
 from chronicle.workspace.trees.tree_diff import changes
+from podium.agent_record import read_agent
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, USER_MESSAGE
-from podium.history.agent_record import read_agent
 from podium.state import diff
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Event
     from chronicle.workspace.trees.tree_diff import Change
     from podium.address import Address
-    from podium.history.agent_record import AgentRecord
+    from podium.agent_record import AgentRecord
 
 __all__ = ["Comparison", "common_seq", "compare", "lineage"]
 

@@ -12,9 +12,9 @@ from chronicle.errors import BranchInUse, LeaseHeld
 from chronicle.journal.payloads import seal_durably
 from chronicle.journal.records import Commit, Draft
 from podium.address import Address
+from podium.agent_record import find_session, read_agent
 from podium.errors import AgentInUse
 from podium.events import AGENT_DETACHED
-from podium.history.agent_record import find_session, read_agent
 from podium.history.archive_import import HOLDER_PREFIX
 from podium.history.branching import awake, forks_of, given_up, sleeping_lease
 from podium.history.fold import whole_state

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput, NotFound
+from podium.agent_record import find_session
 from podium.events import ARTIFACT_ADDED
-from podium.history.agent_record import find_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

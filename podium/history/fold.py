@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import BranchInUse, BranchVersionConflict, StaleEpoch
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Snapshot
+from podium.agent_record import find_session, read_agent, snapshot_body
 from podium.errors import AgentInUse
 from podium.events import AGENT_SNAPSHOT, WHOLE_STATES
-from podium.history.agent_record import find_session, read_agent, snapshot_body
 from podium.history.branching import awake, forks_of, given_up, sleeping_lease
 from podium.history.retention import MOST_BETWEEN, QUARTER, Mark, Plan, plan
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Branch, Event, Head, Lease, Session
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
-    from podium.history.agent_record import AgentRecord
+    from podium.agent_record import AgentRecord
     from podium.history.retention import Retention
 
 __all__ = ["Dropped", "Folded", "fold_agent", "mark_commit", "plan_retention", "whole_state"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from chronicle.canonical import decode
 from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.history.reachability import MomentReach
+from podium.agent_record import trees_of
 from podium.artifacts.artifacts import contents_of
-from podium.history.agent_record import trees_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

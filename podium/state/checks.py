@@ -18,17 +18,17 @@ from pydantic import BaseModel, ValidationError
 from chronicle.canonical import encode
 from podium.state.errors import InvalidState, StateError
 from podium.state.patch.diff import diff
-from podium.state.patch.drain import check_list
-from podium.state.patch.pointer import Token, join, parse
-from podium.state.shapes.any_json import AnyShape
-from podium.state.shapes.scalars import Shape, of_validation, validated
-from podium.state.shapes.slots import Checked, Deferred, Nullable, UnionShape
+from podium.state.pointer import Token, join, parse
+from podium.state.tracked.any_json import AnyShape
 from podium.state.tracked.dicts import DictShape, TrackedDict
+from podium.state.tracked.drain import check_list
 from podium.state.tracked.lists import ListShape, TrackedList, index_of
 from podium.state.tracked.models import ModelShape, model_class
 from podium.state.tracked.node import Refusal, Tracked, path_of
 from podium.state.tracked.plain_values import plain
+from podium.state.tracked.scalars import Shape, of_validation, validated
 from podium.state.tracked.sets import SetShape, TrackedSet
+from podium.state.tracked.slots import Checked, Deferred, Nullable, UnionShape
 from podium.state.tracked.tuples import TrackedTuple
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from podium.state.shapes.any_json import AnyShape
+from podium.state.tracked.any_json import AnyShape
 from podium.state.tracked.dicts import DictShape, TrackedDict
 from podium.state.tracked.lists import TrackedList
 from podium.state.tracked.models import ModelShape
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from chronicle.canonical import Json
-    from podium.state.patch.pointer import Token
+    from podium.state.pointer import Token
 
 __all__ = ["lost_field"]
 

@@ -32,7 +32,7 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from podium.state.errors import OutsideTurn
-from podium.state.patch.pointer import join
+from podium.state.pointer import join
 from podium.state.tracked.node import Tracked, path_of
 
 __all__ = ["Guard", "Permit", "current_permit", "guard_of", "guarded", "having", "limit", "permitted", "retire"]

@@ -15,10 +15,10 @@ from podium.state.errors import StateError, StateLoadError, UnstorableState
 from podium.state.guard import guard_of
 from podium.state.migrations import migrate, migrations_of
 from podium.state.patch.diff import diff
-from podium.state.patch.drain import collect, settle
-from podium.state.patch.pointer import join
-from podium.state.shapes.scalars import of_validation
+from podium.state.pointer import join
+from podium.state.tracked.drain import collect, settle
 from podium.state.tracked.node import Tracked
+from podium.state.tracked.scalars import of_validation
 
 if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState

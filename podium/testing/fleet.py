@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from chronicle.errors import BranchInUse, Conflict, LeaseHeld, StaleEpoch, Unavailable
 from chronicle.journal.records import MessageStatus
 from podium.address import Address
+from podium.agent_record import read_agent
 from podium.errors import AgentAwake, AgentExists, AgentInUse, UnknownMoment
 from podium.events import USER_MESSAGE
-from podium.history.agent_record import read_agent
 from podium.history.branching import fork_agent, rewind_agent, sleeping_lease
 from podium.history.fold import fold_agent, mark_commit
 from podium.messages.courier import deliver_outbox

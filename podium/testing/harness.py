@@ -32,9 +32,9 @@ from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from podium.address import Address
 from podium.agent.base import agent_type_of, workspace_quota_of
+from podium.agent_record import read_agent
 from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
-from podium.history.agent_record import read_agent
 from podium.messages.courier import deliver_outbox
 from podium.turn.activation import Activation, Step
 from podium.turn.busy import BusyPolicy, admit_message

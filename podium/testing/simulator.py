@@ -27,7 +27,7 @@ import structlog
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.verify import verify_session
 from podium.address import Address
-from podium.history.agent_record import read_agent
+from podium.agent_record import read_agent
 from podium.state import to_json
 from podium.testing.clients import Clients
 from podium.testing.faults import CALM, LATEST_S

@@ -22,10 +22,10 @@ from chronicle.canonical import decode
 from chronicle.errors import BranchInUse, ChronicleError, OverQuota, StorageRefused
 from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.context import AgentContext
+from podium.agent_record import AgentRecord, read_agent, snapshot_body
 from podium.artifacts.writing import ArtifactWriter
 from podium.errors import AgentLoadError, UnknownAgent
 from podium.events import HOOKS, USER_MESSAGE
-from podium.history.agent_record import AgentRecord, read_agent, snapshot_body
 from podium.history.branching import given_up
 from podium.history.fold import mark_commit, plan_retention
 from podium.state import StateError, from_json, migration_patch, take, to_json

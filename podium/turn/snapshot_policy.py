@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from podium.history.agent_record import AgentRecord
+    from podium.agent_record import AgentRecord
 
 __all__ = ["MOST_BYTES", "MOST_TURNS", "SnapshotPolicy"]
 

@@ -19,8 +19,8 @@ from chronicle.workspace.history.oplog import add_root, first_root
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, update_tree
 from podium.address import Address
+from podium.agent_record import read_agent, snapshot_body
 from podium.events import AGENT_CREATED, TURN_COMMITTED, USER_MESSAGE
-from podium.history.agent_record import read_agent, snapshot_body
 from podium.history.branching import fork_agent
 from podium.turn.snapshot_policy import MOST_TURNS
 

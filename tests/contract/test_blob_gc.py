@@ -16,8 +16,8 @@ from chronicle.blobs import blob_id, ident
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.gc import collector
 from chronicle.blobs.gc.collector import GcReport, collect
-from chronicle.blobs.media.medium import open_medium
 from chronicle.blobs.packs.catalog import PACK_FOLDER, pack_object
+from chronicle.blobs.packs.medium import open_medium
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, Unavailable

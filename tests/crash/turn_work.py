@@ -43,9 +43,9 @@ from chronicle.workspace.trees import tree
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent, Retention
 from podium.agent.models.delta_state import DeltaState
+from podium.agent_record import AgentRecord, read_agent
 from podium.artifacts.artifacts import list_artifacts, read_artifact
 from podium.errors import UnknownAgent
-from podium.history.agent_record import AgentRecord, read_agent
 from podium.turn.activation import Activation, Step
 from podium.turn.environment import Environment, WorkspaceRequest
 

@@ -23,8 +23,8 @@ from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.server import MountRequest, Served
 from chronicle.fuse.transport.choice import import_transport
+from chronicle.fuse.watchdog import Pulse
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
-from chronicle.fuse.zygote.watchdog import Pulse
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 from tests.fuse.plain import PlainDirectory

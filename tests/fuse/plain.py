@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from chronicle.fuse.deadlines import Waiting
 from chronicle.fuse.served.filesystem import KEEP_CACHE, Attributes, Caller, Changes
-from chronicle.fuse.server.deadlines import Waiting
 
 ROOT = 1
 

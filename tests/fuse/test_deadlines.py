@@ -15,8 +15,8 @@ import pytest
 
 from chronicle.fuse.mountpoints.mounts import Transport
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
+from chronicle.fuse.watchdog import COMMAND, IDLE, OPENING, REQUEST, Finding, Pulses, Watcher
 from chronicle.fuse.zygote import zygote
-from chronicle.fuse.zygote.watchdog import COMMAND, IDLE, OPENING, REQUEST, Finding, Pulses, Watcher
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import running_proxy
 from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, served, template_of, wait_for_end

@@ -16,11 +16,11 @@ from uuid import uuid4
 
 import pytest
 
+from chronicle.fuse.deadlines import Supply, Waiting
 from chronicle.fuse.mountpoints.mounts import Transport
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
-from chronicle.fuse.server.deadlines import Supply, Waiting
+from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched
 from chronicle.fuse.zygote import zygote
-from chronicle.fuse.zygote.watchdog import COMMAND, REQUEST, unwatched
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.fuse.conftest import DEADLINE_S

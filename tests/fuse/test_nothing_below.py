@@ -19,7 +19,7 @@ from chronicle.fuse.mountpoints import guard, mounts
 from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, unmount_workspace
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.server.server import MountRequest
-from chronicle.fuse.zygote.watchdog import unwatched
+from chronicle.fuse.watchdog import unwatched
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, running_mirror, served, wait_for_end
 

@@ -18,8 +18,8 @@ from chronicle.fuse.mountpoints.mounts import Transport
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
 from chronicle.fuse.transport import device, wire
 from chronicle.fuse.transport.raw import RawSession
+from chronicle.fuse.watchdog import unwatched
 from chronicle.fuse.zygote import zygote
-from chronicle.fuse.zygote.watchdog import unwatched
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.plain import PlainDirectory
 

@@ -22,7 +22,7 @@ from chronicle.workspace.trees.tree import EMPTY
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.history.agent_record import list_agents, read_agent
+from podium.agent_record import list_agents, read_agent
 from podium.history.branching import fork_agent, rewind_agent
 from podium.testing import AgentHarness
 

@@ -15,9 +15,9 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from podium.address import Address
 from podium.agent import AgentContext
+from podium.agent_record import list_agents, read_agent
 from podium.errors import AgentExists, UnknownAgent, UnknownMoment
 from podium.events import AGENT_SNAPSHOT
-from podium.history.agent_record import list_agents, read_agent
 from podium.history.archive import Archive, export_agent
 from podium.history.archive_import import Imported, import_agent
 from podium.history.branching import fork_agent, rewind_agent

@@ -19,9 +19,9 @@ from chronicle.workspace.content.content import chunk_list
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.agent_record import find_session
 from podium.artifacts.artifacts import event_id_of, find_artifact, list_artifacts, open_artifact, read_artifact
 from podium.errors import UnknownArtifact
-from podium.history.agent_record import find_session
 from podium.history.archive import Archive, export_agent
 from podium.history.archive_import import import_agent
 from podium.history.branching import fork_agent, rewind_agent

@@ -10,8 +10,8 @@ import pytest
 from chronicle.blobs import blob_id
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import NotFound, Unavailable
-from chronicle.fuse.server import deadlines
-from chronicle.fuse.server.deadlines import TimedBlobStore
+from chronicle.fuse import deadlines
+from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.ids import BlobId
 
 DATA = b"kept"

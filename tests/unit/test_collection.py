@@ -10,13 +10,13 @@ from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.gc_roots import layer_refs
 from chronicle.workspace.history.reachability import MomentReach
-from chronicle.workspace.layer.disk.gc_refs import layer_refs
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from coordinator.verification import Verifier
 from podium.agent import AgentContext
-from podium.history.agent_record import tree_of
+from podium.agent_record import tree_of
 from podium.history.branching import rewind_agent
 from podium.history.gc_roots import reached_blobs
 from podium.testing import AgentHarness

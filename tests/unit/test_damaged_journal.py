@@ -18,7 +18,7 @@ from coordinator.cli.main import main
 from coordinator.home import Home
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.history.agent_record import read_agent, snapshot_body
+from podium.agent_record import read_agent, snapshot_body
 from podium.testing import AgentHarness
 from tests.unit.cli_home import HomeMaker
 from tests.unit.read_only import without_write_access

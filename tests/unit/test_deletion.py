@@ -9,8 +9,8 @@ import pytest
 from chronicle.ids import IdSource
 from coordinator.verification import Verifier
 from podium.address import Address
+from podium.agent_record import list_agents, read_agent
 from podium.errors import AgentAwake, AgentInUse, UnknownAgent, UnknownMoment
-from podium.history.agent_record import list_agents, read_agent
 from podium.history.archive import Archive, export_agent
 from podium.history.archive_import import import_agent
 from podium.history.branching import fork_agent, rewind_agent

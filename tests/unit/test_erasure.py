@@ -12,8 +12,8 @@ from chronicle.ids import EventId, IdSource
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.agent_record import read_agent
 from podium.errors import UnknownAgent
-from podium.history.agent_record import read_agent
 from podium.history.archive import Archive, export_agent
 from podium.history.archive_import import import_agent
 from podium.history.branching import fork_agent, rewind_agent

@@ -18,13 +18,13 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.port import BlobStore, Pending
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound, Unavailable
+from chronicle.fuse import deadlines
+from chronicle.fuse.deadlines import Supply, TimedBlobStore, Waiting, supply_of
 from chronicle.fuse.served.operations import ChronicleOperations
-from chronicle.fuse.server import deadlines
-from chronicle.fuse.server.deadlines import Supply, TimedBlobStore, Waiting, supply_of
 from chronicle.fuse.transport import raw, wire
 from chronicle.fuse.transport.parked_requests import Parked
 from chronicle.fuse.transport.wire import Opcode
-from chronicle.fuse.zygote.watchdog import COMMAND, REQUEST, unwatched
+from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched
 from chronicle.ids import BlobId
 from chronicle.workspace.content.lazy_reader import _WORKERS, Chunks
 from chronicle.workspace.history.oplog import ROOT_INO

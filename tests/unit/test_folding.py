@@ -14,9 +14,9 @@ from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.verify import Anchor, verify_session
 from podium.address import Address
 from podium.agent import Retention
+from podium.agent_record import find_session, read_agent, turn_end_seq
 from podium.errors import AgentAwake, AgentInUse, UnknownAgent, UnknownMoment
 from podium.events import AGENT_SNAPSHOT
-from podium.history.agent_record import find_session, read_agent, turn_end_seq
 from podium.history.branching import fork_agent, rewind_agent
 from podium.history.compare import compare
 from podium.history.fold import Folded, fold_agent

@@ -13,8 +13,8 @@ from chronicle.journal.chain import empty_head
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.verify import verify_session
 from podium.address import Address
+from podium.agent_record import find_session, list_agents, read_agent, turn_end_seq
 from podium.errors import AgentExists, UnknownAgent, UnknownMoment
-from podium.history.agent_record import find_session, list_agents, read_agent, turn_end_seq
 from podium.history.branching import Forked, fork_agent
 from podium.testing import AgentHarness
 from tests.unit.notes_agent import Notes

@@ -12,9 +12,9 @@ from chronicle.journal.records import MessageStatus, NewMessage
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.agent_record import read_agent
 from podium.errors import AgentAwake, UnknownAgent
 from podium.events import AGENT_CREATED, TURN_CANCELLED
-from podium.history.agent_record import read_agent
 from podium.messages.inbox import drop_message, list_inbox
 from podium.testing.harness import AgentHarness
 

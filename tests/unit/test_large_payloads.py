@@ -16,7 +16,7 @@ from coordinator.verification import Verifier
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.history.agent_record import read_agent
+from podium.agent_record import read_agent
 from podium.history.archive import Archive, export_agent
 from podium.history.archive_import import import_agent
 from podium.history.branching import fork_agent, rewind_agent

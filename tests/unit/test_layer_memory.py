@@ -12,8 +12,8 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import ManualClock
+from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.served.operations import ChronicleOperations
-from chronicle.fuse.server.deadlines import TimedBlobStore
 from chronicle.system.heap import give_back_all
 from chronicle.workspace.history.oplog import ROOT_INO
 from chronicle.workspace.layer.opening import CachingReader, open_layer

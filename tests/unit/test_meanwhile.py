@@ -18,12 +18,12 @@ from chronicle.fuse.transport.deferred_requests import Kept
 from chronicle.fuse.transport.interleave import ServedMeanwhile
 from chronicle.fuse.transport.poll import Watch
 from chronicle.fuse.transport.wire import Opcode
-from chronicle.fuse.zygote.watchdog import COMMAND, REQUEST, unwatched
+from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chronicle.fuse.zygote.watchdog import Pulse
+    from chronicle.fuse.watchdog import Pulse
 
 T = TypeVar("T")
 

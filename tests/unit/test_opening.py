@@ -7,7 +7,7 @@ import pytest
 from chronicle.errors import StorageRefused
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.server.server import MountRequest
-from chronicle.fuse.zygote.watchdog import unwatched
+from chronicle.fuse.watchdog import unwatched
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.dir.workspace import open_dir_workspace
-from chronicle.workspace.layer.disk.gc_refs import layer_refs
+from chronicle.workspace.gc_roots import layer_refs
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.trees.tree import entry_at
 

@@ -11,8 +11,8 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.verify import verify_session
 from podium.address import Address
+from podium.agent_record import find_session, read_agent
 from podium.errors import AgentAwake, UnknownAgent, UnknownMoment
-from podium.history.agent_record import find_session, read_agent
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.testing import AgentHarness
 from tests.unit.notes_agent import Notes, told

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chronicle.canonical import Json, JsonObject, encode
 from podium.state import Patch, PatchError, apply_patch, compose, diff
-from podium.state.patch.pointer import escape, join, parse
+from podium.state.pointer import escape, join, parse
 
 KEYS = ["a", "b", "0", "1", "-", "a/b", "~", "~1", ""]
 keys = st.sampled_from(KEYS)

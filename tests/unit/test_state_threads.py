@@ -15,8 +15,8 @@ import pytest
 from coordinator.verification import Verifier
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.agent_record import read_agent
 from podium.errors import PodiumError
-from podium.history.agent_record import read_agent
 from podium.state import OutsideTurn, to_json
 from podium.testing import AgentHarness
 

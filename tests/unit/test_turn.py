@@ -368,7 +368,7 @@ async def test_history_and_old_versions_through_the_context() -> None:
 
 
 async def test_opening_reads_a_bounded_tail() -> None:
-    from podium.history.agent_record import read_agent
+    from podium.agent_record import read_agent
     from podium.turn.snapshot_policy import MOST_TURNS
 
     async with AgentHarness(Counter) as agent:

@@ -10,7 +10,7 @@ from chronicle.ids import IdSource
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState, migration
-from podium.history.agent_record import read_agent
+from podium.agent_record import read_agent
 from podium.history.branching import fork_agent, rewind_agent
 from podium.state import StateTooNew
 from podium.testing import AgentHarness

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 _PATIENCE_S: Final = 50.0
 """For so long a request is repeated that fails at once: a server restarts, or is failed over, in less. A mount server
-that is opening its layer may take a minute (`chronicle.fuse.zygote.watchdog`), so the default is below that."""
+that is opening its layer may take a minute (`chronicle.fuse.watchdog`), so the default is below that."""
 _ATTEMPTS: Final = 5
 """At least: a request that moves many bytes may take longer than `_PATIENCE_S` once."""
 _BACKOFF_S: Final = 0.1

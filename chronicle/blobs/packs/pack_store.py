@@ -19,11 +19,11 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from chronicle.blobs import ident
-from chronicle.blobs.gc.condemned_packs import MarkWatch
-from chronicle.blobs.media.medium import open_medium
 from chronicle.blobs.media.objects import shown_url
 from chronicle.blobs.packs import pack_format
 from chronicle.blobs.packs.catalog import check_pack, pack_object
+from chronicle.blobs.packs.condemned import MarkWatch
+from chronicle.blobs.packs.medium import open_medium
 from chronicle.blobs.packs.pack_reader import CACHED_BLOB_BYTES, PackReader
 from chronicle.clock import Clock, SystemClock
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat

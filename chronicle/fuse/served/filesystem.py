@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from chronicle.fuse.server.deadlines import Waiting
+    from chronicle.fuse.deadlines import Waiting
 
 __all__ = ["DIRECT_IO", "KEEP_CACHE", "NO_FLUSH", "Attributes", "Caller", "Changes", "FileSystem"]
 

@@ -26,8 +26,8 @@ from chronicle.workspace.trees.tree import MAX_NAME_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from chronicle.fuse.deadlines import Waiting
     from chronicle.fuse.served.filesystem import Attributes, Caller, Changes
-    from chronicle.fuse.server.deadlines import Waiting
     from chronicle.workspace.layer.layer import Handle, Layer
 
 __all__ = ["ChronicleOperations"]

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import StorageRefused
+from chronicle.fuse.deadlines import TimedBlobStore, Waiting
 from chronicle.fuse.served.operations import ChronicleOperations
-from chronicle.fuse.server.deadlines import TimedBlobStore, Waiting
 from chronicle.fuse.server.server import Served
 from chronicle.workspace.layer.opening import open_layer
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.fuse.server.server import MountRequest
-    from chronicle.fuse.zygote.watchdog import Pulse
+    from chronicle.fuse.watchdog import Pulse
 
 __all__ = ["open_served"]
 

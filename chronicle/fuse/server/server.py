@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from chronicle.fuse.mountpoints.mounts import Transport
     from chronicle.fuse.served.filesystem import FileSystem
     from chronicle.fuse.transport.choice import Session
-    from chronicle.fuse.zygote.watchdog import Pulse
+    from chronicle.fuse.watchdog import Pulse
     from chronicle.workspace.layer.restore import Touched
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chronicle.fuse.mountpoints.mounts import Transport
     from chronicle.fuse.served.filesystem import FileSystem
     from chronicle.fuse.transport.interleave import ServedMeanwhile
-    from chronicle.fuse.zygote.watchdog import Pulse
+    from chronicle.fuse.watchdog import Pulse
 
 __all__ = ["Session", "import_transport", "make_session"]
 

@@ -22,7 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.zygote.watchdog import COMMAND, REQUEST
+from chronicle.fuse.watchdog import COMMAND, REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from chronicle.fuse.transport.deferred_requests import NOT_GIVEN_UP, is_asked_to
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.fuse.server.deadlines import Supply
+    from chronicle.fuse.deadlines import Supply
 
 __all__ = ["LOOK_S", "Parked", "ParkedRequests"]
 

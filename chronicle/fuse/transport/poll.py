@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from chronicle.fuse.transport.interleave import ServedMeanwhile
-from chronicle.fuse.zygote.watchdog import COMMAND, IDLE, REQUEST, Pulse, unwatched
+from chronicle.fuse.watchdog import COMMAND, IDLE, REQUEST, Pulse, unwatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

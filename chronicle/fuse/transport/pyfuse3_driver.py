@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from pathlib import Path
 
-    from chronicle.fuse.server.deadlines import Waiting
+    from chronicle.fuse.deadlines import Waiting
     from chronicle.fuse.transport.interleave import ServedMeanwhile
     from chronicle.fuse.transport.pyfuse3_trio import Aside
-    from chronicle.fuse.zygote.watchdog import Pulse
+    from chronicle.fuse.watchdog import Pulse
 
 __all__ = ["MountSession"]
 

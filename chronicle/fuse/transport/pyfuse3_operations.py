@@ -19,9 +19,9 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError
 
 from chronicle.blobs.port import Pending
 from chronicle.errors import ChronicleError
+from chronicle.fuse.deadlines import supply_of
 from chronicle.fuse.served.errnos import answer_errno
 from chronicle.fuse.served.filesystem import DIRECT_IO, KEEP_CACHE, Changes
-from chronicle.fuse.server.deadlines import supply_of
 from chronicle.fuse.transport.pyfuse3_trio import Aside
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyfuse3 import ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
+    from chronicle.fuse.deadlines import Supply
     from chronicle.fuse.served.filesystem import Attributes, FileSystem
-    from chronicle.fuse.server.deadlines import Supply
     from chronicle.fuse.transport.pyfuse3_trio import Gate
 
 __all__ = ["Pyfuse3Operations"]

@@ -14,7 +14,7 @@ import pyfuse3
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
-    from chronicle.fuse.server.deadlines import Supply
+    from chronicle.fuse.deadlines import Supply
     from chronicle.fuse.transport.pyfuse3_driver import MountSession
 
 __all__ = ["Aside", "Gate", "Waits"]

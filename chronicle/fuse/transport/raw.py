@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.port import Pending
 from chronicle.errors import Unavailable
-from chronicle.fuse.server.deadlines import supply_of
+from chronicle.fuse.deadlines import supply_of
 from chronicle.fuse.transport import device, wire
 from chronicle.fuse.transport.deferred_requests import Kept
 from chronicle.fuse.transport.parked_requests import LOOK_S, ParkedRequests
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from chronicle.fuse.deadlines import Supply
     from chronicle.fuse.served.filesystem import FileSystem
-    from chronicle.fuse.server.deadlines import Supply
     from chronicle.fuse.transport.interleave import ServedMeanwhile
     from chronicle.fuse.transport.requests import Header
-    from chronicle.fuse.zygote.watchdog import Pulse
+    from chronicle.fuse.watchdog import Pulse
 
 __all__ = ["RawSession"]
 
@@ -62,7 +62,7 @@ _JAM: Final = 48
 _UNANSWERED_S: Final = 1200
 """After this the kernel aborts the connection: longer than a seal may take
 (`chronicle.fuse.transport.interleave.LONGEST_S`), for which whoever changes something waits. A server that hangs is
-found much earlier (`chronicle.fuse.zygote.watchdog`); this is for when its zygote hangs too, or is gone."""
+found much earlier (`chronicle.fuse.watchdog`); this is for when its zygote hangs too, or is gone."""
 _TAKEN_BACK: Final = (errno.EAGAIN, errno.ENOENT, errno.EINTR)
 """What reading says if no request is there any more: its caller was killed."""
 _WANTED: Final = (

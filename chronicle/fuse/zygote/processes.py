@@ -1,7 +1,7 @@
 """The processes of mount servers, as the zygote sees them: forked by the template, heard, watched, and ended.
 
 Nothing is known here of mounts and their lives: whoever has a server forked is told what it says, and when it is gone.
-A process that is told to end and does not is killed; one that hangs (`chronicle.fuse.zygote.watchdog`) loses its
+A process that is told to end and does not is killed; one that hangs (`chronicle.fuse.watchdog`) loses its
 connection and is killed, so that whoever waits for it gets an error. A template that dies, or hangs, is replaced by
 another.
 
@@ -25,9 +25,9 @@ from chronicle.fuse import control
 from chronicle.fuse.control import Peer, answer_error
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.server import Exit, request_from_wire, request_to_wire, serve
+from chronicle.fuse.watchdog import LOOKS, OPENING, Finding, Pulses, Watcher, unwatched
 from chronicle.fuse.zygote.prefork import Template
 from chronicle.fuse.zygote.spare_server import HotPages, give_order, wait_for_order
-from chronicle.fuse.zygote.watchdog import LOOKS, OPENING, Finding, Pulses, Watcher, unwatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from chronicle.fuse.control import Message
     from chronicle.fuse.mountpoints.mounts import Transport
     from chronicle.fuse.server.server import MountRequest, Served
+    from chronicle.fuse.watchdog import Pulse
     from chronicle.fuse.zygote.event_loop import Loop
-    from chronicle.fuse.zygote.watchdog import Pulse
 
 __all__ = ["Process", "Processes"]
 

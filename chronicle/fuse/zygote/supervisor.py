@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.fuse.mountpoints.mounts import Transport
-    from chronicle.fuse.zygote.watchdog import Pulse
+    from chronicle.fuse.watchdog import Pulse
 
 __all__ = ["REQUEST_DEADLINE_S", "UNUSED_S", "Zygote"]
 

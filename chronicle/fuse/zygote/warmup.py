@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import ChronicleError
 from chronicle.fuse import control
 from chronicle.fuse.server.server import MountRequest, serve
-from chronicle.fuse.zygote.watchdog import unwatched
+from chronicle.fuse.watchdog import unwatched
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.mountpoints.mounts import Transport
     from chronicle.fuse.server.server import Served
-    from chronicle.fuse.zygote.watchdog import Pulse
+    from chronicle.fuse.watchdog import Pulse
 
 __all__ = ["rehearse"]
 

@@ -41,7 +41,7 @@ _NEAR_AHEAD_BYTES: Final = 512 * 1024
 _BATCH_BYTES: Final = 512 * 1024
 """Fetched by one thread at a time."""
 _WORKERS: Final = 3
-"""A mount server has a thread more for what is read at the moment (`chronicle.fuse.server.deadlines`)."""
+"""A mount server has a thread more for what is read at the moment (`chronicle.fuse.deadlines`)."""
 _SLACK_BYTES: Final = 256 * 1024
 """The kernel's own reading ahead asks a little out of order."""
 _KNOWN_CHUNKS: Final = 512

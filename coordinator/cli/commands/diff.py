@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
     from podium.address import Address
-    from podium.history.agent_record import AgentRecord
+    from podium.agent_record import AgentRecord
     from podium.history.compare import Comparison
 
 __all__ = ["diff"]

@@ -84,7 +84,7 @@ def _trim(home: Path, blobs_url: str) -> None:
 
 
 def _reached(home: Path) -> set[BlobId]:
-    from chronicle.workspace.layer.disk.gc_refs import layer_refs  # noqa: PLC0415
+    from chronicle.workspace.gc_roots import layer_refs  # noqa: PLC0415
     from podium.history.gc_roots import reached_blobs  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:

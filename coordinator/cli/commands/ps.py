@@ -52,7 +52,7 @@ def ps(
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from chronicle.errors import Corrupt  # noqa: PLC0415
-    from podium.history.agent_record import list_agents  # noqa: PLC0415
+    from podium.agent_record import list_agents  # noqa: PLC0415
 
     now_ms = SystemClock().now_ms()
     with read_journal(home) as store:

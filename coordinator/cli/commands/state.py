@@ -27,7 +27,7 @@ def state(
     What is shown was committed; an agent that runs may be in the middle of a later turn.
     """
     from podium.address import Address  # noqa: PLC0415
-    from podium.history.agent_record import read_agent  # noqa: PLC0415
+    from podium.agent_record import read_agent  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)

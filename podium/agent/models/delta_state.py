@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from podium.state.errors import StateError, UnsupportedType
 from podium.state.migrations import migration, migrations_of
-from podium.state.shapes.compile import ADOPTS, shape_of
+from podium.state.tracked.compile import ADOPTS, shape_of
 from podium.state.tracked.models import TrackedModel, adopt_root
 
 if TYPE_CHECKING:

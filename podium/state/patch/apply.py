@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from podium.state.errors import PatchError
-from podium.state.patch.pointer import parse
+from podium.state.pointer import parse
 
 if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject

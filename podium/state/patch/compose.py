@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from podium.state.patch.apply import apply_patch, copy_json
-from podium.state.patch.pointer import join, parse
+from podium.state.pointer import join, parse
 
 if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
@@ -31,8 +31,8 @@ def compose(first: Sequence[Mapping[str, Json]], second: Sequence[Mapping[str, J
     same document to the same document.
 
     Args:
-        first: operations (add, replace, remove) as `podium.state.patch.drain` gives them: an ``add`` to an object is of
-        a key
+        first: operations (add, replace, remove) as `podium.state.tracked.drain` gives them: an ``add`` to an object is
+        of a key
             that was not there.
         second: operations for the document that ``first`` leads to.
 

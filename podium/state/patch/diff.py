@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from chronicle.canonical import Json, encode
 from podium.state.patch.apply import Patch, copy_json
-from podium.state.patch.pointer import escape
+from podium.state.pointer import escape
 
 __all__ = ["diff"]
 

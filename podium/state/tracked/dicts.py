@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from chronicle.canonical import Json, encode
 from podium.state.guard import current_permit, guard_of, guarded
-from podium.state.shapes.scalars import Declared, Shape, json_scalar, of_validation, validated
 from podium.state.tracked.node import (
     MISSING,
     Node,
@@ -30,13 +29,14 @@ from podium.state.tracked.node import (
     unlink,
 )
 from podium.state.tracked.plain_values import plain
+from podium.state.tracked.scalars import Declared, Shape, json_scalar, of_validation, validated
 
 if TYPE_CHECKING:
     from typing import Self
 
     from pydantic_core import SchemaSerializer, SchemaValidator
 
-    from podium.state.patch.pointer import Token
+    from podium.state.pointer import Token
 
 __all__ = ["CodedKeys", "DictShape", "KeyShape", "TextKeys", "TrackedDict"]
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
 from podium.state.guard import current_permit, guard_of, guarded
-from podium.state.shapes.scalars import DeclaredItems
 from podium.state.tracked.list_edits import Pieces, longest_rising
 from podium.state.tracked.node import (
     MAX_DEPTH,
@@ -30,12 +29,13 @@ from podium.state.tracked.node import (
     unlink,
 )
 from podium.state.tracked.plain_values import plain
+from podium.state.tracked.scalars import DeclaredItems
 
 if TYPE_CHECKING:
     from typing import Self
 
     from chronicle.canonical import Json
-    from podium.state.patch.pointer import Token
+    from podium.state.pointer import Token
 
 __all__ = ["ListShape", "TrackedList", "index_of"]
 

@@ -18,8 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from podium.state.errors import StateError, UnstorableState
 from podium.state.guard import Guard, current_permit, guard_of
-from podium.state.patch.pointer import Token, join
-from podium.state.shapes.scalars import Declared, Shape, of_validation
+from podium.state.pointer import Token, join
 from podium.state.tracked.node import (
     MAX_DEPTH,
     MISSING,
@@ -35,6 +34,7 @@ from podium.state.tracked.node import (
     unlink,
 )
 from podium.state.tracked.plain_values import plain
+from podium.state.tracked.scalars import Declared, Shape, of_validation
 
 if TYPE_CHECKING:
     from typing import Self

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from chronicle.error_pickling import Portable
 from podium.state.errors import InvalidValue
-from podium.state.patch.pointer import Token, join
+from podium.state.pointer import Token, join
 
 if TYPE_CHECKING:
     from podium.state.guard import Guard

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
 from chronicle.canonical import Json, decode, encode
 from podium.state.guard import current_permit, guard_of, guarded
-from podium.state.shapes.scalars import Declared, DeclaredItems, Scalar, Shape
 from podium.state.tracked.node import Node, Refusal, Tracked, check_room, mark, refused
+from podium.state.tracked.scalars import Declared, DeclaredItems, Scalar, Shape
 
 if TYPE_CHECKING:
     from typing import Self
 
     from pydantic_core import SchemaValidator
 
-    from podium.state.patch.pointer import Token
+    from podium.state.pointer import Token
 
 __all__ = ["FrozenSetShape", "SetShape", "TrackedSet", "set_changes"]
 

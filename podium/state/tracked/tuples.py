@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
-from podium.state.shapes.scalars import Declared, Shape
 from podium.state.tracked.node import Node, Refusal, Tracked, check_room, link
 from podium.state.tracked.plain_values import plain
+from podium.state.tracked.scalars import Declared, Shape
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
 
     from chronicle.canonical import Json
-    from podium.state.patch.pointer import Token
+    from podium.state.pointer import Token
 
 __all__ = ["TrackedTuple", "TupleShape"]
 

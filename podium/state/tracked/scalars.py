@@ -19,7 +19,7 @@ from chronicle.errors import InvalidInput
 from podium.state.tracked.node import Refusal
 
 if TYPE_CHECKING:
-    from podium.state.patch.pointer import Token
+    from podium.state.pointer import Token
 
 __all__ = [
     "Coded",

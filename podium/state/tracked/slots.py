@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ValidationError
 
 from chronicle.canonical import Json, encode
-from podium.state.shapes.any_json import AnyShape
-from podium.state.shapes.scalars import Coded, Declared, Scalar, Shape, of_validation
+from podium.state.tracked.any_json import AnyShape
 from podium.state.tracked.models import model_class
 from podium.state.tracked.node import Refusal, Tracked, check_room
+from podium.state.tracked.scalars import Coded, Declared, Scalar, Shape, of_validation
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator

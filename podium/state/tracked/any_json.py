@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_core import SchemaValidator, core_schema
 
-from podium.state.shapes.scalars import json_scalar
 from podium.state.tracked.dicts import DictShape, TextKeys
 from podium.state.tracked.lists import ListShape
+from podium.state.tracked.scalars import json_scalar
 
 if TYPE_CHECKING:
     from chronicle.canonical import Json

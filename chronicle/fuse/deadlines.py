@@ -11,7 +11,7 @@ After a deadline a read is given up: whoever asked gets EIO. The read itself can
 wait in the server's thread are given little time, so that they do not each wait for the whole deadline.
 
 A store on a local disk is read directly: another thread would cost more than the read, and a disk that hangs holds up
-the layer as well. For that there is `chronicle.fuse.zygote.watchdog`.
+the layer as well. For that there is `chronicle.fuse.watchdog`.
 """
 
 from __future__ import annotations

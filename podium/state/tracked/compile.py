@@ -2,7 +2,7 @@
 
 The core schema is used, and not the annotations, because in it everything is resolved: aliases, forward references,
 ``Annotated`` constraints, field validators, type variables. Each place gets the narrowest shape that is sure to hold;
-what is not known here becomes `podium.state.shapes.scalars.Coded`, which tries each value and refuses what would
+what is not known here becomes `podium.state.tracked.scalars.Coded`, which tries each value and refuses what would
 change.
 """
 
@@ -19,13 +19,13 @@ from pydantic import BaseModel
 from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, core_schema
 
 from podium.state.errors import UnsupportedType
-from podium.state.shapes.any_json import ANYTHING
-from podium.state.shapes.scalars import Coded, Scalar, Shape
-from podium.state.shapes.slots import Checked, Deferred, Nullable, Undeclared, UnionShape
+from podium.state.tracked.any_json import ANYTHING
 from podium.state.tracked.dicts import CodedKeys, DictShape, KeyShape, TextKeys
 from podium.state.tracked.lists import ListShape
 from podium.state.tracked.models import ModelShape, TrackedModel
+from podium.state.tracked.scalars import Coded, Scalar, Shape
 from podium.state.tracked.sets import FrozenSetShape, SetShape
+from podium.state.tracked.slots import Checked, Deferred, Nullable, Undeclared, UnionShape
 from podium.state.tracked.tuples import TupleShape
 
 __all__ = ["ADOPTS", "shape_of"]

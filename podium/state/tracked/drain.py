@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from chronicle.canonical import Json, encode
 from podium.state.errors import UnseenChange
 from podium.state.patch.diff import diff
-from podium.state.patch.pointer import escape, join
+from podium.state.pointer import escape, join
 from podium.state.tracked.dicts import TrackedDict
 from podium.state.tracked.lists import TrackedList, index_of
 from podium.state.tracked.node import MISSING, Node, Tracked, path_of
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from podium.state.patch.apply import Patch
-    from podium.state.shapes.scalars import Shape
     from podium.state.tracked.models import ModelShape
+    from podium.state.tracked.scalars import Shape
 
 __all__ = ["check_list", "collect", "settle"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.blobs.ident import blob_id
 from chronicle.workspace.api.workspace import Status
+from chronicle.workspace.committed.committed_workspace import CommittedWorkspace
 from chronicle.workspace.content import content
-from chronicle.workspace.history.committed_workspace import CommittedWorkspace
 from chronicle.workspace.history.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.layer.history_reads import encode_path
 from chronicle.workspace.paths import follow
