@@ -1,4 +1,4 @@
-"""Immutable bytes named by their BLAKE3. `store` is the port; `memory` and `fsspec_store` are its adapters."""
+"""Immutable bytes named by their BLAKE3. `port` says what stores promise; `memory` and `packs` implement it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""What the commands `chronicle` and `podium` share: how they write to standard output."""

@@ -1,1 +1,1 @@
-"""A versioned directory: `port` says what its presentations promise, the other modules build it from blobs."""
+"""A versioned directory: `port` says what its presentations (fuse, dir, api) promise; the rooms build it from blobs."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Artifacts: named pieces of content that agents hand out."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Messages between turns: the inbox of an agent, and the courier that delivers the outbox."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Garbage collection of packs. `collector` is the entry; docs/internals/gc.md describes the protocol and its races."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Mount servers, one process each: one workspace's layer, its mount, and the commands of its client."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""The api presentation: a workspace used by calls in the process."""

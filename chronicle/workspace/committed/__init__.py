@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Reading what was committed, without opening a workspace."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Versions of paths: their records, what follows from renamed directories, and the operation log of a commit."""
