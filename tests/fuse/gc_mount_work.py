@@ -34,7 +34,7 @@ from chronicle.repository import Repository, commit_steps, mounts
 from chronicle.repository.commits import session_of
 from chronicle.repository.maintenance import _reached
 from chronicle.workspace.port import LayerSpec
-from tests.crash.gc_work import body
+from tests.crash.blobs.gc_work import body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

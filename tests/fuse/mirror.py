@@ -27,7 +27,7 @@ from chronicle.fuse.watchdog import Pulse
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
-from tests.fuse.plain import PlainDirectory
+from tests.fuse.posix.plain import PlainDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""A mounted workspace beside the model of it: what the state machine of `tests/fuse/test_mount_model.py` works on.
+"""A mounted workspace beside the model of it: what the state machine of `tests/fuse/workspace/test_mount_model.py`
+works on.
 
 A line is one workspace: it has its commits, may be rolled back, taken over by a newer epoch, killed, and forked into
 another line. Each of these says here what must be seen after it.

@@ -1,8 +1,8 @@
 """Random things done to a workspace and written down in a diary, and the comparison of all that it says of its past.
 
 A story is data: steps that are skipped where they cannot be taken, so that hypothesis can leave some out. `Stage` is
-where it is played: `tests/stateful/test_history_model.py` has one in process, `tests/fuse/test_history_model.py` a real
-mount.
+where it is played: `tests/stateful/test_history_model.py` has one in process,
+`tests/fuse/workspace/test_history_model.py` a real mount.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a workspace says of its past against a diary of what was done to it, in process.
 
 Directories move, die and come back as something else, between commits, deaths of the process and take-overs; see
-`tests/stateful/story.py`. `tests/fuse/test_history_model.py` does the same on a real mount.
+`tests/stateful/story.py`. `tests/fuse/workspace/test_history_model.py` does the same on a real mount.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from podium.state.tracked.lists import TrackedList
 from podium.state.tracked.node import Tracked
 from podium.state.tracked.plain_values import plain
 from podium.state.tracked.sets import TrackedSet
-from tests.unit.state_tools import Follower, assert_sound, containers
+from tests.unit.podium.state.state_tools import Follower, assert_sound, containers
 
 
 class Colour(Enum):

@@ -1,7 +1,7 @@
 """A model of a workspace: its files, every version of every path, and what a commit keeps of them.
 
 State machines do the same to a workspace and to a `World`, and compare. `tests/stateful/test_layer_model.py` does so in
-process, `tests/fuse/test_mount_model.py` on real mounts.
+process, `tests/fuse/workspace/test_mount_model.py` on real mounts.
 """
 
 from __future__ import annotations

@@ -1,0 +1,224 @@
+"""What the journal's crash tests kill: a process that writes turns and says which were answered.
+
+After each answered turn a line ``BRANCH:SEQ:HASH`` goes to the file ``acknowledged`` in the directory::
+
+    python -m tests.crash.turn.journal_work work DIRECTORY TURNS          until killed from outside
+    python -m tests.crash.turn.journal_work log DIRECTORY TURNS LOG       with all writes in a log
+    python -m tests.crash.turn.journal_work kills DIRECTORY TURNS         once for each write, ended right before it
+    python -m tests.crash.turn.journal_work crowd DIRECTORY TURNS         the same, among others who write at the same
+    time
+
+The last three need ``syscalls.c``, built and preloaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import shutil
+import sys
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chronicle.errors import NotFound
+from chronicle.ids import IdSource
+from chronicle.journal.records import MessageStatus, NewMessage, OutboxMessage, Outcome, Settlement, Snapshot
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.journal.verify import Anchor, verify_session
+from chronicle.testing.journal_contract import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.journal.records import Session
+
+NAMES = ("hello/alice", "hello/bob")
+CROWD = 4
+DEATHS = 60
+BODY = b'{"text":"do it"}'
+
+
+def work(directory: Path, turns: int, seed: int) -> None:
+    """Write turns of two agents: each consumes a message, sends one, and some keep a snapshot or fork."""
+    generator = random.Random(seed)
+    ids = IdSource(generator)
+    store = SqliteJournalStore(directory / "journal.db")
+    acknowledged = os.open(directory / "acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    writers = [Writer.on(store, name) for name in NAMES]
+    for turn in range(turns):
+        writer = writers[turn % 2]
+        message_id = ids.message(turn)
+        store.admit(writer.session.session_id, NewMessage(message_id, BODY, turn, f"key {seed} {turn}"))
+        text = {"text": "x" * generator.randrange(1, 3_000)}
+        sent = OutboxMessage(ids.message(turn), "hello/carol", BODY, turn)
+        drafts = [writer.draft("user_message", text), writer.draft("turn.committed", {"consumed": message_id})]
+        seq = writer.head.seq + 2
+        snapshot = None
+        if turn % 4 == 3:
+            snapshot = Snapshot(writer.head.branch_id, seq, b"state at %d " % seq * 2_000)
+        writer.write(*drafts, settled=(Settlement(message_id, Outcome.CONSUMED),), outbox=(sent,), snapshot=snapshot)
+        os.write(acknowledged, f"{Anchor.of(writer.head)}\n".encode())
+        if turn % 8 == 7:
+            fork = writer.fork(seq)
+            store.delete_branch(fork.head.branch_id, turn)
+    store.close()
+
+
+def check(directory: Path) -> int:
+    """Open what a crash left, and check that it is whole; returns the number of turns in it."""
+    anchors = anchors_in(directory / "acknowledged")
+    store = SqliteJournalStore(directory / "journal.db")
+    try:
+        turns = 0
+        for name in NAMES:
+            try:
+                session = store.session(name)
+            except NotFound:
+                assert not anchors, "an answered turn is lost with its session"
+                continue
+            turns += check_agent(store, session, [each for each in anchors if each.branch_id == session.main_branch_id])
+            snapshot = store.snapshot(session.main_branch_id)
+            if snapshot is not None:
+                assert snapshot.body == b"state at %d " % snapshot.seq * 2_000
+        assert len(store.outbox(10_000)) == turns
+        for anchor in anchors:
+            assert store.head(anchor.branch_id).seq >= anchor.seq
+        for name in NAMES:
+            Writer.on(store, name).turns(1)
+    finally:
+        store.close()
+    return turns
+
+
+def anchors_in(acknowledged: Path) -> list[Anchor]:
+    """Return the heads that were answered; the last line may be torn."""
+    lines = acknowledged.read_bytes().split(b"\n") if acknowledged.exists() else []
+    return [Anchor.parse(line.decode()) for line in lines[:-1]]
+
+
+def check_agent(store: SqliteJournalStore, session: Session, anchors: list[Anchor]) -> int:
+    """Check that an agent is whole, and has what was answered; returns its number of turns."""
+    report = verify_session(store, session, anchors)
+    assert report.ok, str(report.damage)
+    head = store.head(session.main_branch_id)
+    assert head.seq % 2 == 0, "half a turn is there"
+    consumed = store.messages(session.session_id, MessageStatus.CONSUMED)
+    assert len(consumed) == head.seq // 2, "a message is consumed without its turn, or the other way round"
+    assert len(store.pending(session.session_id)) <= 1
+    return head.seq // 2
+
+
+def kill_before_each_write(directory: Path, turns: int) -> Iterator[int]:
+    """Work in forked processes, each of which gets one write further, and yield the turns that each one left."""
+    ended = False
+    for stop in count(1):
+        home = directory / str(stop)
+        home.mkdir()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                arm(home, stop)
+                work(home, turns, seed=1)
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        assert code in (0, 77), f"ended with {code} at write {stop}"
+        ended = code == 0
+        yield check(home)
+        shutil.rmtree(home)
+        if ended:
+            return
+
+
+def crowd(directory: Path, turns: int) -> Iterator[int]:
+    """Let processes write at the same time, the first of which dies at a later write each time; yield all's turns.
+
+    How many writes it makes is not the same each time, as others do some of its work.
+    """
+    for stop in range(1, DEATHS + 1):
+        home = directory / str(stop)
+        home.mkdir()
+        SqliteJournalStore(home / "journal.db").close()
+        go, told = os.pipe()
+        pids = [start_one_of_crowd(home, turns, number, go, stop if number == 0 else 0) for number in range(CROWD)]
+        os.write(told, b"x" * CROWD)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        os.close(go)
+        os.close(told)
+        assert codes[0] in (0, 77), f"ended with {codes[0]} at write {stop}"
+        assert not any(codes[1:]), f"others ended with {codes[1:]} when one died at write {stop}"
+        yield check_crowd(home, turns)
+        shutil.rmtree(home)
+
+
+def start_one_of_crowd(home: Path, turns: int, number: int, go: int, stop: int) -> int:
+    """Fork a process that writes one agent's turns once it is told to; return its id."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            store = SqliteJournalStore(home / "journal.db")
+            acknowledged = os.open(home / f"acknowledged-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            writer = Writer.on(store, f"hello/{number}")
+            messages = [writer.admit() for _ in range(turns)]
+            os.read(go, 1)
+            if stop:
+                arm(home, stop)
+            for message_id in messages:
+                drafts = [writer.draft("user_message"), writer.draft("turn.committed", {"consumed": message_id})]
+                writer.write(*drafts, settled=(Settlement(message_id, Outcome.CONSUMED),))
+                os.write(acknowledged, f"{Anchor.of(writer.head)}\n".encode())
+            store.close()
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+
+def check_crowd(home: Path, turns: int) -> int:
+    """Check each agent; returns the number of turns of all. Those who lived have all theirs."""
+    store = SqliteJournalStore(home / "journal.db")
+    try:
+        found = []
+        for number in range(CROWD):
+            session = store.session(f"hello/{number}")
+            anchors = anchors_in(home / f"acknowledged-{number}")
+            report = verify_session(store, session, anchors)
+            assert report.ok, str(report.damage)
+            head = store.head(session.main_branch_id)
+            consumed = store.messages(session.session_id, MessageStatus.CONSUMED)
+            assert head.seq == 2 * len(consumed), "a message is consumed without its turn, or the other way round"
+            assert len(consumed) - len(anchors) in ((0,) if number else (0, 1)), "a turn is there that nobody asked for"
+            found.append(len(consumed))
+        assert found[1:] == [turns] * (CROWD - 1)
+    finally:
+        store.close()
+    return sum(found)
+
+
+def arm(home: Path, stop: int = 0, log: str | None = None) -> None:
+    """Begin to count and log this process's writes."""
+    ctypes.CDLL(None).arm(bytes(home), ctypes.c_long(stop), log.encode() if log else None)
+
+
+def main(mode: str, directory: Path, turns: int, log: str = "") -> None:
+    """Do what the command line asks."""
+    match mode:
+        case "work":
+            work(directory, turns, seed=1)
+        case "log":
+            arm(directory, log=log)
+            work(directory, turns, seed=1)
+        case "kills":
+            print(*kill_before_each_write(directory, turns))
+        case "crowd":
+            print(*crowd(directory, turns))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

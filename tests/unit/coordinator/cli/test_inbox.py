@@ -1,0 +1,153 @@
+"""``podium inbox``, ``retry`` and ``drop`` on a home whose service does not run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.canonical import encode
+from chronicle.clock import SystemClock
+from chronicle.journal.records import NewMessage
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.main import main
+from tests.unit.coordinator.cli.cli_home import HomeMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[HomeMaker]:
+    """A home with ``counter/a``: one message handled, one set aside, one that waits."""
+    maker = HomeMaker(tmp_path / "home")
+    agent = maker.agent("counter/a")
+    agent.turn("one")
+    agent.fail("bad\nand more")
+    agent.admit("waits")
+    agent.sleep()
+    maker.agent("counter/b").sleep()
+    yield maker
+    maker.close()
+
+
+class Podium:
+    """Runs commands on a home."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home = home
+        self._capsys = capsys
+        self.err = ""
+
+    def __call__(self, *arguments: str, code: int = ExitCode.OK) -> str:
+        ended = main([*arguments, "--home", str(self.home)])
+        captured = self._capsys.readouterr()
+        self.err = captured.err
+        assert ended == code, captured.err
+        return captured.out
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+
+@pytest.fixture
+def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
+    return Podium(made.path, capsys)
+
+
+def ids_of(podium: Podium) -> list[str]:
+    return [message["message_id"] for message in podium.json("inbox", "counter/a")["messages"]]
+
+
+def test_the_inbox(made: HomeMaker, podium: Podium) -> None:
+    found = podium.json("inbox", "counter/a")
+    assert found["agent"] == "counter/a"
+    parked, waits = found["messages"]
+    assert parked == {
+        "message_id": parked["message_id"],
+        "position": 2,
+        "status": "parked",
+        "attempts": 1,
+        "admitted": parked["admitted"],
+        "sender": None,
+        "message": {"text": "bad\nand more"},
+        "error": {"type": "ValueError", "message": "no"},
+    }
+    assert (waits["position"], waits["status"], waits["attempts"], waits["error"]) == (3, "pending", 0, None)
+    headings, first, second = podium("inbox", "counter/a").splitlines()
+    assert headings.split() == ["POSITION", "MESSAGE", "STATUS", "TRIES", "CAME", "FROM", "TEXT", "LAST", "ERROR"]
+    assert first.startswith(f"2         {parked['message_id']}  parked")
+    assert first.endswith("bad …  ValueError: no")
+    assert second.split()[-2:] == ["waits", "-"]
+    assert podium("inbox", "counter/b") == ""
+    assert podium.err == "nothing waits for counter/b, and nothing was set aside\n"
+    podium("inbox", "counter/c", code=ExitCode.UNKNOWN_AGENT)
+
+
+def test_messages_that_are_no_text_and_have_a_sender(made: HomeMaker, podium: Podium) -> None:
+    session = made.store.session("counter/b")
+    message = NewMessage(made.ids.message(0), encode({"n": [1]}), 0, sender="counter/a")
+    made.store.admit(session.session_id, message)
+    line = podium("inbox", "counter/b").splitlines()[-1]
+    assert line.split()[-3:] == ["counter/a", '{"n":[1]}', "-"]
+
+
+def test_putting_back_what_was_set_aside(podium: Podium) -> None:
+    parked, _ = ids_of(podium)
+    assert podium("retry", "counter/a", parked) == f"{parked}\n"
+    assert podium.err == "handled when counter/a is talked to next (podium run)\n"
+    assert [message["status"] for message in podium.json("inbox", "counter/a")["messages"]] == ["pending"] * 2
+    assert podium("retry", "counter/b") == ""
+    assert podium.err == "nothing waits for counter/b, and nothing was set aside\n"
+    podium("retry", "counter/a", "msg_no", code=ExitCode.NOT_FOUND)
+
+
+def test_trying_again_what_waits(podium: Podium) -> None:
+    parked, waits = ids_of(podium)
+    assert podium("retry", "counter/a", waits) == f"{waits}\n"
+    assert podium.err == "handled when counter/a is talked to next (podium run)\n"
+    assert [message["status"] for message in podium.json("inbox", "counter/a")["messages"]] == ["parked", "pending"]
+    assert podium.json("retry", "counter/a") == {"agent": "counter/a", "retried": [parked], "now": False}
+    assert podium.json("retry", "counter/a") == {"agent": "counter/a", "retried": [], "now": False}
+    assert podium("retry", "counter/a") == ""
+    assert podium.err == "handled when counter/a is talked to next (podium run)\n"
+    assert [message["status"] for message in podium.json("inbox", "counter/a")["messages"]] == ["pending"] * 2
+    podium("drop", "counter/a", waits)
+    podium("retry", "counter/a", waits, code=ExitCode.NOT_FOUND)
+    assert "no parked message" in podium.err
+
+
+def test_giving_messages_up(podium: Podium) -> None:
+    parked, waits = ids_of(podium)
+    assert podium.json("drop", "counter/a", parked) == {"agent": "counter/a", "message_id": parked}
+    assert podium("drop", "counter/a", waits) == f"{waits} is given up\n"
+    assert ids_of(podium) == []
+    lines = podium("log", "counter/a", "--type", "turn.cancelled").splitlines()
+    assert [line.endswith(f"{number}: taken back") for line, number in zip(lines, (parked, waits), strict=True)]
+    # What it said is not kept, and the log of its failed try says so by its absence.
+    assert podium("log", "counter/a", "--type", "turn.failed").endswith("attempt 1, parked: ValueError: no\n")
+    podium("drop", "counter/a", "msg_no", code=ExitCode.NOT_FOUND)
+    (handled,) = podium("log", "counter/a", "--type", "user_message", "--json").splitlines()
+    podium("drop", "counter/a", json.loads(handled)["correlation_id"], code=ExitCode.NOT_FOUND)
+    assert "was handled already" in podium.err
+    assert podium("verify").startswith("counter/a")
+
+
+def test_an_agent_whose_host_is_gone_without_a_word(made: HomeMaker, podium: Podium) -> None:
+    parked, _ = ids_of(podium)
+    session = made.store.session("counter/a")
+    made.store.acquire_lease(session.session_id, "host_2", SystemClock().now_ms(), ttl_ms=600_000)
+    podium("drop", "counter/a", parked, code=ExitCode.CONFLICT)
+    assert "counter/a is awake" in podium.err
+    podium("rewind", "counter/a", "0", code=ExitCode.CONFLICT)
+    assert podium("passivate", "counter/b") == ""
+    assert podium.err == "counter/b sleeps: no service is running\n"
+
+
+@pytest.mark.parametrize("moment", ["counter/a@-1", "counter/a@-0001"])
+def test_turns_are_not_counted_from_the_end(podium: Podium, moment: str) -> None:
+    podium("state", moment, code=ExitCode.UNKNOWN_MOMENT)
+    assert podium.err == "podium: turns count from 0, the agent's creation; there is no turn -1 of counter/a\n"
+    assert podium.json("state", "counter/a@+1")["state"] == {"count": 1}

@@ -1,0 +1,64 @@
+"""Settings: all of them are documented, with the defaults that they have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from chronicle.blobs import cache
+from chronicle.blobs.media import fsspec_objects
+from chronicle.errors import InvalidInput
+from chronicle.workspace.layer.disk import warm_files
+from coordinator.settings import Settings, read_settings
+
+ROOT = Path(__file__).parents[4]
+PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+ROWS = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE, re.MULTILINE))
+"""The default of each variable, as the page has it."""
+
+
+SET_FOR_AGENTS = {"AGENT_WORKSPACE", "PODIUM_HOST"}
+
+
+def _variables(field: str) -> str:
+    return f"PODIUM_{field.upper()}"
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    for name, field in Settings.model_fields.items():
+        shown = ROWS[_variables(name)]
+        if field.default_factory is None:
+            assert shown == (f"`{field.default}`" if str(field.default) else "empty"), name
+        for choice in get_args(field.annotation):
+            assert f"`{choice}`" in PAGE, name
+
+
+def test_every_variable_that_is_read_is_documented() -> None:
+    read = set()
+    for package in ("chronicle", "podium", "coordinator"):
+        for source in (ROOT / package).rglob("*.py"):
+            read |= set(re.findall(r"\"((?:PODIUM|CHRONICLE)_[A-Z_]*[A-Z])\"", source.read_text(encoding="utf-8")))
+    assert {"CHRONICLE_STORE", "PODIUM_HOME"} <= read
+    assert sorted(read - set(ROWS)) == []
+
+
+def test_no_other_variable_is_documented() -> None:
+    settings = {_variables(name) for name in Settings.model_fields}
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "chronicle").rglob("*.py"))
+    for name in ROWS:
+        assert name in settings or f'"{name}"' in sources or name in SET_FOR_AGENTS, name
+
+
+def test_a_value_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODIUM_WARM_HOSTS", "-1")
+    with pytest.raises(InvalidInput, match=r"PODIUM_WARM_HOSTS=-1 cannot be used: input should be greater"):
+        read_settings()
+
+
+def test_the_defaults_of_stores_at_urls() -> None:
+    assert ROWS["CHRONICLE_CACHE_BYTES"] == f"`{cache.CACHE_BYTES}`"
+    assert ROWS["CHRONICLE_WARM_BYTES"].startswith(f"`{warm_files.WARM_BYTES}`, {cache.CACHE_BYTES >> 30} GiB")
+    assert ROWS["CHRONICLE_STORE_PATIENCE_S"] == f"`{fsspec_objects._PATIENCE_S:g}`"
