@@ -95,7 +95,7 @@ async def test_a_host_that_dies_while_it_imports_the_agent_is_replaced(client: S
 async def test_the_mount_service_may_die(podium: Podium, client: ServiceClient) -> None:
     for key in ("a", "b"):
         pid_of(await send(client, key, "hi"))
-    kill_at_once(processes_of(podium, "chronicle.fuse.zygote.zygote"))
+    kill_at_once(processes_of(podium, "chronicle.fuse.zygote.main"))
     for key in ("c", "a", "b", "c", "a"):
         pid_of(await send(client, key, "hi"))
     for key, count in (("a", 3), ("b", 2), ("c", 2)):

@@ -5,8 +5,7 @@ After each answered turn a line ``BRANCH:SEQ:HASH`` goes to the file ``acknowled
     python -m tests.crash.turn.journal_work work DIRECTORY TURNS          until killed from outside
     python -m tests.crash.turn.journal_work log DIRECTORY TURNS LOG       with all writes in a log
     python -m tests.crash.turn.journal_work kills DIRECTORY TURNS         once for each write, ended right before it
-    python -m tests.crash.turn.journal_work crowd DIRECTORY TURNS         the same, among others who write at the same
-    time
+    python -m tests.crash.turn.journal_work crowd DIRECTORY TURNS         the same, with other writers beside it
 
 The last three need ``syscalls.c``, built and preloaded.
 """

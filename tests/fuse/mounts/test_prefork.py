@@ -107,7 +107,7 @@ def test_a_spare_that_a_dead_template_did_not_get_to_is_forked_by_the_next(node:
 def test_a_kill_during_the_rehearsal_leaves_nothing_behind(tmp_path: Path, transport: Transport) -> None:
     directory = tmp_path / "m"
     directory.mkdir()
-    command = [sys.executable, "-m", "chronicle.fuse.zygote.zygote", "--socket", str(tmp_path / "z.sock")]
+    command = [sys.executable, "-m", "chronicle.fuse.zygote.main", "--socket", str(tmp_path / "z.sock")]
     command += ["--mounts", str(directory), "--transport", transport]
 
     def rehearses() -> bool:

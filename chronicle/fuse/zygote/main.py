@@ -1,0 +1,99 @@
+"""The process of a zygote: it imports and warms up what mount servers need, then takes orders until it is to end.
+
+`chronicle.fuse.zygote.zygote` starts it; `chronicle.fuse.zygote.supervisor` is what it does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import resource
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from chronicle.errors import Conflict
+from chronicle.fuse.mountpoints.mounts import DEFAULT_TRANSPORT, TRANSPORTS
+from chronicle.fuse.server.opening import open_served
+from chronicle.fuse.transport.choice import import_transport
+from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
+from chronicle.fuse.zygote.warmup import rehearse
+from chronicle.fuse.zygote.zygote import is_running
+
+__all__ = ["main"]
+
+_OTHER_DEADLINE_S: Final = 10.0
+"""For another zygote that was started at the same time to listen; usually a twentieth of a second. One that was stopped
+is asked once."""
+_OTHER_POLL_S: Final = 0.01
+_REHEARSALS: Final = 10
+"""For a node's zygote. One that ends with its last mount will hardly have more than one."""
+
+
+def main(arguments: list[str]) -> int:
+    """Be a zygote: ``python -m chronicle.fuse.zygote.main --socket PATH --mounts DIR [--owner PID] [--ready FD]``."""
+    parser = argparse.ArgumentParser(prog="chronicle.fuse.zygote.main", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--socket", type=Path, required=True, help="where to listen")
+    parser.add_argument("--mounts", type=Path, required=True, help="the directory of this node's mountpoints")
+    parser.add_argument("--owner", type=int, help="the process to end with")
+    parser.add_argument("--transport", choices=TRANSPORTS, default=DEFAULT_TRANSPORT, help="how mounts are served")
+    parser.add_argument("--request-deadline", type=float, help="seconds until a server that hangs is replaced")
+    parser.add_argument("--preload", help="the protocol of a blob store beyond a network")
+    parser.add_argument("--until-idle", action="store_true", help="end with the last mount")
+    parser.add_argument("--ready", type=int, help="go to the background, and write to this descriptor when it listens")
+    options = parser.parse_args(arguments)
+    if options.ready is not None and os.fork() > 0:
+        os._exit(0)
+    # A server has a descriptor for each file that is open in its mount, in however many programs, and each program has
+    # the limit for itself.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s %(message)s")
+    import_transport(options.transport)
+    if options.preload is not None:
+        from chronicle.blobs.media.fsspec_objects import preload  # noqa: PLC0415 - 40 MB, for who needs it
+
+        preload(options.preload)
+    deadline_s = options.request_deadline or REQUEST_DEADLINE_S
+    opener = partial(open_served, deadline_s=deadline_s / 2)
+
+    def prepare() -> None:
+        rehearse(opener, options.transport, options.mounts, times=1 if options.until_idle else _REHEARSALS)
+        # What is imported by now is never collected: a collection would write into each page and unshare it.
+        gc.collect()
+        gc.freeze()
+
+    zygote: Zygote | None = None
+    until = time.monotonic() + _OTHER_DEADLINE_S
+    while zygote is None:
+        try:
+            zygote = Zygote(
+                options.socket,
+                options.mounts,
+                opener,
+                options.owner,
+                transport=options.transport,
+                request_deadline_s=deadline_s,
+                until_idle=options.until_idle,
+                prepare=prepare,
+            )
+        except Conflict:  # another one was started at the same time, and will listen; or somebody asked if one lives
+            if is_running(options.socket) is not None:
+                break
+            if time.monotonic() > until:
+                return 1  # nobody is told that one listens
+            time.sleep(_OTHER_POLL_S)
+    if options.ready is not None:
+        os.write(options.ready, b".")
+        os.close(options.ready)
+    if zygote is not None:
+        zygote.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
