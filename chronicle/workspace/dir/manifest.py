@@ -22,9 +22,9 @@ import msgpack
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.system.atomic_files import sync_directory
 from chronicle.workspace.dir.scan import Index, Seen, decode_index, encode_index
-from chronicle.workspace.history import oplog
+from chronicle.workspace.history import attributes
 from chronicle.workspace.layer.disk.log_records import pack_ref, unpack_ref
-from chronicle.workspace.trees import nodes, tree
+from chronicle.workspace.trees import tree
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
@@ -154,14 +154,7 @@ def _load(path: Path) -> tuple[Any, ...] | None:
 
 def committed_index(reader: BlobReader, commit: OplogRoot) -> Index:
     """Return what a directory that holds a commit would be seen to hold; all of it is to be read nevertheless."""
-    attrs: dict[bytes, oplog.Attr] = {}
-    stack = [(b"", commit.root.below)]
-    while stack:
-        prefix, below = stack.pop()
-        for name, value in nodes.items(reader, below):
-            attr = attrs[prefix + name] = oplog.decode_attr(value)
-            if attr.below is not None:
-                stack.append((prefix + name + b"/", attr.below))
+    attrs = dict(attributes.walk(reader, commit.root.below))
     index: Index = {}
     for path, entry in tree.walk(reader, commit.tree_id):
         attr = attrs[path]

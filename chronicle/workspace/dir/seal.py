@@ -10,15 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import msgpack
-
-from chronicle.workspace.history import oplog
-from chronicle.workspace.history import records as history
-from chronicle.workspace.history.oplog import Attr, Operation, OplogRoot
+from chronicle.workspace.history import attributes, link_map
+from chronicle.workspace.history.commit_builder import CommitBuilder
+from chronicle.workspace.history.oplog import Attr, OplogRoot
 from chronicle.workspace.history.records import Record
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.port import TreeRef, Usage
-from chronicle.workspace.trees import nodes, tree
+from chronicle.workspace.port import Usage
+from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import Entry, Kind
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.dir.scan import Index
+    from chronicle.workspace.port import TreeRef
 
 __all__ = ["DirState", "commit_scan", "known_inos", "usage_of"]
 
@@ -67,29 +66,21 @@ def commit_scan(buffer: BlobBuffer, state: DirState, found: Index) -> tuple[Tree
     tree_id = tree.update_tree(buffer, state.commit.tree_id, changes)
     renamed = _renames(before, found)
     inos, next_ino = _inos(state, found, renamed)
-    attributes = _attributes(state, found, inos)
     records, next_seq = _records(state, before, found, renamed)
-    histories, operations = _histories(buffer, state, records)
-    commits = state.base_commit.commits
-    if state.base is not None:
-        commits = oplog.put_commit(buffer, commits, state.base_commit.turn, state.base)
+    builder = _with_versions(buffer, state, records)
     root = state.commit.root
-    commit = OplogRoot(
+    below = attributes.update(buffer, root.below, _attributes(state, found, inos))
+    ref, commit = builder.build(
         turn=state.turn,
         tree_id=tree_id,
-        previous=state.base.oplog_id if state.base is not None else None,
-        root=replace(root, mtime_ns=state.now_ns, below=_put_attributes(buffer, root.below, attributes)),
-        histories=histories,
-        commits=commits,
+        root=replace(root, mtime_ns=state.now_ns, below=below),
         links=_link_map(buffer, found, inos),
         next_ino=next_ino,
         next_seq=next_seq,
         moved_seq=state.commit.moved_seq,
-        operations=oplog.store_operations(buffer, operations),
-        gaps=state.commit.gaps,
         usage=usage_of(found),
     )
-    return TreeRef(tree_id, oplog.add_root(buffer, commit)), commit, inos
+    return ref, commit, inos
 
 
 def usage_of(found: Index) -> Usage:
@@ -166,57 +157,6 @@ def _attributes(state: DirState, found: Index, inos: Mapping[bytes, int]) -> dic
     return changed
 
 
-def _put_attributes(buffer: BlobBuffer, root: BlobId | None, changed: Mapping[bytes, Attr | None]) -> BlobId | None:
-    """Return the map of attributes with changes made; a directory keeps what is below it."""
-    changes: dict[bytes, dict[bytes, Attr | None]] = {}
-    below: dict[bytes, set[bytes]] = {}
-    for path, attr in changed.items():
-        directory, _, name = path.rpartition(b"/")
-        changes.setdefault(directory, {})[name] = attr
-        while directory:
-            parent, _, name = directory.rpartition(b"/")
-            if name in below.setdefault(parent, set()):
-                break
-            below[parent].add(name)
-            directory = parent
-    return _put_levels(buffer, root, changes, below) if changes else root
-
-
-def _put_levels(
-    buffer: BlobBuffer,
-    root: BlobId | None,
-    changes: Mapping[bytes, dict[bytes, Attr | None]],
-    below: Mapping[bytes, set[bytes]],
-) -> BlobId | None:
-    """Return the root's map: down to read what the directories' have now, up to put what they have then."""
-    levels: list[tuple[bytes, BlobId | None, dict[bytes, Attr | None]]] = []
-    stack = [(b"", root)]
-    while stack:  # not by recursion: directories may be nested deeper than calls
-        directory, level = stack.pop()
-        own, deeper = changes.get(directory, {}), below.get(directory, set())
-        stored = nodes.lookup_many(buffer, level, own.keys() | deeper)
-        attrs: dict[bytes, Attr | None] = {}
-        for name in own.keys() | deeper:
-            now = oplog.decode_attr(stored[name]) if name in stored else None
-            attr = own.get(name, now)
-            kept = now.below if now is not None else None
-            attrs[name] = replace(attr, below=kept) if attr is not None else None
-            if attr is not None and name in deeper:
-                stack.append((directory + b"/" + name if directory else name, kept))
-        levels.append((directory, level, attrs))
-    done: dict[bytes, BlobId | None] = {}
-    for directory, level, attrs in reversed(levels):
-        edits: dict[bytes, bytes | None] = {}
-        for name, attr in attrs.items():
-            path = directory + b"/" + name if directory else name
-            if attr is None:
-                edits[name] = None
-            else:
-                edits[name] = oplog.encode_attr(replace(attr, below=done[path]) if path in done else attr)
-        done[directory] = nodes.update(buffer, level, edits)
-    return done[b""]
-
-
 def _records(
     state: DirState, before: Index, found: Index, renamed: Mapping[bytes, bytes]
 ) -> tuple[dict[bytes, list[Record]], int]:
@@ -268,25 +208,17 @@ def _op(old: Entry | None, new: Entry, path: bytes, renamed: Mapping[bytes, byte
     return "xattr" if old.xattrs != new.xattrs else None
 
 
-def _histories(
-    buffer: BlobBuffer, state: DirState, records: dict[bytes, list[Record]]
-) -> tuple[BlobId | None, list[Operation]]:
-    view = HistoryView(buffer, state.commit.histories, state.commit.moved_seq, records, state.floors, state.commit.gaps)
-    changed: dict[bytes, history.PathHistory] = {}
-    operations: list[Operation] = []
+def _with_versions(buffer: BlobBuffer, state: DirState, records: dict[bytes, list[Record]]) -> CommitBuilder:
+    """Return a builder that has the new versions, and the floors of paths without any."""
+    commit = state.commit
+    view = HistoryView(buffer, commit.histories, commit.moved_seq, records, state.floors, commit.gaps)
+    builder = CommitBuilder(buffer, view, commit, state.base, state.base_commit)
     for path in records:
-        settled = view.settle(path)
-        changed[path] = history.append(buffer, view.stored(path), settled)
-        operations.extend(
-            Operation(done.seq, done.timestamp_ms, done.op, done.turn, path, done.number, done.size, done.source)
-            for done in settled
-        )
+        builder.add_versions(path, view.settle(path))
     for path, floor in state.floors.items():
-        if path not in changed:
-            known = view.stored(path) or history.PathHistory(0)
-            changed[path] = replace(known, last=max(known.last, floor))
-    operations.sort(key=lambda operation: operation.seq)
-    return history.update(buffer, state.commit.histories, changed), operations
+        if path not in records:
+            builder.add_versions(path, (), floor=floor)
+    return builder
 
 
 def _link_map(buffer: BlobBuffer, found: Index, inos: Mapping[bytes, int]) -> BlobId | None:
@@ -294,21 +226,9 @@ def _link_map(buffer: BlobBuffer, found: Index, inos: Mapping[bytes, int]) -> Bl
     for path, seen in found.items():
         if seen.entry.link is not None:
             names.setdefault(inos[path], []).append(path)
-    edits: dict[bytes, bytes | None] = {
-        ino.to_bytes(8, "big"): msgpack.packb(sorted(paths)) for ino, paths in names.items()
-    }
-    return nodes.update(buffer, None, edits)
+    return link_map.update(buffer, None, names)
 
 
 def known_inos(reader: BlobReader, commit: OplogRoot) -> dict[bytes, int]:
     """Return the inode number of every path in a commit."""
-    inos = {}
-    stack = [(b"", commit.root.below)]
-    while stack:
-        prefix, below = stack.pop()
-        for name, value in nodes.items(reader, below):
-            attr = oplog.decode_attr(value)
-            inos[prefix + name] = attr.ino
-            if attr.below is not None:
-                stack.append((prefix + name + b"/", attr.below))
-    return inos
+    return {path: attr.ino for path, attr in attributes.walk(reader, commit.root.below)}

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.history import oplog, records
-from chronicle.workspace.history.oplog import Operation, OplogRoot, first_root, read_root
-from chronicle.workspace.history.records import PathHistory, Record
+from chronicle.workspace.history.commit_builder import CommitBuilder
+from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root
+from chronicle.workspace.history.records import Record
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import Kind
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
+    from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.nodes import NodeBuffer
     from chronicle.workspace.trees.tree import Entry
 
@@ -62,23 +62,21 @@ def rewound(
         for at, (path, was, entry) in enumerate(_differences(buffer, now.tree_id, target.tree_id))
     }
     floors = {path: floor for path in pending if (floor := _floor(buffer, abandoned, path))}
-    histories, operations = _histories(buffer, last, pending, floors)
-    root = OplogRoot(
+    view = _view(buffer, last, pending, floors)
+    builder = CommitBuilder(buffer, view, last, now, last)
+    for path in pending:
+        builder.add_versions(path, view.settle(path))
+    ref, _ = builder.build(
         turn=turn,
         tree_id=target.tree_id,
-        previous=now.oplog_id,
         root=target.root,
-        histories=histories,
-        commits=oplog.put_commit(buffer, last.commits, last.turn, now),
         links=target.links,
         next_ino=max(root.next_ino for root in (last, target, *abandoned)),
         next_seq=seq + len(pending),
         moved_seq=last.moved_seq,
-        operations=oplog.store_operations(buffer, operations),
-        gaps=last.gaps,
         usage=target.usage,
     )
-    return TreeRef(target.tree_id, oplog.add_root(buffer, root))
+    return ref
 
 
 def _differences(reader: BlobReader, old: BlobId, new: BlobId) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
@@ -99,23 +97,6 @@ def _record(entry: Entry | None, was: Entry | None, seq: int, turn: int, now_ms:
 def _floor(reader: BlobReader, abandoned: Sequence[OplogRoot], path: bytes) -> int:
     """Return the highest number that a path was given in commits that were given up."""
     return max((_view(reader, root).floor(path) for root in abandoned), default=0)
-
-
-def _histories(
-    buffer: NodeBuffer, last: OplogRoot, pending: dict[bytes, list[Record]], floors: dict[bytes, int]
-) -> tuple[BlobId | None, list[Operation]]:
-    view = _view(buffer, last, pending, floors)
-    changed: dict[bytes, PathHistory] = {}
-    operations: list[Operation] = []
-    for path in pending:
-        settled = view.settle(path)
-        changed[path] = records.append(buffer, view.stored(path), settled)
-        operations.extend(
-            Operation(done.seq, done.timestamp_ms, done.op, done.turn, path, done.number, done.size, done.source)
-            for done in settled
-        )
-    operations.sort(key=lambda operation: operation.seq)
-    return records.update(buffer, last.histories, changed), operations
 
 
 def _view(

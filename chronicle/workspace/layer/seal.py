@@ -14,17 +14,15 @@ are opened anew.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import msgpack
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.errors import Corrupt, NotFound
 from chronicle.workspace.content import content as contents
-from chronicle.workspace.history import oplog
-from chronicle.workspace.history import records as history
-from chronicle.workspace.history.oplog import Attr, Operation, OplogRoot
+from chronicle.workspace.history import link_map, oplog
+from chronicle.workspace.history.commit_builder import CommitBuilder
+from chronicle.workspace.history.oplog import Attr, OplogRoot
 from chronicle.workspace.layer.node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
 from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.trees import nodes, tree
@@ -143,39 +141,30 @@ class _Seal:
         self._layer = layer
         self._stored: dict[Held, Content] = {}
         self._dirty: list[tuple[FileNode, Content]] = []
-        self._operations: list[Operation] = []
         self._linked: dict[int, Node] = {}
 
     def run(self) -> Sealed:
         """Put everything into the buffer."""
         layer = self._layer
-        buffer = self._buffer
         directories = self._directories()
         root = layer.names.root
         tree_id, attrs = directories[-1][1:] if directories else (root.tree, root.attrs)
-        histories, numbers = self._histories()
-        self._operations.sort(key=lambda operation: operation.seq)
+        builder = CommitBuilder(self._buffer, layer.view, layer.commit, layer.base, layer.base_commit)
+        self._add_versions(builder)
         before = layer.commit.usage
-        commits = layer.base_commit.commits
-        if layer.base is not None:
-            commits = oplog.put_commit(buffer, commits, layer.base_commit.turn, layer.base)
-        commit = OplogRoot(
+        ref, commit = builder.build(
             turn=layer.turn,
             tree_id=tree_id,
-            previous=layer.base.oplog_id if layer.base is not None else None,
             root=Attr(root.ino, root.mtime_ns, root.ctime_ns, root.nlink, attrs),
-            histories=histories,
-            commits=commits,
             links=self._link_map(),
             next_ino=layer.names.next_ino,
             next_seq=layer.next_seq,
             moved_seq=layer.moved_seq,
-            operations=layer.sealed_operations + oplog.store_operations(buffer, self._operations),
-            gaps=(*layer.commit.gaps, *layer.gaps),
             usage=before and Usage(before.bytes + layer.grown.bytes, before.files + layer.grown.files),
+            gaps=layer.gaps,
+            earlier_operations=layer.sealed_operations,
         )
-        oplog_id = oplog.add_root(buffer, commit)
-        return Sealed(TreeRef(tree_id, oplog_id), commit, directories, self._dirty, numbers)
+        return Sealed(ref, commit, directories, self._dirty, builder.last_numbers)
 
     # -- names ----------------------------------------------------------------------------------------------------
 
@@ -254,44 +243,24 @@ class _Seal:
     def _link_map(self) -> BlobId | None:
         """Put the paths of the hard-linked files that changed."""
         layer = self._layer
-        edits: dict[bytes, bytes | None] = {}
+        changed: dict[int, list[bytes] | None] = {}
         for ino, node in self._linked.items():
-            edits[ino.to_bytes(8, "big")] = msgpack.packb(sorted(layer.names.all_paths(node)))
-        if layer.commit.links is not None:
-            for key, _ in nodes.items(self._buffer, layer.commit.links):
-                known = layer.names.by_ino.get(int.from_bytes(key, "big"))
-                if known is not None and known.nlink <= 1:
-                    edits[key] = None
-        return nodes.update(self._buffer, layer.commit.links, edits)
+            changed[ino] = layer.names.all_paths(node)
+        for ino in link_map.inodes(self._buffer, layer.commit.links):
+            known = layer.names.by_ino.get(ino)
+            if known is not None and known.nlink <= 1:
+                changed[ino] = None
+        return link_map.update(self._buffer, layer.commit.links, changed)
 
     # -- histories ------------------------------------------------------------------------------------------------
 
-    def _histories(self) -> tuple[BlobId | None, dict[bytes, int]]:
+    def _add_versions(self, builder: CommitBuilder) -> None:
         layer = self._layer
-        changed: dict[bytes, history.PathHistory] = {}
-        numbers: dict[bytes, int] = {}
         # Where a floor is stored, what is derived is stored before it, or it would be numbered after it from then on.
         for path in dict.fromkeys([*layer.records, *layer.floors]):
-            own = {record.seq for record in layer.records.get(path, ())}
             settled = [
                 record.settled(number, record.content if record.held is None else self._store(record.held))
                 for number, record in layer.view.numbered(path)
             ]
-            known = history.append(self._buffer, layer.view.stored(path), settled)
-            changed[path] = replace(known, last=max(known.last, layer.floors.get(path, 0)))
-            numbers[path] = changed[path].last
-            self._operations.extend(
-                Operation(
-                    record.seq,
-                    record.timestamp_ms,
-                    record.op,
-                    record.turn,
-                    path,
-                    record.number,
-                    record.size,
-                    record.source,
-                )
-                for record in settled
-                if record.seq in own
-            )
-        return history.update(self._buffer, layer.commit.histories, changed), numbers
+            own = {record.seq for record in layer.records.get(path, ())}
+            builder.add_versions(path, settled, floor=layer.floors.get(path, 0), logged=own)
