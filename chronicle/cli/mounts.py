@@ -17,7 +17,7 @@ from chronicle.cli.exits import ExitCode
 from chronicle.cli.options import MAIN, JsonOption, directory_at, repository_at
 from chronicle.cli.output import commit_object, say, write_json
 from chronicle.errors import InvalidInput, NotFound
-from chronicle.fuse.mountpoints.mounts import DEFAULT_TRANSPORT, Transport
+from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 
 if TYPE_CHECKING:
     from chronicle.repository import Repository
@@ -155,10 +155,11 @@ def unmount(
     What was not committed stays in the store, and is there again after the next mount. While programs have files open
     or are in it, or something is mounted below it, nothing is done, and they are named.
     """
-    from chronicle.fuse.mountpoints.mounts import is_mounted, resolved  # noqa: PLC0415 - the help needs none of it
+    # The help needs none of these.
+    from chronicle.fuse.mountpoints.mountinfo import is_mounted, resolve_mountpoint  # noqa: PLC0415
     from chronicle.repository import Repository, mounts  # noqa: PLC0415
 
-    point = resolved(mountpoint)
+    point = resolve_mountpoint(mountpoint)
     if not is_mounted(point):
         raise NotFound(f"nothing is mounted at {mountpoint}; `findmnt -t fuse.chronicle` lists what is")
     try:
@@ -170,7 +171,7 @@ def unmount(
 
 def _stay(repository: Repository, mountpoint: Path) -> None:
     """Wait until someone unmounts, or ends this process."""
-    from chronicle.fuse.mountpoints.mounts import is_mounted  # noqa: PLC0415 - the help needs none of it
+    from chronicle.fuse.mountpoints.mountinfo import is_mounted  # noqa: PLC0415 - the help needs none of it
     from chronicle.repository import mounts  # noqa: PLC0415
 
     def end(*_: object) -> NoReturn:

@@ -147,7 +147,7 @@ def _mounted_here(store: str | None) -> tuple[Path, Path] | None:
     Args:
         store: whose mounts count; any, if none was named.
     """
-    from chronicle.fuse.mountpoints import mounts  # noqa: PLC0415 - the help needs none of it
+    from chronicle.fuse.mountpoints import mountinfo  # noqa: PLC0415 - the help needs none of it
     from chronicle.repository import Repository  # noqa: PLC0415
 
     try:
@@ -157,7 +157,7 @@ def _mounted_here(store: str | None) -> tuple[Path, Path] | None:
         return None
     if store is not None and repository_at(store).directory.resolve() != around.directory.resolve():
         return None
-    point = mounts.point_of(cwd)
+    point = mountinfo.mountpoint_of(cwd)
     return (point, cwd) if point is not None else None
 
 

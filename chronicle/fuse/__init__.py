@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from chronicle.fuse.mountpoints.mounts import available
+from chronicle.fuse.mountpoints.availability import available
 
 __all__ = ["available"]

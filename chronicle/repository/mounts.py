@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
 from chronicle.fuse import available
 from chronicle.fuse.control import Ended
-from chronicle.fuse.mountpoints import mounts, users
+from chronicle.fuse.mountpoints import availability, mountinfo, mounts, users
+from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.fuse.zygote import zygote
 from chronicle.repository import commit_steps
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.server.client import FuseWorkspace
     from chronicle.repository.store_directory import StorePlace
     from chronicle.workspace.port import Opened, Quota
@@ -48,7 +49,7 @@ def mount(
     *,
     with_caller: bool,
     quota: Quota | None = None,
-    transport: Transport = mounts.DEFAULT_TRANSPORT,
+    transport: Transport = availability.DEFAULT_TRANSPORT,
 ) -> Path:
     """Mount a workspace; it is made if it is not there, and so is the store. What is refused makes nothing.
 
@@ -69,7 +70,7 @@ def mount(
     if reason is not None:
         raise Unavailable(reason)
     check_spec(LayerSpec(workspace, place.layers, None, commit_steps.EPOCH, 1))
-    mountpoint = mounts.resolved(mountpoint)
+    mountpoint = mountinfo.resolve_mountpoint(mountpoint)
     _check_apart(place, mountpoint)
     _unmount_abandoned(place, mountpoint)
     mounts.check_mountpoint(mountpoint)
@@ -156,7 +157,7 @@ def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None
         Conflict: programs use it, something is mounted below it, or another command on it takes too long.
         Unavailable: whoever has it mounted does not answer, and it is not to be forced.
     """
-    mountpoint = mounts.resolved(mountpoint)
+    mountpoint = mountinfo.resolve_mountpoint(mountpoint)
     if not force:
         place.check_kept()
     try:
@@ -226,7 +227,7 @@ def _unmount_abandoned(place: StorePlace, mountpoint: Path, *, force: bool = Fal
         return False
     with ExitStack() as stack:
         try:
-            stack.enter_context(mounts.claim(mountpoint))  # nobody mounts there between the look and the unmounting
+            stack.enter_context(claim_mountpoint(mountpoint))  # nobody mounts there between the look and the unmounting
         except Conflict as error:
             if not force:
                 raise Conflict(f"{error}; chronicle unmount --force unmounts it all the same") from error
@@ -248,7 +249,7 @@ def _is_unserved(place: StorePlace, mountpoint: Path) -> bool:
 
 def _is_of(place: StorePlace, mountpoint: Path) -> bool:
     """Say whether a workspace of this store is mounted at exactly a path, served or not."""
-    return mounts.is_mounted(mountpoint) and mounts.source_of(mountpoint) == _source(place)
+    return mountinfo.is_mounted(mountpoint) and mountinfo.source_of(mountpoint) == _source(place)
 
 
 def _served(place: StorePlace) -> dict[str, dict[str, object]]:

@@ -30,7 +30,7 @@ from chronicle.blobs.media.objects import shown_url
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.system.atomic_files import is_partial, make_once
 from chronicle.system.permissions import make_private
@@ -108,11 +108,11 @@ class StorePlace:
         Raises:
             NotFound: it is in no mount of a store.
         """
-        source = mounts.source_of(path)
+        source = mountinfo.source_of(path)
         if source is None or not source.startswith(SCHEME):
             raise NotFound(f"{path} is not in a mounted workspace; name the store with --store")
         place = cls(Path(urllib.parse.unquote(source.removeprefix(SCHEME))))
-        place._mounted_at = mounts.point_of(path)
+        place._mounted_at = mountinfo.mountpoint_of(path)
         return place
 
     # -- making and opening ---------------------------------------------------------------------------------------

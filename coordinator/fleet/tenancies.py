@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import Conflict, StaleEpoch, Unavailable
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo
 from coordinator.fleet.process_marks import Mark, end_marked
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def clear_place(place: Path, host_id: str) -> None:
     Raises:
         OSError: it cannot be.
     """
-    if mounts.is_mounted(place):  # by the activation before: the mount service sees to it
+    if mountinfo.is_mounted(place):  # by the activation before: the mount service sees to it
         return
     if place.is_symlink():  # the workspace was a plain directory
         place.unlink()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.fuse.mountpoints.mounts import TRANSPORTS, Transport
+from chronicle.fuse.mountpoints.availability import TRANSPORTS, Transport
 from chronicle.fuse.server.client import list_mounts
 from tests.benchmarks.fuse_sides import (
     PLACEMENTS,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Unavailable
 from chronicle.fuse.mountpoints import mounts
-from chronicle.fuse.mountpoints.mounts import DEFAULT_TRANSPORT, Transport
+from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
 from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec

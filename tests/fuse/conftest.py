@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.mountpoints import mounts
-from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.mountpoints import availability, mounts
+from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
 from chronicle.fuse.zygote.zygote import is_running, shut_down
 from chronicle.workspace.port import LayerSpec, Opened
@@ -171,7 +171,7 @@ def running_mirror(
             mounts.unmount_all_under(directory)
 
 
-@pytest.fixture(scope="session", params=mounts.TRANSPORTS)
+@pytest.fixture(scope="session", params=availability.TRANSPORTS)
 def transport(request: pytest.FixtureRequest) -> Transport:
     """How mounts are served: what mounts anything runs both ways."""
     value: Transport = request.param

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.errors import Corrupt, InvalidInput, NotFound
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.server.server import MountRequest, Served
 from chronicle.fuse.transport.choice import import_transport
 from chronicle.fuse.watchdog import Pulse
@@ -129,7 +129,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.user is not None:
         # What Python would look for later may be where that user may not look.
-        mounts.is_mounted(Path("/"))
+        mountinfo.is_mounted(Path("/"))
         import_transport(options.transport)
         os.setgroups([])
         os.setgid(options.user)

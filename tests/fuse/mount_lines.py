@@ -21,7 +21,7 @@ import pytest
 
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import StaleEpoch, Unavailable
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
@@ -183,7 +183,7 @@ class Line:
         with pytest.raises(StaleEpoch):
             open_fuse_workspace(self.node / "zygote.sock", old_spec, self.blobs_url, self.mountpoint(0))
         if move:
-            assert not mounts.is_mounted(Path(old_root))
+            assert not mountinfo.is_mounted(Path(old_root))
         self.take(opened)
         self.give_up()
 

@@ -1,190 +1,102 @@
-"""The directory below a mount: nobody writes into it while no server is there.
+"""The guard of a mountpoint: writes by path fail while no server is mounted.
 
-A server that died is replaced in some ten milliseconds, and one that was given up is not replaced at all. Who writes
-by path meanwhile must hear of it: a write into the directory below would be acknowledged, and then be hidden by the
-next mount. So a mountpoint is *guarded* for as long as a zygote has it.
+A server that died is replaced in some ten milliseconds, and one that has failed for good is not replaced at all. A
+write into the directory below the mount would be acknowledged, and then be hidden by the next mount. So a mountpoint is
+*guarded* for as long as a zygote holds it.
 
-Root's guard is a mount whose server is dead from the beginning, below those that are served: whatever is asked of it
-fails with ENOTCONN. The servers' mounts come and go above it, and the directory itself is never seen.
-(`chronicle.fuse.mountpoints.mounts.guard`; a kill of everything leaves both mounted, and who cleans up unmounts both.)
+Root's guard is a FUSE mount whose device is closed at once: every request to it fails with ENOTCONN. Servers mount on
+top of it and are unmounted down to it, and the directory itself is never visible. It needs no process. After a kill of
+everything both mounts remain, and the cleanup unmounts both.
 
-Other users cannot stack mounts: ``fusermount3`` has no access to what it would mount over. For them the directory is
-*shut* here: its owner has no rights to it, so that whatever is asked of it fails with EACCES. ``fusermount3`` wants to
-see that the user may write there, so it is opened while that runs, for some milliseconds. What is written to it just
-then is carried into the workspace before the mount answers its first request: whoever asks for it finds it there. The
-mode says by itself what it was, since nothing can be mounted where the owner may not write: after a kill of everything
-`reopen` needs no memory.
+Other users cannot stack mounts: ``fusermount3`` has no access to the mount that it would cover. For them the directory
+is *shut*: its owner has no permissions, so every access fails with EACCES. ``fusermount3`` requires that the user may
+write to the mountpoint, so it is opened while that runs, for some milliseconds. Files written in that window are moved
+into the workspace before the mount answers its first request (`chronicle.fuse.mountpoints.stray_files`).
+Nothing can be mounted on a directory that its owner may not write to, so the mode before the guard is known without a
+record, and `reopen` works after a kill of everything.
 """
 
 from __future__ import annotations
 
-import fcntl
-import logging
 import os
 import stat
-import time
 from contextlib import contextmanager, suppress
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import ChronicleError
+from chronicle.errors import Unavailable
+from chronicle.fuse.mountpoints import syscalls
+from chronicle.fuse.mountpoints.mountinfo import KIND, is_mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chronicle.fuse.served.filesystem import Attributes, FileSystem
+__all__ = ["guard_mountpoint", "opened", "reopen", "shut"]
 
-__all__ = ["carry", "opened", "reopen", "shut"]
-
-log = logging.getLogger(__name__)
-
+_DEVICE: Final = "/dev/fuse"
 _OWNER: Final = stat.S_IRWXU
-_ROOT: Final = 1
-_PIECE: Final = 1024 * 1024
-_WRITER_DEADLINE_S: Final = 1.0
-"""For who has a file open for writing that is to be carried."""
-_LOOK_S: Final = 0.002
+
+
+def guard_mountpoint(mountpoint: Path, source: str) -> None:
+    """Guard a mountpoint; idempotent. `chronicle.fuse.mountpoints.mounts.unmount` removes the guard.
+
+    Args:
+        mountpoint: a directory on which nothing is mounted, but for a guard.
+        source: the mount's device, as the system shows it.
+
+    Raises:
+        Unavailable: the kernel refused.
+    """
+    if os.geteuid() != 0:
+        shut(mountpoint)
+    elif not is_mounted(mountpoint):
+        try:
+            device = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise Unavailable(f"could not mount at {mountpoint}: {error}") from error
+        try:
+            options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
+            code = syscalls.mount(
+                source.encode(), os.fsencode(mountpoint), KIND.encode(), syscalls.MOUNT_FLAGS, options.encode()
+            )
+        finally:
+            os.close(device)  # from here on every request fails with ENOTCONN
+        if code != 0:
+            raise Unavailable(f"could not mount at {mountpoint}: {os.strerror(code)}")
 
 
 def shut(mountpoint: Path) -> None:
-    """Take from its owner the rights to a directory on which nothing is mounted. Root is not kept out by that.
+    """Remove the owner's permissions of a directory on which nothing is mounted. They do not bind root.
 
-    A directory that is not this user's stays as it is: only its owner can change its mode.
+    A directory of another user stays as it is: only its owner can change its mode.
     """
     with suppress(OSError):
-        _set(os.fspath(mountpoint), 0)
+        _set_owner_bits(os.fspath(mountpoint), 0)
 
 
 def reopen(mountpoint: Path) -> None:
-    """Give back what `shut` took; nothing to do if the directory is not shut or not there."""
+    """Restore the permissions that `shut` removed. Does nothing if the directory is missing or not shut."""
     with suppress(OSError):
         if _is_shut(os.fspath(mountpoint)):
-            _set(os.fspath(mountpoint), _OWNER)
+            _set_owner_bits(os.fspath(mountpoint), _OWNER)
 
 
 @contextmanager
 def opened(mountpoint: Path) -> Iterator[str]:
-    """Open a directory that is shut, to be mounted on, and shut it again at the end; yield a path that leads below."""
+    """Open a shut directory for a mount, and shut it again at the end; yield a path to the directory below."""
     fd = os.open(mountpoint, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    directory = f"/proc/self/fd/{fd}"  # itself, whatever is mounted on it by then
+    directory = f"/proc/self/fd/{fd}"  # the directory itself, whatever is mounted on it by then
     try:
-        if not _is_shut(directory):  # someone else's
+        if not _is_shut(directory):  # it belongs to another user
             yield directory
             return
-        _set(directory, _OWNER)
+        _set_owner_bits(directory, _OWNER)
         try:
             yield directory
         finally:
-            _set(directory, 0)
+            _set_owner_bits(directory, 0)
     finally:
         os.close(fd)
-
-
-def carry(directory: str, filesystem: FileSystem) -> None:
-    """Move all that is in a directory below a mount to the mount's root, of which nothing was asked yet.
-
-    A name that the workspace has already is carried as ``<name>.below``. What cannot be carried stays where it is, and
-    is in the log.
-    """
-    carried = _carry(directory, filesystem, _ROOT)
-    if carried:
-        log.warning("%d names written while it was being mounted were carried into the mount", carried)
-
-
-def _carry(directory: str, filesystem: FileSystem, parent: int) -> int:
-    carried = 0
-    for name in os.listdir(directory):
-        path = os.path.join(directory, name)
-        try:
-            carried += _carry_one(path, filesystem, parent, os.fsencode(name))
-        except FileNotFoundError:
-            continue  # its writer removed it meanwhile
-        except (OSError, ChronicleError):
-            log.exception("written while it was being mounted, and left below the mount: %s", name)
-    return carried
-
-
-def _carry_one(path: str, filesystem: FileSystem, parent: int, name: bytes) -> int:
-    """Move a name and all below it; return how many that were."""
-    found = os.lstat(path)
-    there = _lookup(filesystem, parent, name)
-    if stat.S_ISDIR(found.st_mode):
-        if there is None or not stat.S_ISDIR(there.mode):
-            name = _free_name(filesystem, parent, name)
-            there = filesystem.make(parent, name, found.st_mode, found.st_uid, found.st_gid)
-            filesystem.forget([(there.ino, 1)])
-        inside = _carry(path, filesystem, there.ino)
-        os.rmdir(path)
-        return 1 + inside
-    name = _free_name(filesystem, parent, name)
-    if stat.S_ISREG(found.st_mode):
-        made = _carry_file(path, filesystem, parent, name, found)
-    elif stat.S_ISLNK(found.st_mode):
-        made = filesystem.symlink(parent, name, os.fsencode(os.readlink(path)), found.st_uid, found.st_gid)
-    else:
-        made = filesystem.make(parent, name, found.st_mode, found.st_uid, found.st_gid)
-    filesystem.forget([(made.ino, 1)])
-    os.unlink(path)
-    return 1
-
-
-def _carry_file(path: str, filesystem: FileSystem, parent: int, name: bytes, found: os.stat_result) -> Attributes:
-    with open(path, "rb", buffering=0) as file:
-        _wait_for_writers(file.fileno(), path)
-        made, handle, _ = filesystem.create(parent, name, found.st_mode, found.st_uid, found.st_gid)
-        try:
-            offset = 0
-            while data := file.read(_PIECE):
-                filesystem.write(handle, offset, data, kill_privileges=None)
-                offset += len(data)
-            filesystem.flush(handle)
-        except (
-            BaseException
-        ):  # a full disk, a quota: the whole one stays below, and a part of it is not to look like it
-            filesystem.unlink(parent, name)
-            raise
-        finally:
-            filesystem.release(handle)
-    return made
-
-
-def _wait_for_writers(fd: int, path: str) -> None:
-    """Wait until nobody has a file open for writing: then, and only then, is a lease for reading given."""
-    until = time.monotonic() + _WRITER_DEADLINE_S
-    while True:
-        try:
-            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                log.error(  # noqa: TRY400 - that there is no lease is no news
-                    "still being written to below the mount; what follows is lost: %s", path
-                )
-                return
-            time.sleep(_LOOK_S)
-        except OSError as error:
-            log.warning("who writes to it below the mount cannot be known here (%s): %s", error.strerror, path)
-            return
-        else:
-            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-            return
-
-
-def _lookup(filesystem: FileSystem, parent: int, name: bytes) -> Attributes | None:
-    try:
-        found = filesystem.lookup(parent, name)
-    except FileNotFoundError:  # nothing, and the kernel is not to keep that in mind
-        return None
-    if found is not None:
-        filesystem.forget([(found.ino, 1)])
-    return found
-
-
-def _free_name(filesystem: FileSystem, parent: int, name: bytes) -> bytes:
-    if _lookup(filesystem, parent, name) is None:
-        return name
-    others = (name + b".below" + (b"%d" % number if number else b"") for number in count())
-    return next(other for other in others if _lookup(filesystem, parent, other) is None)
 
 
 def _is_shut(directory: str) -> bool:
@@ -192,5 +104,5 @@ def _is_shut(directory: str) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OWNER
 
 
-def _set(directory: str, owner: int) -> None:
-    os.chmod(directory, stat.S_IMODE(os.stat(directory).st_mode) & ~_OWNER | owner)
+def _set_owner_bits(directory: str, bits: int) -> None:
+    os.chmod(directory, stat.S_IMODE(os.stat(directory).st_mode) & ~_OWNER | bits)

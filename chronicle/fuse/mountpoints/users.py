@@ -1,7 +1,7 @@
-"""Who uses a mount: which processes have something in it open, and what is mounted below it.
+"""The users of a mount: processes that have a file in it open, and mounts below it.
 
-All of it is read from ``/proc``: the system tells the paths by itself, and nothing is asked of the mount, which may
-hang. Processes that this user may not look into are not seen; of those that end meanwhile nothing is said.
+Everything is read from ``/proc``, which knows the paths: the mount gets no request, so it may hang. Processes that this
+user may not inspect are missing, and so are those that end during the scan.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints.mountinfo import mountpoints_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,21 +25,21 @@ _MAPS_FIELDS: Final = 6
 
 
 def mounted_below(mountpoint: Path) -> list[str]:
-    """Return what is mounted below a mountpoint, a sentence each.
+    """Return the mounts below a mountpoint, a sentence for each.
 
     Args:
-        mountpoint: as `chronicle.fuse.mountpoints.mounts.resolved` gives it.
+        mountpoint: as `chronicle.fuse.mountpoints.mountinfo.resolve_mountpoint` returns it.
     """
-    return [f"something is mounted at {point}" for point in mounts.points_below(mountpoint)]
+    return [f"something is mounted at {point}" for point in mountpoints_below(mountpoint)]
 
 
 def users_of(mountpoint: Path) -> list[str]:
-    """Return which processes use a mount, a sentence each: by an open file or directory, their own directory, or a map.
+    """Return the processes that use a mount, a sentence for each: by an open file, working directory or mapping.
 
-    That this process is in it does not count: what it is about to do ends with it.
+    The working directory of this process does not count: its use ends with the command.
 
     Args:
-        mountpoint: as `chronicle.fuse.mountpoints.mounts.resolved` gives it.
+        mountpoint: as `chronicle.fuse.mountpoints.mountinfo.resolve_mountpoint` returns it.
     """
     found = []
     for process in sorted(int(name) for name in os.listdir(_PROC) if name.isdecimal()):
@@ -50,8 +50,8 @@ def users_of(mountpoint: Path) -> list[str]:
 
 
 def _uses(process: Path, point: str, *, own: bool) -> Iterator[str]:
-    """Yield in which ways a process uses a mount."""
-    with suppress(OSError):  # it ended, or is not ours to look into
+    """Yield the ways in which a process uses a mount."""
+    with suppress(OSError):  # it ended, or belongs to another user
         for fd in os.listdir(process / "fd"):
             inside = _inside(_target(process / "fd" / fd), point)
             if inside is not None:
@@ -70,14 +70,14 @@ def _uses(process: Path, point: str, *, own: bool) -> Iterator[str]:
 
 
 def _target(link: Path) -> str:
-    """Return what a link of ``/proc`` says; reading it does not go where it leads."""
+    """Return the text of a link of ``/proc``; it is not followed."""
     with suppress(OSError):
         return os.readlink(link)
     return ""
 
 
 def _inside(path: str, point: str) -> str | None:
-    """Return a path relative to a mountpoint; ``None`` if it is not in it."""
+    """Return a path relative to a mountpoint; ``None`` if it is outside."""
     path = path.removesuffix(_DELETED)
     if path == point:
         return point

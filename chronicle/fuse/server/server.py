@@ -34,8 +34,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, StorageRefused
 from chronicle.fuse import control
 from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
-from chronicle.fuse.mountpoints import guard
-from chronicle.fuse.mountpoints.mounts import claim, detach, unmount
+from chronicle.fuse.mountpoints import guard, stray_files
+from chronicle.fuse.mountpoints.claim import claim_mountpoint
+from chronicle.fuse.mountpoints.mounts import detach, unmount
 from chronicle.fuse.transport.choice import make_session
 from chronicle.workspace.history.oplog import ROOT_INO
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chronicle.blobs.buffer import Meanwhile
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.served.filesystem import FileSystem
     from chronicle.fuse.transport.choice import Session
     from chronicle.fuse.watchdog import Pulse
@@ -199,7 +200,7 @@ def serve(
         else:
             with guard.opened(request.mountpoint) as directory:
                 session.mount()
-                guard.carry(directory, served.filesystem)
+                stray_files.adopt_stray_files(directory, served.filesystem)
     except Exception as error:  # whatever it is, the host that waits must hear of it
         if not isinstance(error, ChronicleError):
             log.exception("opening failed: %s", request.mountpoint)
@@ -221,7 +222,7 @@ def _unmount_alone(mountpoint: Path, patience_s: float) -> None:
     """Unmount without a zygote, unless someone else has the mountpoint, and has it for so long."""
     until = time.monotonic() + patience_s
     while True:
-        with suppress(Conflict), claim(mountpoint):
+        with suppress(Conflict), claim_mountpoint(mountpoint):
             unmount(mountpoint)
             return
         if time.monotonic() >= until:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.served.filesystem import FileSystem
     from chronicle.fuse.transport.interleave import ServedMeanwhile
     from chronicle.fuse.watchdog import Pulse

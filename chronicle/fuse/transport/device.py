@@ -14,7 +14,8 @@ import subprocess
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.mountpoints.mounts import KIND, MOUNT_FLAGS, mount_call
+from chronicle.fuse.mountpoints import syscalls
+from chronicle.fuse.mountpoints.mountinfo import KIND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,9 @@ def _mount_as_root(mountpoint: Path, source: str, *, allow_other: bool) -> int |
     options = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
     if allow_other:
         options += ",allow_other"
-    code = mount_call(source.encode(), os.fsencode(mountpoint), KIND.encode(), MOUNT_FLAGS, options.encode())
+    code = syscalls.mount(
+        source.encode(), os.fsencode(mountpoint), KIND.encode(), syscalls.MOUNT_FLAGS, options.encode()
+    )
     if code == 0:
         return fd
     os.close(fd)

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.fuse import control
 from chronicle.fuse.control import Ended, answer_error, answer_ok
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import guard, mountinfo, mounts
+from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.server.server import Exit
 from chronicle.fuse.zygote.mount_record import Mounted, State
 from chronicle.fuse.zygote.processes import Process
@@ -185,9 +186,9 @@ class Keeper:
         path = os.fspath(mountpoint)
         if path in self._claims:
             return
-        held = mounts.claim(mountpoint)
+        held = claim_mountpoint(mountpoint)
         try:
-            if mounts.is_mounted(mountpoint):
+            if mountinfo.is_mounted(mountpoint):
                 raise InvalidInput(f"something is mounted at {mountpoint} already; unmount it or name another path")
             mounts.make_mountpoint(mountpoint)
         except BaseException:
@@ -197,7 +198,7 @@ class Keeper:
 
     def _guard(self, mount: Mounted) -> None:
         """See to it that the directory below is not written to, whatever becomes of the server."""
-        mounts.guard(mount.request.mountpoint, mount.request.source)
+        guard.guard_mountpoint(mount.request.mountpoint, mount.request.source)
 
     def _serve(self, mount: Mounted) -> None:
         """Have a server started for a mount."""
@@ -256,7 +257,7 @@ class Keeper:
     def _server_gone(self, mount: Mounted, process: Process) -> None:
         """Unmount what a server left, and mount again or forget it."""
         mountpoint, code = mount.request.mountpoint, process.code
-        if code == Exit.CLOSED and mount.state is State.UP and mounts.is_served(mountpoint):
+        if code == Exit.CLOSED and mount.state is State.UP and mountinfo.is_served(mountpoint):
             code = Exit.FAILED  # nobody unmounted it: its connection was aborted
         try:
             mounts.detach(mountpoint)

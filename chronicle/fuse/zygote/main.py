@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from chronicle.errors import Conflict
-from chronicle.fuse.mountpoints.mounts import DEFAULT_TRANSPORT, TRANSPORTS
+from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, TRANSPORTS
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.transport.choice import import_transport
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote

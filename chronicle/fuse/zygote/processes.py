@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.fuse.control import Message
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.server.server import MountRequest, Served
     from chronicle.fuse.watchdog import Pulse
     from chronicle.fuse.zygote.event_loop import Loop

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.errors import ChronicleError, Conflict, InvalidInput
 from chronicle.fuse import control
 from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.server.server import MountRequest, Served, request_from_wire
 from chronicle.fuse.zygote.event_loop import Loop
 from chronicle.fuse.zygote.lifecycle import Keeper
@@ -33,7 +33,7 @@ from chronicle.fuse.zygote.zygote import lock_path
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.watchdog import Pulse
 
 __all__ = ["REQUEST_DEADLINE_S", "UNUSED_S", "Zygote"]
@@ -71,7 +71,7 @@ class Zygote:
         opener: Callable[[MountRequest, Pulse], Served],
         owner_pid: int | None = None,
         *,
-        transport: Transport = mounts.DEFAULT_TRANSPORT,
+        transport: Transport = availability.DEFAULT_TRANSPORT,
         request_deadline_s: float = REQUEST_DEADLINE_S,
         until_idle: bool = False,
         prepare: Callable[[], None] | None = None,

@@ -26,7 +26,7 @@ from chronicle.workspace.port import LayerSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.server.server import Served
     from chronicle.fuse.watchdog import Pulse
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.fuse.control import Caller
-from chronicle.fuse.mountpoints.mounts import DEFAULT_TRANSPORT, Transport
+from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 
 __all__ = ["is_alive", "is_running", "lock_path", "shut_down", "start"]
 

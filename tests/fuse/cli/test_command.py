@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.cli import ExitCode
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.server.client import list_mounts
 from chronicle.fuse.zygote import zygote
 from chronicle.repository import Repository
@@ -56,7 +56,7 @@ def test_what_is_not_committed_survives_unmounting(chronicle: Command) -> None:
     (root / "a").write_text("one")
     pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
     chronicle("unmount", root)
-    assert not mounts.is_mounted(root)
+    assert not mountinfo.is_mounted(root)
     assert pid is not None
     wait_for_end(pid)
     assert chronicle.on_store("cat", "a") == "one"
@@ -210,7 +210,7 @@ def test_in_the_foreground_it_stays_until_it_is_ended(chronicle: Command) -> Non
             process.wait(60)
             assert pid is not None
             wait_for_end(pid)
-            assert not mounts.is_mounted(chronicle.mountpoint)
+            assert not mountinfo.is_mounted(chronicle.mountpoint)
 
 
 def test_bad_input_is_told_in_a_line(chronicle: Command, tmp_path: Path) -> None:

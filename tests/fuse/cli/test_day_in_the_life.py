@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo, mounts
 from chronicle.fuse.zygote import zygote
 from tests.fuse.conftest import wait_for_end
 
@@ -238,7 +238,7 @@ def test_a_day_on_a_mount_leaves_what_a_day_on_disk_does(place: Path, sources: P
     chronicle(place, "commit", "-m", "a day", "--store", store)
     chronicle(place, "verify", "--store", store)
     chronicle(place, "unmount", root)
-    assert not mounts.is_mounted(root)
+    assert not mountinfo.is_mounted(root)
     chronicle(place, "mount", store, root)
     assert differences(look(root), native) == []
     turn = look(root / ".chronicle/turn/1")

@@ -14,7 +14,7 @@ import pytest
 from chronicle.blobs.ident import blob_id
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.cli import ExitCode
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.zygote import zygote
 from chronicle.testing.workspace_contract import files_below
 from tests.fuse.command import Command, running_command
@@ -253,7 +253,7 @@ def test_what_cannot_be_mounted_makes_nothing(chronicle: Command, tmp_path: Path
     other = tmp_path / "other"
     assert "is mounted at" in chronicle("mount", other, root, code=ExitCode.CONFLICT)
     assert not other.exists()
-    assert mounts.is_mounted(root)
+    assert mountinfo.is_mounted(root)
 
 
 def test_newer_and_foreign_stores_are_told_apart(chronicle: Command, tmp_path: Path) -> None:
@@ -289,9 +289,9 @@ def test_what_a_kill_of_everything_leaves_is_no_obstacle(chronicle: Command, tmp
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         wait_for_end(pid)
-    assert mounts.is_mounted(root)
+    assert mountinfo.is_mounted(root)
     if then == "unmount":
         chronicle("unmount", root)
-        assert not mounts.is_mounted(root)
+        assert not mountinfo.is_mounted(root)
     assert (chronicle.mount() / "a").read_text() == "kept"
     assert tmp_path in root.parents

@@ -18,7 +18,7 @@ import pytest
 from chronicle.blobs.media.fsspec_objects import open_remote
 from chronicle.cli import ExitCode, main
 from chronicle.errors import Unavailable
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo
 from chronicle.repository import Repository, commit_steps
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.fuse.conftest import end_service
@@ -293,7 +293,7 @@ def test_a_mount_that_cannot_keep_what_it_found_is_taken_back(
     with monkeypatch.context() as patch:
         patch.setattr(commit_steps, "put_commit", is_away)
         assert "just now" in first("mount", first.url, first.mountpoint, code=ExitCode.UNAVAILABLE)
-    assert not mounts.is_mounted(first.mountpoint)
+    assert not mountinfo.is_mounted(first.mountpoint)
     assert (first.mount() / "a").read_text() == "second's"
     (kept,) = kept_by(first)
     assert kept in caplog.text
@@ -438,7 +438,7 @@ def test_a_store_whose_blobs_are_gone_mounts_nothing(nodes: list[Node], s3: S3Se
     said = other("mount", node.url, other.mountpoint, code=ExitCode.DAMAGED)
     assert "workspace 'main' is damaged: no blob" in said
     assert "chronicle verify" in said
-    assert not mounts.is_mounted(other.mountpoint)
+    assert not mountinfo.is_mounted(other.mountpoint)
     assert "is damaged" in other("checkout", node.url, other.directory / "out", code=ExitCode.DAMAGED)
     other.on_store("verify", code=ExitCode.DAMAGED)
     assert sorted(objects.names("")) == left

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.cli import ExitCode
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.zygote import zygote
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import served, wait_for_end
@@ -63,7 +63,7 @@ def test_what_a_program_uses_stays_mounted(chronicle: Command, use: str) -> None
         assert "--force" in said
         assert (root / "dir" / "a").exists()
     chronicle("unmount", root)
-    assert not mounts.is_mounted(root)
+    assert not mountinfo.is_mounted(root)
 
 
 def test_what_is_served_by_a_stopped_process_is_not_taken_for_abandoned(chronicle: Command) -> None:
@@ -78,7 +78,7 @@ def test_what_is_served_by_a_stopped_process_is_not_taken_for_abandoned(chronicl
         assert "does not answer" in chronicle("unmount", root, code=ExitCode.UNAVAILABLE)
         assert (root / "dir" / "a").exists()
         chronicle("unmount", "--force", root)
-        assert not mounts.is_mounted(root)
+        assert not mountinfo.is_mounted(root)
     finally:
         os.kill(pid, signal.SIGCONT)
     wait_for_end(pid)
@@ -99,7 +99,7 @@ def test_by_force_it_is_unmounted_all_the_same(chronicle: Command) -> None:
     root = chronicle.mount()
     with _program(_USES["has gone open"], root):
         chronicle("unmount", root, "--force")
-        assert not mounts.is_mounted(root)
+        assert not mountinfo.is_mounted(root)
 
 
 def test_what_has_mounts_below_it_stays(chronicle: Command) -> None:
@@ -124,7 +124,7 @@ def test_a_mount_that_hangs_is_looked_at_and_unmounted(chronicle: Command) -> No
         assert refused.returncode == ExitCode.CONFLICT
         assert f"(process {process.pid}) is in dir" in refused.stderr
         subprocess.run([*command, "--force", f"{root}/../{root.name}"], timeout=_DEADLINE_S, check=True)
-    assert not mounts.is_mounted(root)
+    assert not mountinfo.is_mounted(root)
 
 
 def test_the_mount_is_found_however_its_path_is_written(
@@ -145,15 +145,15 @@ def test_the_mount_is_found_however_its_path_is_written(
     ):
         pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
         chronicle("unmount", written)
-        assert not mounts.is_mounted(root)
+        assert not mountinfo.is_mounted(root)
         assert pid is not None
         wait_for_end(pid)
         chronicle("mount", chronicle.store, written)
-        assert mounts.is_mounted(root)
+        assert mountinfo.is_mounted(root)
         assert f"mounted at {root}\n" in chronicle.said
     monkeypatch.chdir(root)  # what is in it is this command itself, which ends
     chronicle("unmount", ".")
-    assert not mounts.is_mounted(root)
+    assert not mountinfo.is_mounted(root)
 
 
 def test_ctrl_c_of_a_foreground_mount_ends_it_whoever_uses_it(chronicle: Command) -> None:
@@ -168,4 +168,4 @@ def test_ctrl_c_of_a_foreground_mount_ends_it_whoever_uses_it(chronicle: Command
             assert process.wait(_DEADLINE_S) == ExitCode.OK
         assert pid is not None
         wait_for_end(pid)
-        assert not mounts.is_mounted(chronicle.mountpoint)
+        assert not mountinfo.is_mounted(chronicle.mountpoint)

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
 from chronicle.fuse.watchdog import COMMAND, IDLE, OPENING, REQUEST, Finding, Pulses, Watcher
 from chronicle.fuse.zygote import zygote

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.server.client import list_mounts
 from chronicle.fuse.zygote import zygote
 from chronicle.repository import Repository
@@ -38,7 +38,7 @@ from tests.fuse.conftest import wait_for_end
 from tests.fuse.gc_mount_work import MAIN, Records, lines_of, main_mount, socket_elsewhere, store_of
 
 if TYPE_CHECKING:
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
 
 CHECKOUT = Path(__file__).parents[3]
 ROLES = ["write", "read", "fork", "elsewhere"]
@@ -199,7 +199,7 @@ def go_on_until_in_time(tmp_path: Path, seconds: float, transport: Transport) ->
 
 @pytest.mark.timeout(600)
 def test_collecting_while_mounts_are_used_and_killed(tmp_path: Path) -> None:
-    go_on_until_in_time(tmp_path, 6, mounts.DEFAULT_TRANSPORT)
+    go_on_until_in_time(tmp_path, 6, availability.DEFAULT_TRANSPORT)
 
 
 @pytest.mark.slow

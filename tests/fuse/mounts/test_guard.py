@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.mountpoints import guard, mounts
+from chronicle.fuse.mountpoints import guard, mountinfo, stray_files
 from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, unmount_workspace
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.server.server import MountRequest
@@ -26,7 +26,7 @@ from tests.fuse.conftest import DEADLINE_S, running_mirror, served, wait_for_end
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.served.filesystem import FileSystem
     from chronicle.fuse.server.client import FuseWorkspace
     from tests.fuse.conftest import Node
@@ -169,7 +169,7 @@ def test_a_mountpoint_behind_a_symlink_is_guarded_and_unmounted_too(tmp_path: Pa
         assert (workspace.root / "a").read_text() == "kept"
         workspace.close()
         assert not workspace.root.is_mount()
-        assert mounts.fuse_mounts_under(tmp_path) == []
+        assert mountinfo.fuse_mounts_under(tmp_path) == []
         assert list(workspace.root.iterdir()) == []
 
 
@@ -204,7 +204,7 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     mountpoint.mkdir(0o750)
     guard.shut(mountpoint)
     assert mountpoint.stat().st_mode & 0o777 == 0o050
-    monkeypatch.setattr(guard, "_WRITER_DEADLINE_S", DEADLINE_S)  # who writes may be slow
+    monkeypatch.setattr(stray_files, "_WRITER_DEADLINE_S", DEADLINE_S)  # who writes may be slow
     with guard.opened(mountpoint) as directory:
         (mountpoint / "taken").write_text("second")
         (mountpoint / "deep" / "er").mkdir(parents=True)
@@ -213,7 +213,7 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
         writer = subprocess.Popen(["sh", "-c", 'exec >"$0"; sleep 0.2; echo late', str(mountpoint / "late")])
         while not (mountpoint / "late").exists():
             pass
-        guard.carry(directory, served.filesystem)
+        stray_files.adopt_stray_files(directory, served.filesystem)
         assert writer.wait(DEADLINE_S) == 0
     guard.reopen(mountpoint)
     assert mountpoint.stat().st_mode & 0o777 == 0o750
@@ -244,7 +244,7 @@ def test_what_cannot_be_carried_stays_whole_below(
         raise OSError(errno.EINVAL, "Invalid argument")
 
     with monkeypatch.context() as patch:
-        patch.setattr("chronicle.fuse.mountpoints.guard.fcntl.fcntl", no_leases)
+        patch.setattr("chronicle.fuse.mountpoints.stray_files.fcntl.fcntl", no_leases)
         really = served.filesystem.write
 
         def write(handle: int, offset: int, data: bytes, *, kill_privileges: tuple[int, int, int] | None) -> int:
@@ -253,11 +253,11 @@ def test_what_cannot_be_carried_stays_whole_below(
             return really(handle, offset, data, kill_privileges=kill_privileges)
 
         patch.setattr(served.filesystem, "write", write)
-        guard.carry(str(mountpoint), served.filesystem)
+        stray_files.adopt_stray_files(str(mountpoint), served.filesystem)
         assert served.filesystem.lookup(1, b"large") is None
         assert (mountpoint / "large").stat().st_size == 3_000_000
         patch.setattr(served.filesystem, "write", really)
-        guard.carry(str(mountpoint), served.filesystem)
+        stray_files.adopt_stray_files(str(mountpoint), served.filesystem)
     assert content(served.filesystem, b"large") == b"x" * 3_000_000
     assert list(mountpoint.iterdir()) == []
     assert "left below the mount" in caplog.text
@@ -297,5 +297,5 @@ def test_a_mount_that_was_given_up_takes_no_writes_until_it_is_unmounted(node: N
     again = node.workspace(epoch=2)
     assert (again.root / "a").read_text() == "kept"
     unmount_workspace(node.socket, again.root)
-    assert not mounts.is_mounted(again.root)
+    assert not mountinfo.is_mounted(again.root)
     assert list(again.root.iterdir()) == []

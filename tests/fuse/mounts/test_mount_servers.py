@@ -19,8 +19,8 @@ import pytest
 
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.fuse import available
-from chronicle.fuse.mountpoints import mounts
-from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.mountpoints import availability, mountinfo, mounts
+from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import (
     FuseWorkspace,
     attach_fuse_workspace,
@@ -72,19 +72,19 @@ def old_handle(path: Path) -> Iterator[int]:
 
 
 def test_fuse_is_available_where_these_tests_run() -> None:
-    for transport in mounts.TRANSPORTS:
+    for transport in availability.TRANSPORTS:
         assert available(transport) is None
 
 
 def test_files_of_a_mount_are_there_at_once_and_go_with_it(node: Node) -> None:
     workspace = node.workspace()
-    assert mounts.is_mounted(workspace.root)
+    assert mountinfo.is_mounted(workspace.root)
     (workspace.root / "a").write_text("text")
     assert (workspace.root / "a").read_text() == "text"
     assert (node.layers / "w" / "a").read_text() == "text"
     workspace.close()
     workspace.close()
-    assert not mounts.is_mounted(workspace.root)
+    assert not mountinfo.is_mounted(workspace.root)
     assert list(workspace.root.iterdir()) == []
     assert (node.layers / "w.closed").exists(), "the layer was closed in order"
     assert list_mounts(node.socket) == []
@@ -177,7 +177,7 @@ def test_a_server_that_dies_at_once_again_and_again_is_given_up(node: Node) -> N
         node.open("broken")
     assert (node.layers / "broken" / "tries").stat().st_size == 6
     assert list_mounts(node.socket) == []
-    assert not mounts.is_mounted(node.mounts / "broken")
+    assert not mountinfo.is_mounted(node.mounts / "broken")
 
 
 def test_a_layer_that_cannot_be_opened_says_why(node: Node) -> None:
@@ -257,7 +257,7 @@ def test_a_hanging_server_is_killed_when_it_is_to_go(node: Node) -> None:
         (other.root / "a").write_text("not hindered")
         unmount_workspace(node.socket, workspace.root)
         assert reader.wait(DEADLINE_S) != 0
-    assert not mounts.is_mounted(workspace.root)
+    assert not mountinfo.is_mounted(workspace.root)
 
 
 def test_a_newer_epoch_takes_over_and_an_older_one_is_refused(node: Node) -> None:
@@ -267,7 +267,7 @@ def test_a_newer_epoch_takes_over_and_an_older_one_is_refused(node: Node) -> Non
         new = node.workspace(epoch=2, at="elsewhere")
         with pytest.raises(OSError, match=r"not connected|aborted"):
             os.pread(handle, 1, 0)
-    assert not mounts.is_mounted(old.root)
+    assert not mountinfo.is_mounted(old.root)
     with pytest.raises(Unavailable):
         old.begin_turn(2)
     with pytest.raises(StaleEpoch) as caught:
@@ -294,7 +294,7 @@ def test_two_takeovers_at_once_leave_one_mount(node: Node) -> None:
     assert len(outcomes) == 6
     (mount,) = list_mounts(node.socket)
     assert mount["epoch"] == 7
-    assert mounts.is_mounted(node.mounts / "w")
+    assert mountinfo.is_mounted(node.mounts / "w")
 
 
 def test_a_mount_is_not_taken_away_by_another_workspace(node: Node) -> None:
@@ -394,19 +394,19 @@ def test_a_mount_ends_with_the_process_that_asked_for_it(node: Node) -> None:
     while len(list_mounts(node.socket)) > 1:  # each question is a round of the zygote's loop
         pass
     assert [mount["workspace_id"] for mount in list_mounts(node.socket)] == ["free"]
-    assert not mounts.is_mounted(node.mounts / "bound")
+    assert not mountinfo.is_mounted(node.mounts / "bound")
 
 
 def test_servers_unmount_and_end_when_the_zygote_is_killed(node: Node) -> None:
     for number in range(5):
         node.open(f"w{number}")
     pids = [mount["pid"] for mount in served(node.socket)]
-    assert len(mounts.fuse_mounts_under(node.mounts)) == 5
+    assert len(mountinfo.fuse_mounts_under(node.mounts)) == 5
     node.process.kill()
     for pid in pids:
         assert isinstance(pid, int)
         wait_for_end(pid)
-    assert mounts.fuse_mounts_under(node.mounts) == []
+    assert mountinfo.fuse_mounts_under(node.mounts) == []
 
 
 def test_a_kill_of_everything_at_once_is_cleaned_up_by_the_next_start(tmp_path: Path, transport: Transport) -> None:
@@ -420,9 +420,9 @@ def test_a_kill_of_everything_at_once_is_cleaned_up_by_the_next_start(tmp_path: 
             assert isinstance(pid, int)
             wait_for_end(pid)
         first.process.wait(DEADLINE_S)
-        assert len(mounts.fuse_mounts_under(first.mounts)) == 5, "nobody was left to unmount"
+        assert len(mountinfo.fuse_mounts_under(first.mounts)) == 5, "nobody was left to unmount"
         with running_mirror(tmp_path, transport) as second:
-            assert mounts.fuse_mounts_under(second.mounts) == []
+            assert mountinfo.fuse_mounts_under(second.mounts) == []
             assert (second.workspace("w3").root / "a").read_text() == "kept"
 
 
@@ -435,7 +435,7 @@ def test_the_zygote_ends_with_its_owner(tmp_path: Path, transport: Transport) ->
         owner.kill()
         owner.wait()
         node.process.wait(DEADLINE_S)
-        assert mounts.fuse_mounts_under(node.mounts) == []
+        assert mountinfo.fuse_mounts_under(node.mounts) == []
         assert zygote.is_running(node.socket) is None
 
 
@@ -463,7 +463,7 @@ def test_fifty_at_once(node: Node) -> None:
         assert workspace.root.name == "w" + (workspace.root / "a").read_text()
     zygote.shut_down(node.socket)
     node.process.wait(DEADLINE_S)
-    assert mounts.fuse_mounts_under(node.mounts) == []
+    assert mountinfo.fuse_mounts_under(node.mounts) == []
     assert [path.name for path in node.socket.parent.iterdir()] == ["zygote.sock.lock"]
 
 

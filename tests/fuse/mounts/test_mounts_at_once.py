@@ -17,7 +17,7 @@ import pytest
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
 from chronicle.fuse.control import Ended
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo, mounts
 from chronicle.fuse.server import client
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.fuse.zygote import zygote
@@ -34,7 +34,7 @@ UNUSED = """
 import sys
 from pathlib import Path
 from chronicle.fuse import server, supervisor
-from chronicle.fuse.mountpoints.mounts import DEFAULT_TRANSPORT
+from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT
 from chronicle.fuse.transport.choice import import_transport
 from tests.fuse.mirror import open_mirror
 import_transport(DEFAULT_TRANSPORT)
@@ -214,7 +214,7 @@ def test_unmounting_waits_for_a_commit(repository: Repository, tmp_path: Path, m
         patch.setattr(client.FuseWorkspace, "seal", before_first_call(client.FuseWorkspace.seal, unmount))
         assert repository.commit("main", "not hindered") is not None
     unmounts.join(DEADLINE_S)
-    assert not mounts.is_mounted(root)
+    assert not mountinfo.is_mounted(root)
 
 
 @contextmanager
@@ -327,7 +327,7 @@ def test_what_clears_away_a_dead_mount_takes_no_new_one_with_it(
     """Another command clears it away as well, and mounts, if it can, before a step of this one."""
     root = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
     kill_all(repository)
-    assert mounts.is_mounted(root)
+    assert mountinfo.is_mounted(root)
     with ExitStack() as stack:
         used: list[TextIO] = []
 
@@ -385,9 +385,9 @@ def test_a_mount_whose_store_was_moved_is_unmounted_by_force(repository: Reposit
     repository.directory.rename(moved)
     with pytest.raises(Conflict, match="--force"):
         mounting.unmount(repository, at)
-    assert mounts.is_mounted(at)
+    assert mountinfo.is_mounted(at)
     mounting.unmount(repository, at, force=True)
-    assert not mounts.is_mounted(at)
+    assert not mountinfo.is_mounted(at)
     moved.rename(repository.directory)
 
 
@@ -413,4 +413,4 @@ def test_who_waited_to_unmount_unmounts_what_is_mounted_then(
         patch.setattr(Repository, "queue", queue_later)
         mounting.unmount(repository, at)
     assert waited_for == ["main", "second"]
-    assert not mounts.is_mounted(at)
+    assert not mountinfo.is_mounted(at)

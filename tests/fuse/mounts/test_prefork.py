@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.zygote import zygote
 from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, served, template_of, wait_for_end
 
 if TYPE_CHECKING:
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
 
 
 def spare_of(node: Node) -> int:
@@ -111,7 +111,7 @@ def test_a_kill_during_the_rehearsal_leaves_nothing_behind(tmp_path: Path, trans
     command += ["--mounts", str(directory), "--transport", transport]
 
     def rehearses() -> bool:
-        return bool(mounts.fuse_mounts_under(directory) if transport == "raw" else list(directory.iterdir()))
+        return bool(mountinfo.fuse_mounts_under(directory) if transport == "raw" else list(directory.iterdir()))
 
     seen = False
     while not seen:  # this process may have slept through it
@@ -123,7 +123,7 @@ def test_a_kill_during_the_rehearsal_leaves_nothing_behind(tmp_path: Path, trans
             process.kill()
     zygote.start(tmp_path / "z.sock", directory, tmp_path / "log", os.getpid(), transport=transport)
     try:
-        assert mounts.fuse_mounts_under(directory) == []
+        assert mountinfo.fuse_mounts_under(directory) == []
         assert list(directory.iterdir()) == []
     finally:
         zygote.shut_down(tmp_path / "z.sock")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.mountpoints import mounts
-from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.mountpoints import mountinfo, mounts
+from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
 from chronicle.fuse.transport import device, wire
 from chronicle.fuse.transport.raw import RawSession
@@ -212,8 +212,8 @@ def test_fusermount_mounts_for_those_who_may_not(tmp_path: Path) -> None:
     session = RawSession(PlainDirectory(source), mountpoint, unwatched(), source="a,b", allow_other=False)
     session._device = device._have_mounted(mountpoint, "a,b", allow_other=False)
     try:
-        assert mounts.source_of(mountpoint) == "a,b"
-        assert mounts.fuse_mounts_under(tmp_path) == [mountpoint]
+        assert mountinfo.source_of(mountpoint) == "a,b"
+        assert mountinfo.fuse_mounts_under(tmp_path) == [mountpoint]
         assert not os.get_inheritable(session._device)
         # In another process: it waits for this one.
         with subprocess.Popen(["sh", "-c", 'echo text > "$0/a"; umount "$0"', mountpoint]) as writer:

@@ -20,7 +20,7 @@ from chronicle.workspace.port import LayerSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.workspace.port import Workspace
 
 CHECKOUT = Path(__file__).parents[3]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse.mountpoints.mounts import TRANSPORTS
+from chronicle.fuse.mountpoints.availability import TRANSPORTS
 from tests.fuse.posix.pair import Pair, User, pair_of
 
 if TYPE_CHECKING:

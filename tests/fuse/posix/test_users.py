@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse.mountpoints.mounts import TRANSPORTS
+from chronicle.fuse.mountpoints.availability import TRANSPORTS
 from tests.fuse.caller import UTIME_NOW, UTIME_OMIT
 from tests.fuse.posix.pair import Pair, User, pair_of
 

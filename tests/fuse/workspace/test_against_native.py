@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
-from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import open_fuse_workspace
 from chronicle.fuse.zygote import zygote
 from chronicle.testing.workspace_contract import files_below, files_in

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
 from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -23,7 +23,7 @@ from tests.fuse.conftest import served
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
 
 KIB, MIB = 1024, 1024 * 1024
 WRITTEN = 4 * KIB
@@ -114,10 +114,12 @@ def piece(number: int) -> bytes:
     return random.Random(number).randbytes(PIECE)
 
 
-LARGER = [pytest.param((1024 * MIB, name), id=f"1GiB-{name}", marks=pytest.mark.slow) for name in mounts.TRANSPORTS]
+LARGER = [
+    pytest.param((1024 * MIB, name), id=f"1GiB-{name}", marks=pytest.mark.slow) for name in availability.TRANSPORTS
+]
 
 
-@pytest.fixture(params=[pytest.param((64 * MIB, mounts.DEFAULT_TRANSPORT), id="64MiB"), *LARGER])
+@pytest.fixture(params=[pytest.param((64 * MIB, availability.DEFAULT_TRANSPORT), id="64MiB"), *LARGER])
 def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
     """A node on which the file was written, and a commit that has it."""
     size, transport = request.param

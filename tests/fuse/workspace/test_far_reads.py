@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from chronicle.fuse.deadlines import Supply, Waiting
-from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
 from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched
 from chronicle.fuse.zygote import zygote

@@ -21,7 +21,7 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
-from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.served.inodes import MAGIC
 from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace

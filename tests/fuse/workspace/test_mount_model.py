@@ -31,7 +31,7 @@ from tests.stateful.world import Open, World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 LINES = 3

@@ -22,7 +22,7 @@ from chronicle.workspace.port import LayerSpec, Quota, TreeRef
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from tests.s3_server import BUCKET, S3Server, point_at, running_s3
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.fuse.mountpoints.mounts import Transport
+    from chronicle.fuse.mountpoints.availability import Transport
 
 ENDED = {errno.ENOTCONN, errno.ECONNABORTED}
 STORED = random.Random(5).randbytes(3_000_000)

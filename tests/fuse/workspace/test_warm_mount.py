@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import list_mounts
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import DEADLINE_S, wait_for_end

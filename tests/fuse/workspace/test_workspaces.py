@@ -13,8 +13,8 @@ import pytest
 
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import Corrupt, NotFound, Unavailable
-from chronicle.fuse.mountpoints import mounts
-from chronicle.fuse.mountpoints.mounts import Transport
+from chronicle.fuse.mountpoints import mountinfo, mounts
+from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
 from chronicle.fuse.zygote import zygote
 from chronicle.workspace.api.workspace import open_api_workspace
@@ -234,7 +234,7 @@ def test_starting_twice_finds_the_first_and_nothing_is_left_when_it_ends(home: H
     zygote.shut_down(home.socket)
     for path in session:
         wait_for_end(int(path.name))
-    assert mounts.fuse_mounts_under(home.directory) == []
+    assert mountinfo.fuse_mounts_under(home.directory) == []
 
 
 def test_a_zygote_imports_nothing_from_where_it_is_started(

@@ -9,7 +9,8 @@ import pytest
 
 from chronicle.errors import Unavailable
 from chronicle.fuse.control import Peer
-from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.mountpoints import guard, mounts
+from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.server.server import Exit, MountRequest
 from chronicle.fuse.zygote.event_loop import Loop
 from chronicle.fuse.zygote.lifecycle import Keeper
@@ -44,7 +45,7 @@ class Servers:
 def unmounted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Mount nothing, and say what would have been unmounted."""
     found: list[Path] = []
-    monkeypatch.setattr(mounts, "guard", lambda *_: None)
+    monkeypatch.setattr(guard, "guard_mountpoint", lambda *_: None)
     monkeypatch.setattr(mounts, "detach", lambda _: None)
     monkeypatch.setattr(mounts, "unmount", found.append)
     return found
@@ -72,11 +73,11 @@ def test_a_mount_that_follows_another_and_fails_at_once_is_let_go_of_once(
         def refuse(*_: object) -> None:
             raise Unavailable("the kernel refused")
 
-        monkeypatch.setattr(mounts, "guard", refuse)
+        monkeypatch.setattr(guard, "guard_mountpoint", refuse)
     order(2)
     assert unmounted == [tmp_path / "mnt"]
     assert keeper.is_empty()
     assert emptied
-    mounts.claim(tmp_path / "mnt").close()
+    claim_mountpoint(tmp_path / "mnt").close()
     peer.close()
     theirs.close()
