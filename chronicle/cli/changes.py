@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from chronicle.cli_kit.changes import letter_of, path_of
 from chronicle.workspace.trees.tree_diff import render
 
 if TYPE_CHECKING:
@@ -15,14 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Stat", "names", "stat"]
 
-_LETTERS: Final = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
-"""As git has them."""
-
 
 def names(changes: Iterable[Change]) -> Iterator[str]:
     """Yield a line for each change: its kind, and the path."""
     for change in changes:
-        yield f"{_LETTERS[change.what.value]}  {_name(change)}"
+        yield f"{letter_of(change)}  {path_of(change)}"
 
 
 class Stat:
@@ -53,7 +50,7 @@ class Stat:
                 how = f"{old} -> {new} bytes"
             else:
                 how = f"+{added} -{removed}"
-            yield f"{_LETTERS[change.what.value]}  {how:>20}  {_name(change)}"
+            yield f"{letter_of(change)}  {how:>20}  {path_of(change)}"
         yield f"{len(self.rows)} changed, {self.added} lines added, {self.removed} removed"
 
 
@@ -82,8 +79,3 @@ def _same(change: Change) -> bool:
 def _size(entry: object) -> int:
     content = getattr(entry, "content", None)
     return content.size if content is not None else 0
-
-
-def _name(change: Change) -> str:
-    path = os.fsdecode(change.path) or "."
-    return f"{os.fsdecode(change.old_path)} -> {path}" if change.old_path is not None else path

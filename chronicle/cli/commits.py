@@ -15,7 +15,8 @@ from chronicle.cli.options import (
     workspace_name,
     workspace_path,
 )
-from chronicle.cli.output import commit_object, say, time_text, write, write_json
+from chronicle.cli.output import commit_object, say, write, write_json
+from chronicle.cli_kit.times import iso
 from chronicle.errors import InvalidInput
 
 __all__ = ["commit", "fork", "log", "restore"]
@@ -47,7 +48,7 @@ def log(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json
         write_json([commit_object(item) for item in commits])
         return
     for item in commits:
-        write(f"{item.turn:>5}  {time_text(item.timestamp)}  {item.ref.tree_id[:12]}  {item.message}")
+        write(f"{item.turn:>5}  {iso(item.timestamp)}  {item.ref.tree_id[:12]}  {item.message}")
 
 
 def fork(

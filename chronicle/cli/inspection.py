@@ -19,7 +19,9 @@ from chronicle.cli.options import (
     workspace_name,
     workspace_path,
 )
-from chronicle.cli.output import say, time_text, write, write_bytes, write_json
+from chronicle.cli.output import say, write, write_json
+from chronicle.cli_kit.terminal import write_lines
+from chronicle.cli_kit.times import iso
 
 __all__ = ["cat", "diff", "history"]
 
@@ -48,7 +50,7 @@ def history(
         source = f"  from {version.source}" if version.source is not None else ""
         mode = f"{version.mode:04o}" if version.mode is not None else ""
         what = f"{version.op:<8} {mode:<4} {version.size:>10}  {version.hash[:12]:<12}  turn {version.turn}{source}"
-        write(f"{version.iteration:>5}  {time_text(version.timestamp)}  {what}")
+        write(f"{version.iteration:>5}  {iso(version.timestamp)}  {what}")
 
 
 def cat(
@@ -112,6 +114,6 @@ def diff(
             for line in counted.lines() if counted is not None and found else changes.names(found):
                 write(line)
         else:
-            write_bytes(render(reader, found))
+            write_lines(render(reader, found), write)
         if not found and not as_json:
             say("nothing differs in what is committed" if unseen else "nothing differs")

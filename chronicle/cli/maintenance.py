@@ -9,7 +9,9 @@ import typer
 
 from chronicle.cli.exits import ExitCode
 from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository, tell_unseen, workspace_name
-from chronicle.cli.output import say, time_text, write, write_json
+from chronicle.cli.output import say, write, write_json
+from chronicle.cli_kit.changes import gc_summary
+from chronicle.cli_kit.times import iso
 
 __all__ = ["gc", "stats", "verify"]
 
@@ -53,12 +55,9 @@ def gc(
     if as_json:
         write_json(asdict(report))
         return
-    write(
-        f"{report.packs} packs, {report.size_bytes} bytes: {report.condemned} marked ({report.merged} of them merged), "
-        f"{report.dropped} freed ({report.dropped_bytes - report.copied_bytes} bytes)"
-    )
+    write(gc_summary(report))
     if report.ripe_ms is not None and not now:
-        say(f"what is marked can be freed from {time_text(report.ripe_ms)} on: chronicle gc")
+        say(f"what is marked can be freed from {iso(report.ripe_ms)} on: chronicle gc")
     if dry_run:
         say("nothing was changed (--dry-run)")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from coordinator.cli.terminal import json_text, one_line, write_line
+from chronicle.cli_kit.changes import letter_of, path_of
+from chronicle.cli_kit.terminal import json_text, one_line, write_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from chronicle.workspace.trees.tree_diff import Change
 
 __all__ = ["write_files", "write_state"]
-
-_LETTERS = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
-"""As git has them."""
 
 
 def write_state(patch: Sequence[JsonObject], most: int | None = None) -> None:
@@ -34,9 +31,4 @@ def write_state(patch: Sequence[JsonObject], most: int | None = None) -> None:
 def write_files(changes: Iterable[Change]) -> None:
     """Write which files changed, one a line."""
     for change in changes:
-        source = f"{one_line(_name(change.old_path))} -> " if change.old_path is not None else ""
-        write_line(f"  {_LETTERS[change.what.value]} {source}{one_line(_name(change.path))}")
-
-
-def _name(path: bytes) -> str:
-    return os.fsdecode(path) or "."
+        write_line(f"  {letter_of(change)} {one_line(path_of(change))}")

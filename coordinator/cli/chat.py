@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from chronicle.cli_kit.progress import Progress
+from chronicle.cli_kit.terminal import say
 from coordinator.cli.exits import ExitCode, exit_code
 from coordinator.cli.keyboard import Prompt, interrupts
-from coordinator.cli.progress import Progress
 from coordinator.cli.reply import JsonReply, TextReply, outcome
-from coordinator.cli.terminal import say
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:

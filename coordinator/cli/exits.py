@@ -1,28 +1,19 @@
-"""One table: which error ends ``podium`` with which exit code; the help text and ``docs/cli.md`` say the same."""
+"""The exit codes of ``podium``; its help and ``docs/cli.md`` show the same table."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from chronicle import errors as chronicle
+from chronicle.cli_kit.exits import CHRONICLE_ERRORS, ExitTable
 from podium import errors as podium
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "ERRORS",
-    "MEANINGS",
-    "SERVICE_ERRORS",
-    "ExitCode",
-    "exit_code",
-    "exit_code_of_frame",
-]
+__all__ = ["EXITS", "ExitCode", "exit_code", "exit_code_of_frame"]
 
 
 class ExitCode(IntEnum):
-    """What a process of ``podium`` ended with."""
+    """Exit codes of ``podium``: those of every command, with the same numbers, and its own."""
 
     OK = 0
     ERROR = 1
@@ -54,100 +45,78 @@ class ExitCode(IntEnum):
     BROKEN_PIPE = 141
 
 
-MEANINGS: Final[Mapping[ExitCode, str]] = {
-    ExitCode.OK: "done",
-    ExitCode.ERROR: "an error that has no code of its own; stderr says which",
-    ExitCode.USAGE: "the command line cannot be understood, or a value in it cannot be used",
-    ExitCode.INVALID_ADDRESS: "an agent's type or key cannot be used",
-    ExitCode.FILE_NOT_FOUND: "the agent's file does not exist",
-    ExitCode.FILE_BROKEN: "the agent's file does not import: syntax error, missing module, exception",
-    ExitCode.CLASS_NOT_FOUND: "the agent's file has no such class",
-    ExitCode.NOT_AN_AGENT: "the class is not a usable BaseAgent",
-    ExitCode.LOAD_ERROR: "the agent's class could not be loaded for another reason",
-    ExitCode.UNKNOWN_AGENT: "no such agent in this home",
-    ExitCode.UNKNOWN_MOMENT: "the agent never had that turn",
-    ExitCode.NOT_FOUND: "no such path, iteration, message or home",
-    ExitCode.AGENT_EXISTS: "there is an agent of that address already",
-    ExitCode.UNKNOWN_ARTIFACT: "no such artifact in this home",
-    ExitCode.TURN_FAILED: "a message could not be handled: on_message raised or ran out of time",
-    ExitCode.TURN_CANCELLED: "the reply was cancelled",
-    ExitCode.STATE_REFUSED: "the agent's state cannot be stored or read: a value JSON cannot hold, a newer version",
-    ExitCode.HOME_ERROR: "the home directory cannot be used",
-    ExitCode.HOME_NOT_WRITABLE: "the home directory cannot be written",
-    ExitCode.HOME_TOO_NEW: "the home or its journal was written by a newer version",
-    ExitCode.UNAVAILABLE: "the service or a store did not answer",
-    ExitCode.CONFLICT: "someone else was first, the agent is awake, or the inbox is full; try again",
-    ExitCode.AGENT_BUSY: "the agent is busy with another message, and --when-busy reject was given",
-    ExitCode.DAMAGED: "stored bytes are not what was written (verify found a bad event or blob)",
-    ExitCode.BUG: "an unexpected exception: a bug in podium",
-    ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
-    ExitCode.BROKEN_PIPE: "whoever read the output closed it",
-}
-"""What each code says, in the words of the help text."""
-
-ERRORS: Final[Mapping[type[BaseException], ExitCode]] = {
-    podium.PodiumError: ExitCode.ERROR,
-    podium.InvalidAddress: ExitCode.INVALID_ADDRESS,
-    podium.AgentLoadError: ExitCode.LOAD_ERROR,
-    podium.AgentFileNotFound: ExitCode.FILE_NOT_FOUND,
-    podium.AgentFileBroken: ExitCode.FILE_BROKEN,
-    podium.AgentClassNotFound: ExitCode.CLASS_NOT_FOUND,
-    podium.NotAnAgent: ExitCode.NOT_AN_AGENT,
-    podium.UnknownAgent: ExitCode.UNKNOWN_AGENT,
-    podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,
-    podium.UnknownArtifact: ExitCode.UNKNOWN_ARTIFACT,
-    podium.AgentExists: ExitCode.AGENT_EXISTS,
-    podium.AgentAwake: ExitCode.CONFLICT,
-    podium.AgentBusy: ExitCode.AGENT_BUSY,
-    podium.AgentInUse: ExitCode.CONFLICT,
-    podium.TurnFailed: ExitCode.TURN_FAILED,
-    podium.TurnCancelled: ExitCode.TURN_CANCELLED,
-    podium.AgentAsleep: ExitCode.UNAVAILABLE,
-    podium.HostDied: ExitCode.UNAVAILABLE,
-    podium.Evicted: ExitCode.UNAVAILABLE,
-    podium.HomeError: ExitCode.HOME_ERROR,
-    podium.HomeNotWritable: ExitCode.HOME_NOT_WRITABLE,
-    podium.HomeTooNew: ExitCode.HOME_TOO_NEW,
-    chronicle.ChronicleError: ExitCode.ERROR,
-    chronicle.NotFound: ExitCode.NOT_FOUND,
-    chronicle.BlobMissing: ExitCode.DAMAGED,
-    chronicle.InvalidInput: ExitCode.USAGE,
-    chronicle.Conflict: ExitCode.CONFLICT,
-    chronicle.StaleEpoch: ExitCode.CONFLICT,
-    chronicle.InboxFull: ExitCode.CONFLICT,
-    chronicle.Corrupt: ExitCode.DAMAGED,
-    chronicle.UnsupportedFormat: ExitCode.HOME_TOO_NEW,
-    chronicle.Unavailable: ExitCode.UNAVAILABLE,
-    chronicle.StorageRefused: ExitCode.OS_ERROR,
-    OSError: ExitCode.OS_ERROR,
-    BrokenPipeError: ExitCode.BROKEN_PIPE,
-    KeyboardInterrupt: ExitCode.INTERRUPTED,
-}
-"""A subclass has the code of its nearest ancestor here; what has none is a bug."""
-
-
-SERVICE_ERRORS: Final = {
-    "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,
-    "coordinator.service.client.ServiceRefused": ExitCode.UNAVAILABLE,
-}
-"""Named, not imported: the client brings asyncio along, and ``podium --help`` should not wait for it."""
+EXITS: Final = ExitTable(
+    meanings={
+        ExitCode.OK: "done",
+        ExitCode.ERROR: "an error that has no code of its own; stderr says which",
+        ExitCode.USAGE: "the command line cannot be understood, or a value in it cannot be used",
+        ExitCode.INVALID_ADDRESS: "an agent's type or key cannot be used",
+        ExitCode.FILE_NOT_FOUND: "the agent's file does not exist",
+        ExitCode.FILE_BROKEN: "the agent's file does not import: syntax error, missing module, exception",
+        ExitCode.CLASS_NOT_FOUND: "the agent's file has no such class",
+        ExitCode.NOT_AN_AGENT: "the class is not a usable BaseAgent",
+        ExitCode.LOAD_ERROR: "the agent's class could not be loaded for another reason",
+        ExitCode.UNKNOWN_AGENT: "no such agent in this home",
+        ExitCode.UNKNOWN_MOMENT: "the agent never had that turn",
+        ExitCode.NOT_FOUND: "no such path, iteration, message or home",
+        ExitCode.AGENT_EXISTS: "there is an agent of that address already",
+        ExitCode.UNKNOWN_ARTIFACT: "no such artifact in this home",
+        ExitCode.TURN_FAILED: "a message could not be handled: on_message raised or ran out of time",
+        ExitCode.TURN_CANCELLED: "the reply was cancelled",
+        ExitCode.STATE_REFUSED: "the agent's state cannot be stored or read: a value JSON cannot hold, a newer version",
+        ExitCode.HOME_ERROR: "the home directory cannot be used",
+        ExitCode.HOME_NOT_WRITABLE: "the home directory cannot be written",
+        ExitCode.HOME_TOO_NEW: "the home or its journal was written by a newer version",
+        ExitCode.UNAVAILABLE: "the service or a store did not answer",
+        ExitCode.CONFLICT: "someone else was first, the agent is awake, or the inbox is full; try again",
+        ExitCode.AGENT_BUSY: "the agent is busy with another message, and --when-busy reject was given",
+        ExitCode.DAMAGED: "stored bytes are not what was written (verify found a bad event or blob)",
+        ExitCode.BUG: "an unexpected exception: a bug in podium",
+        ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",
+        ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
+        ExitCode.BROKEN_PIPE: "whoever read the output closed it",
+    },
+    errors={
+        **{kind: ExitCode(code) for kind, code in CHRONICLE_ERRORS.items()},
+        podium.PodiumError: ExitCode.ERROR,
+        podium.InvalidAddress: ExitCode.INVALID_ADDRESS,
+        podium.AgentLoadError: ExitCode.LOAD_ERROR,
+        podium.AgentFileNotFound: ExitCode.FILE_NOT_FOUND,
+        podium.AgentFileBroken: ExitCode.FILE_BROKEN,
+        podium.AgentClassNotFound: ExitCode.CLASS_NOT_FOUND,
+        podium.NotAnAgent: ExitCode.NOT_AN_AGENT,
+        podium.UnknownAgent: ExitCode.UNKNOWN_AGENT,
+        podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,
+        podium.UnknownArtifact: ExitCode.UNKNOWN_ARTIFACT,
+        podium.AgentExists: ExitCode.AGENT_EXISTS,
+        podium.AgentAwake: ExitCode.CONFLICT,
+        podium.AgentBusy: ExitCode.AGENT_BUSY,
+        podium.AgentInUse: ExitCode.CONFLICT,
+        podium.TurnFailed: ExitCode.TURN_FAILED,
+        podium.TurnCancelled: ExitCode.TURN_CANCELLED,
+        podium.AgentAsleep: ExitCode.UNAVAILABLE,
+        podium.HostDied: ExitCode.UNAVAILABLE,
+        podium.Evicted: ExitCode.UNAVAILABLE,
+        podium.HomeError: ExitCode.HOME_ERROR,
+        podium.HomeNotWritable: ExitCode.HOME_NOT_WRITABLE,
+        podium.HomeTooNew: ExitCode.HOME_TOO_NEW,
+        chronicle.InboxFull: ExitCode.CONFLICT,
+        BrokenPipeError: ExitCode.BROKEN_PIPE,
+        "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,  # its module imports asyncio
+        "coordinator.service.client.ServiceRefused": ExitCode.UNAVAILABLE,
+    },
+    bug=ExitCode.BUG,
+)
 
 CANCELLED: Final = "Cancelled"
-"""What an ``error`` frame calls it when the sender took the message back."""
+"""The error type of an ``error`` frame whose message was cancelled."""
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """Return the code of an error; `ExitCode.BUG` for one that nobody expected."""
-    refused = getattr(error, "kind", None)  # the service names the error for which it refused
+    """Return the exit code of an error; of a refusal by the service, that of the error which the service names."""
+    refused = getattr(error, "kind", None)
     named = _named(refused) if isinstance(refused, str) else None
-    if named is not None:
-        return named
-    for kind in type(error).__mro__:
-        code = ERRORS.get(kind) or SERVICE_ERRORS.get(f"{kind.__module__}.{kind.__qualname__}")
-        if code is not None:
-            return code
-    return ExitCode.BUG
+    return named if named is not None else EXITS.code(error)
 
 
 def exit_code_of_frame(error_type: str) -> ExitCode:
@@ -162,7 +131,7 @@ def exit_code_of_frame(error_type: str) -> ExitCode:
 def _named(error_type: str) -> ExitCode | None:
     for module in (podium, chronicle):
         if error_type in module.__all__:
-            return ERRORS.get(getattr(module, error_type))
+            return EXITS.errors.get(getattr(module, error_type))
     return ExitCode.STATE_REFUSED if _is_of_state(error_type) else None
 
 

@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
-from coordinator.cli.terminal import say
+from chronicle.cli_kit.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

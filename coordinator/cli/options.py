@@ -1,12 +1,13 @@
-"""The options that commands share, and what one invocation of ``podium`` was told."""
+"""The options and arguments that several subcommands of ``podium`` have."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+
+from chronicle.cli_kit.options import DebugOption
 
 __all__ = [
     "DEFAULT_HOME",
@@ -14,32 +15,12 @@ __all__ = [
     "BlobsUrlOption",
     "DebugOption",
     "HomeOption",
-    "Invocation",
     "JsonOption",
     "MomentArgument",
 ]
 
 DEFAULT_HOME: Final = Path(".podium")
 
-
-@dataclass(slots=True)
-class Invocation:
-    """What holds for the whole process, whatever the command."""
-
-    debug: bool = False
-    """Show the traceback of an error."""
-
-
-def _note_debug(ctx: typer.Context, value: bool) -> bool:
-    """Keep ``--debug`` wherever it stands, before the command or after it."""
-    if value:
-        ctx.ensure_object(Invocation).debug = True
-    return value
-
-
-DebugOption = Annotated[
-    bool, typer.Option("--debug", help="Show the traceback of an error.", callback=_note_debug, is_eager=True)
-]
 HomeOption = Annotated[
     Path,
     typer.Option("--home", metavar="DIR", envvar="PODIUM_HOME", help="Where the agents are kept.", show_default=True),

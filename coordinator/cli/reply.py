@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from chronicle.cli_kit.terminal import json_text, say, shown, write, write_json
 from coordinator.cli.exits import ExitCode, exit_code_of_frame
-from coordinator.cli.terminal import json_text, say, shown, write, write_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from coordinator.cli.progress import Progress
+from chronicle.cli_kit.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

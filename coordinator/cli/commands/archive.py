@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    AgentArgument,
-    BlobsUrlOption,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-)
+from chronicle.cli_kit.terminal import say, write_json, write_line
+from coordinator.cli.options import DEFAULT_HOME, AgentArgument, BlobsUrlOption, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import find_agent, opened_blobs, opened_journal, read_journal
-from coordinator.cli.terminal import say, write_json, write_line
 
 if TYPE_CHECKING:
     from chronicle.journal.records import Head

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from chronicle.cli_kit.terminal import say, shown, write, write_json
+from chronicle.cli_kit.times import iso
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
 from coordinator.cli.record import opened_blobs, read_journal, split_moment
-from coordinator.cli.terminal import say, shown, table, write, write_json
-from coordinator.cli.times import iso
+from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
     from typing import BinaryIO

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chronicle.cli_kit.terminal import say, shown, write, write_json
 from chronicle.errors import InvalidInput, NotFound
 from coordinator.cli.files import clean_path, opened_files
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
-from coordinator.cli.terminal import say, shown, write, write_json
 
 if TYPE_CHECKING:
     from typing import BinaryIO

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chronicle.cli_kit.confirmation import confirm
+from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import find_agent, opened_blobs, opened_journal
-from coordinator.cli.terminal import say, write_json, write_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,6 @@ def delete(
     with the next podium gc.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
-    from chronicle.errors import InvalidInput  # noqa: PLC0415
     from chronicle.ids import IdSource  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
     from podium.history.delete import delete_agent  # noqa: PLC0415
@@ -45,9 +44,10 @@ def delete(
     with opened_journal(home) as store, opened_blobs(home) as blobs:
         address = Address.parse(find_agent(store, agent).name)
         if not yes:
-            if not sys.stdin.isatty():
-                raise InvalidInput(f"deleting {address} cannot be undone; add --yes to do it")
-            typer.confirm(f"Delete {address} for good?", abort=True, err=True)
+            confirm(
+                f"Delete {address} for good?",
+                without_terminal=f"deleting {address} cannot be undone; add --yes to do it",
+            )
         deleted = delete_agent(
             store,
             blobs,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chronicle.cli_kit.terminal import one_line, say, write_json, write_line, write_lines
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
 from coordinator.cli.record import opened_blobs, read_journal, split_moment
-from coordinator.cli.terminal import one_line, say, write_json, write_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
@@ -91,7 +88,7 @@ def _write(found: Comparison, blobs: BlobReader) -> None:
         write_state(found.patch)
     if found.files:
         write_line("files")
-        _write_lines(render(blobs, found.files))
+        write_lines(render(blobs, found.files), write_line)
     if found.removed or found.added:
         write_line("transcript")
         for sign, events in (("-", found.removed), ("+", found.added)):
@@ -110,15 +107,3 @@ def _line(event: Event, blobs: BlobReader) -> str:
 
     who = "user" if event.type == "user_message" else "agent"
     return f"turn {event.turn} {who}: {one_line(gist(event, blobs))}"
-
-
-def _write_lines(lines: Iterable[bytes]) -> None:
-    """Write a diff: as it is into a pipe, onto a terminal without what could steer it."""
-    if sys.stdout.isatty():
-        for line in lines:
-            write_line(line.decode("utf-8", "backslashreplace").removesuffix("\n"))
-        return
-    sys.stdout.flush()
-    for line in lines:
-        sys.stdout.buffer.write(line)
-    sys.stdout.buffer.flush()

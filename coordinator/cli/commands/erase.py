@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
+from chronicle.cli_kit.confirmation import confirm
+from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import find_agent, opened_journal
-from coordinator.cli.terminal import say, write_json, write_line
 
 __all__ = ["erase"]
 
@@ -29,8 +29,7 @@ def erase(
 
     It cannot be undone. What the agent put of them into its state or files is not touched: see podium fold.
     """
-    from chronicle.errors import InvalidInput  # noqa: PLC0415  slow to import, and --help needs none
-    from podium.address import Address  # noqa: PLC0415
+    from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
     from podium.artifacts.artifacts import event_id_of  # noqa: PLC0415
     from podium.events import ARTIFACT_ADDED  # noqa: PLC0415
     from podium.history.erase import erase_messages  # noqa: PLC0415
@@ -38,9 +37,10 @@ def erase(
     with opened_journal(home) as store:
         address = Address.parse(find_agent(store, agent).name)
         if not yes:
-            if not sys.stdin.isatty():
-                raise InvalidInput(f"erasing messages of {address} cannot be undone; add --yes to do it")
-            typer.confirm(f"Erase {len(set(events))} messages of {address} for good?", abort=True, err=True)
+            confirm(
+                f"Erase {len(set(events))} messages of {address} for good?",
+                without_terminal=f"erasing messages of {address} cannot be undone; add --yes to do it",
+            )
         erased = erase_messages(store, address, [event_id_of(event) for event in events])
     if json:
         write_json({"agent": str(address), "erased": [event.event_id for event in erased]})

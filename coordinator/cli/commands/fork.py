@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from chronicle.cli_kit.terminal import write_json, write_line
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
 from coordinator.cli.record import opened_journal, split_moment
-from coordinator.cli.terminal import write_json, write_line
 
 __all__ = ["fork"]
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chronicle.cli_kit.changes import gc_summary
+from chronicle.cli_kit.terminal import say, write_json, write_line
+from chronicle.cli_kit.times import iso
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import opened_blobs, opened_journal
-from coordinator.cli.terminal import say, warn, write_json, write_line
-from coordinator.cli.times import iso
+from coordinator.cli.terminal import warn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,10 +61,7 @@ def gc(
     if json:
         write_json(asdict(report))
         return
-    write_line(
-        f"{report.packs} packs, {report.size_bytes} bytes: {report.condemned} marked ({report.merged} of them merged), "
-        f"{report.dropped} freed ({report.dropped_bytes - report.copied_bytes} bytes)"
-    )
+    write_line(gc_summary(report))
     if report.ripe_ms is not None and not now:
         say(f"what is marked can be freed from {iso(report.ripe_ms)} on: podium gc")
     if dry_run:

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from chronicle.cli_kit.terminal import write_json
+from chronicle.cli_kit.times import iso
 from coordinator.cli.files import clean_path, opened_files, version_object
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
-from coordinator.cli.terminal import table, write_json
-from coordinator.cli.times import iso
+from coordinator.cli.terminal import table
 
 __all__ = ["history"]
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chronicle.cli_kit.terminal import json_text, say, write_json, write_line
+from chronicle.cli_kit.times import ago
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import find_agent, opened_blobs, opened_journal, read_journal
 from coordinator.cli.service import ask_service
-from coordinator.cli.terminal import json_text, say, table, write_json, write_line
-from coordinator.cli.times import ago
+from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
     from chronicle.ids import MessageId

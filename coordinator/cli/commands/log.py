@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chronicle.cli_kit.terminal import json_text, one_line, write_json, write_line
+from chronicle.cli_kit.times import iso
 from coordinator.cli.commands.inbox import text_of
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    AgentArgument,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-)
+from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import find_agent, nearest, opened_blobs, read_journal
-from coordinator.cli.terminal import json_text, one_line, write_json, write_line
-from coordinator.cli.times import iso
 from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 
 if TYPE_CHECKING:

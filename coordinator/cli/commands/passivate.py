@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chronicle.cli_kit.terminal import say, write_json
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import find_agent, read_journal
 from coordinator.cli.service import ask_service
-from coordinator.cli.terminal import say, write_json
 
 if TYPE_CHECKING:
     from coordinator.service.client import ServiceClient

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-)
+from chronicle.cli_kit.terminal import say, write_json
+from chronicle.cli_kit.times import ago, iso
+from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import nothing_left, read_journal, service_alive
-from coordinator.cli.terminal import say, table, write_json
-from coordinator.cli.times import ago, iso
+from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.record import find_agent, opened_blobs, opened_journal
 from coordinator.cli.service import ask_service
-from coordinator.cli.terminal import say, write_json, write_line
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    BlobsUrlOption,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-)
-from coordinator.cli.terminal import say, warn
+from chronicle.cli_kit.terminal import say
+from coordinator.cli.options import DEFAULT_HOME, BlobsUrlOption, DebugOption, HomeOption, JsonOption
+from coordinator.cli.terminal import warn
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -68,9 +63,9 @@ async def _talk(
     home: Home, agent: AgentRef, address: Address, texts: Sequence[str] | None, when_busy: BusyPolicy, *, json: bool
 ) -> int:
     """Connect to the home's service, starting it if need be, and send what there is to send."""
+    from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from coordinator.cli.chat import Chat  # noqa: PLC0415
     from coordinator.cli.keyboard import Prompt, chosen_lines  # noqa: PLC0415
-    from coordinator.cli.progress import Progress  # noqa: PLC0415
     from coordinator.service.client import connect  # noqa: PLC0415
 
     position = _position(home, address)  # a journal that cannot be read shows before Ray is waited for

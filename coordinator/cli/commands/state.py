@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-    MomentArgument,
-)
+from chronicle.cli_kit.terminal import json_text, say, write, write_json
+from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
 from coordinator.cli.record import opened_blobs, read_journal, split_moment
-from coordinator.cli.terminal import json_text, say, write, write_json
 
 __all__ = ["state"]
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chronicle.cli_kit.progress import Progress
+from chronicle.cli_kit.terminal import one_line, write_json, write_line
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
-from coordinator.cli.progress import Progress
 from coordinator.cli.record import find_agent, nothing_left, opened_blobs, opened_to_verify
-from coordinator.cli.terminal import one_line, write_json, write_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

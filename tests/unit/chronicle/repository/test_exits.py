@@ -12,7 +12,7 @@ import typer
 import chronicle.errors
 from chronicle.cli import ExitCode, app
 from chronicle.cli import main as chronicle_main
-from chronicle.cli.exits import MEANINGS, exit_code
+from chronicle.cli.exits import EXITS
 from coordinator.cli.exits import ExitCode as PodiumCode
 from coordinator.cli.main import main as podium_main
 
@@ -42,7 +42,7 @@ def test_both_commands_say_their_version(
 
 def test_the_documentation_has_the_table() -> None:
     table = [line for line in TEXT.splitlines() if re.match(r"\| \d+ \|", line)]
-    assert table == [f"| {code} | {meaning} |" for code, meaning in MEANINGS.items()]
+    assert table == EXITS.markdown_rows()
 
 
 def test_codes_are_those_of_podium() -> None:
@@ -52,6 +52,6 @@ def test_codes_are_those_of_podium() -> None:
 
 def test_no_error_of_ours_is_a_bug() -> None:
     for kind in (getattr(chronicle.errors, name) for name in chronicle.errors.__all__):
-        assert exit_code(kind.__new__(kind)) is not ExitCode.BUG
-    assert exit_code(ZeroDivisionError()) is ExitCode.BUG
-    assert exit_code(PermissionError()) is ExitCode.OS_ERROR
+        assert EXITS.code(kind.__new__(kind)) is not ExitCode.BUG
+    assert EXITS.code(ZeroDivisionError()) is ExitCode.BUG
+    assert EXITS.code(PermissionError()) is ExitCode.OS_ERROR

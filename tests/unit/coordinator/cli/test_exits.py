@@ -9,7 +9,7 @@ import pytest
 import chronicle.errors
 import podium.errors
 import podium.state.errors
-from coordinator.cli.exits import ERRORS, MEANINGS, ExitCode, exit_code, exit_code_of_frame
+from coordinator.cli.exits import EXITS, ExitCode, exit_code, exit_code_of_frame
 from coordinator.service.client import ServiceError, ServiceRefused
 from podium.errors import AgentFileBroken, AgentLoadError
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def test_every_code_has_a_meaning() -> None:
-    assert set(MEANINGS) == set(ExitCode)
+    assert set(EXITS.meanings) == set(ExitCode)
 
 
 def test_the_documentation_has_the_table() -> None:
     text = (Path(__file__).parents[4] / "docs" / "cli.md").read_text(encoding="utf-8")
     table = [line for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
-    assert table == [f"| {code} | {meaning} |" for code, meaning in MEANINGS.items()]
+    assert table == EXITS.markdown_rows()
 
 
 @pytest.mark.parametrize("module", [chronicle.errors, podium.errors])
 def test_no_error_of_ours_is_a_bug(module: ModuleType) -> None:
     for kind in (getattr(module, name) for name in module.__all__):
-        assert any(base in ERRORS for base in kind.__mro__), kind
+        assert any(base in EXITS.errors for base in kind.__mro__), kind
 
 
 def test_the_nearest_ancestor_decides() -> None:
@@ -49,7 +49,7 @@ def test_an_error_frame_names_its_error() -> None:
     assert exit_code_of_frame("ValueError") is ExitCode.TURN_FAILED
     assert exit_code_of_frame("NotFound") is ExitCode.TURN_FAILED  # an exception of the agent's own, by that name
     assert exit_code_of_frame("PodiumError") is ExitCode.TURN_FAILED
-    assert exit_code_of_frame("ERRORS") is ExitCode.TURN_FAILED
+    assert exit_code_of_frame("EXITS") is ExitCode.TURN_FAILED
 
 
 def test_errors_of_state_are_known_by_name() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.cli import output as chronicle_output
-from coordinator.cli import terminal
-from coordinator.cli.times import ago, iso
+from chronicle.cli_kit import terminal
+from chronicle.cli_kit.times import ago, iso
+from coordinator.cli.terminal import table
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -42,7 +42,6 @@ def test_a_terminal_gets_nothing_that_changes_the_order_of_text_or_hides_some(st
     as_json = terminal.json_text(nasty)
     assert as_json.isascii()
     assert json.loads(as_json) == nasty
-    assert steering not in chronicle_output.shown(nasty)
 
 
 def test_a_terminal_gets_what_scripts_and_emoji_are_joined_with() -> None:
@@ -84,12 +83,18 @@ def test_what_the_encoding_cannot_hold_is_escaped(monkeypatch: pytest.MonkeyPatc
 
 def test_tables_are_never_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     long = "x" * 500
-    terminal.table(("A", "B"), [("1", long), ("[bold]", "a\nb\x1b")])
+    table(("A", "B"), [("1", long), ("[bold]", "a\nb\x1b")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["A", "B"]
     assert lines[1].split() == ["1", long]
     assert lines[2].split() == ["[bold]", r"a\nb\x1b"]
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_an_escaped_line_is_one_line_in_which_only_tabs_may_stay() -> None:
+    nasty = "a\tb\n\x1b\u202e\xa0\udcff\U000e0041é"
+    assert terminal.one_line(nasty) == r"a\tb\n\x1b\u202e\xa0\udcff\U000e0041é"
+    assert terminal.one_line(nasty, keep_tabs=True) == "a\t" + terminal.one_line(nasty[2:])
 
 
 def test_times() -> None:

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final, Self
 
-from coordinator.cli.terminal import say, shown
+from chronicle.cli_kit.terminal import say, strip_controls
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,7 +48,7 @@ class Progress:
 
             self._status = Status("", console=Console(stderr=True, highlight=False, markup=False))
             self._status.start()
-        self._status.update(shown(text, tty=True))
+        self._status.update(strip_controls(text))
 
     def clear(self) -> None:
         """Take it away, if it is there; the cursor is where it was before."""
