@@ -1,4 +1,45 @@
 """The coordinator, the fleet: where agents run, and the ways to reach them.
 
-It knows Chronicle and Podium, and owns Ray. Import from its modules; this package itself exports nothing.
+It knows Chronicle and Podium, and owns Ray. What programs import is here: a home and its settings, the client of its
+service, and the file system of agents' workspaces. Each name is imported at its first use.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chronicle.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from coordinator.filesystem import AgentFileSystem
+    from coordinator.home import Home
+    from coordinator.service.client import AgentRef, ServiceClient, ServiceError, ServiceRefused, attach, connect
+    from coordinator.settings import Settings, read_settings
+
+__all__ = [
+    "AgentFileSystem",
+    "AgentRef",
+    "Home",
+    "ServiceClient",
+    "ServiceError",
+    "ServiceRefused",
+    "Settings",
+    "attach",
+    "connect",
+    "read_settings",
+]
+
+_MODULES: Final = {
+    "AgentFileSystem": "coordinator.filesystem",
+    "AgentRef": "coordinator.service.client",
+    "Home": "coordinator.home",
+    "ServiceClient": "coordinator.service.client",
+    "ServiceError": "coordinator.service.client",
+    "ServiceRefused": "coordinator.service.client",
+    "Settings": "coordinator.settings",
+    "attach": "coordinator.service.client",
+    "connect": "coordinator.service.client",
+    "read_settings": "coordinator.settings",
+}
+
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

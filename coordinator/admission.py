@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chronicle.journal.records import MessageStatus, NewMessage
-from podium.turn.busy import admit_message
-from podium.turn.outcome import retry_frames, settled_frames
+from chronicle.journal.records import NewMessage
+from podium.messages.admission import admit_message
+from podium.turn.journal_frames import retry_frames, settled_frames
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
@@ -65,10 +65,7 @@ class Admitted:
         return await asyncio.to_thread(self._store.waiting_before, self.message_id)
 
     def _settled(self) -> list[Frame]:
-        message = self._store.message(self.message_id)
-        if message.status is MessageStatus.PENDING:
-            return []
-        return settled_frames(self._store, self._blobs, self._head(), message)
+        return settled_frames(self._store, self._blobs, self._session.main_branch_id, self.message_id)
 
     def _failed_tries(self) -> list[Frame]:
         return retry_frames(self._store, self._blobs, self._head(), self._store.message(self.message_id))

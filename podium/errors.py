@@ -14,8 +14,6 @@
     ├── AgentAwake              the agent is in memory; only its activation may write its branch
     ├── AgentBusy               a message waits or is being handled, and the sender did not want to wait
     ├── AgentInUse              forks read the agent's history
-    ├── TurnFailed              ``on_message`` raised or ran out of time, as often as it may; the message is parked
-    ├── TurnCancelled           its sender took the message back
     ├── AgentAsleep             the activation is ending; wake the agent and deliver again
     ├── HostDied                a process ended while it was being woken, or gives no sign of life
     ├── Evicted                 this activation lost its lease: another one runs the agent
@@ -49,8 +47,6 @@ __all__ = [
     "InvalidAddress",
     "NotAnAgent",
     "PodiumError",
-    "TurnCancelled",
-    "TurnFailed",
     "UnknownAgent",
     "UnknownArtifact",
     "UnknownMoment",
@@ -127,14 +123,6 @@ class AgentInUse(PodiumError):
     def __init__(self, message: str, forks: tuple[str, ...]) -> None:
         super().__init__(message)
         self.forks = forks
-
-
-class TurnFailed(PodiumError):
-    """A message could not be handled; nothing of its turn was kept but the record of the failure."""
-
-
-class TurnCancelled(PodiumError):
-    """The message was taken back by its sender."""
 
 
 class AgentAsleep(PodiumError):

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from chronicle.canonical import JsonObject
 from podium.agent.models.delta_state import DeltaState
-from podium.state import Patch, apply_patch, compose, drain, from_json, is_dirty, migration, to_json
+from podium.state import Patch, apply_patch, drain, follow, from_json, is_dirty, migration, to_json
 
 
 class Item(BaseModel):
@@ -60,7 +60,7 @@ def functions_keep_the_class(state: State, document: JsonObject) -> None:
     assert_type(drain(state), Patch)
     assert_type(to_json(state), JsonObject)
     assert_type(is_dirty(state), bool)
-    assert_type(compose(drain(state), []), Patch)
+    assert_type(follow(document, [drain(state)]), JsonObject)
     apply_patch(document, drain(state))
     assert_type(State.step({}), JsonObject)
     from_json(Item, document, 1)  # type: ignore[type-var]

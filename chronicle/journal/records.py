@@ -151,6 +151,16 @@ class MessageStatus(StrEnum):
     CANCELLED = "cancelled"
     PARKED = "parked"
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no further attempt follows by itself: consumed, cancelled or parked."""
+        return self is not MessageStatus.PENDING
+
+    @property
+    def is_in_inbox(self) -> bool:
+        """Whether the message can still be cancelled: pending or parked."""
+        return self in (MessageStatus.PENDING, MessageStatus.PARKED)
+
 
 class Outcome(StrEnum):
     """What a commit says of a message."""

@@ -92,8 +92,6 @@ EXITS: Final = ExitTable(
         podium.AgentAwake: ExitCode.CONFLICT,
         podium.AgentBusy: ExitCode.AGENT_BUSY,
         podium.AgentInUse: ExitCode.CONFLICT,
-        podium.TurnFailed: ExitCode.TURN_FAILED,
-        podium.TurnCancelled: ExitCode.TURN_CANCELLED,
         podium.AgentAsleep: ExitCode.UNAVAILABLE,
         podium.HostDied: ExitCode.UNAVAILABLE,
         podium.Evicted: ExitCode.UNAVAILABLE,

@@ -25,7 +25,6 @@ from chronicle.errors import ChronicleError, StaleEpoch
 from chronicle.fuse.server.client import open_fuse_workspace
 from chronicle.ids import IdSource, MessageId
 from chronicle.journal.committer import DirectCommitter
-from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
@@ -41,7 +40,7 @@ from podium.agent.loader import load_agent_class
 from podium.blocking import at_once
 from podium.errors import AgentAsleep
 from podium.turn.activation import Activation
-from podium.turn.busy import BusyPolicy
+from podium.turn.busy import BusyPolicy, may_preempt
 from podium.turn.environment import Environment, WorkspaceRequest
 from podium.turn.message_loop import ActivationLoop, Ending
 
@@ -247,9 +246,7 @@ class AgentHost:
         running = activation.running_message_id
         if running is None or running == message_id:
             return None
-        message = self._store.message(message_id)  # a repeat of one that was handled long ago stops nobody
-        waits = message.status is MessageStatus.PENDING and self._store.message(running).position < message.position
-        return running if waits else None
+        return running if may_preempt(self._store.message(message_id), self._store.message(running)) else None
 
     def stop(self, *, patient: bool = False) -> None:
         """End in order after the turn that runs.

@@ -1,13 +1,14 @@
-"""What an agent's author imports: the base class, the context its hooks are given, its state, and what it may set.
+"""What an agent's author imports: the base class, the context of its hooks, its state, and its history's retention.
 
-Each name is imported when it is asked for: the command line uses modules of this package and none of these classes,
-whose libraries take a third of a second to import.
+Each name is imported at its first use: the command line uses modules of this package and none of these classes, whose
+libraries take a third of a second to import.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
@@ -15,7 +16,13 @@ if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState, migration
     from podium.history.retention import Retention
 
-__all__ = ["AgentContext", "BaseAgent", "DeltaState", "Retention", "migration"]
+__all__ = [
+    "AgentContext",
+    "BaseAgent",
+    "DeltaState",
+    "Retention",
+    "migration",
+]
 
 _MODULES: Final = {
     "AgentContext": "podium.agent.context",
@@ -25,16 +32,4 @@ _MODULES: Final = {
     "migration": "podium.agent.models.delta_state",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name of `__all__` the first time that it is asked for."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return the names that there are, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

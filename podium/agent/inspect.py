@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from podium import errors
 from podium.agent.spec import parse_spec
 from podium.errors import AgentFileBroken, AgentLoadError
+from podium.settings import environment_with_workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,12 +69,11 @@ def inspect_agent(spec: str) -> AgentInfo:
 
 def _run(path: Path, class_name: str, answer_fd: int, scratch: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "podium.agent.inspect", str(path), class_name, str(answer_fd)]
-    environment = {**os.environ, "AGENT_WORKSPACE": scratch}
     try:
         return subprocess.run(
             command,
             pass_fds=(answer_fd,),
-            env=environment,
+            env=environment_with_workspace(scratch),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,

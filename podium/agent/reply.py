@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from podium.errors import PodiumError
 from podium.events import ASSISTANT_MESSAGE
 
 if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
-    from podium.turn.scope import TurnScope
 
-__all__ = ["Reply"]
+__all__ = ["Reply", "ReplySink"]
+
+
+class ReplySink(Protocol):
+    """The turn that a reply belongs to, as the reply sees it."""
+
+    def record(self, event_type: str, payload: JsonObject) -> None:
+        """Add an event to the turn."""
+        ...
+
+    async def publish(self, frame: dict[str, Any]) -> None:
+        """Send a frame to the client."""
+        ...
 
 
 class Reply:
-    """A message from the agent to whoever wrote to it, streamed as it is written.
+    """A message from the agent to the sender of the message being handled, streamed as it is written.
 
     Made by `AgentContext.send_message`. Unfinished replies are finished when the hook returns.
     """
 
-    def __init__(self, scope: TurnScope, reply_id: str) -> None:
-        self.scope = scope
+    def __init__(self, sink: ReplySink, reply_id: str) -> None:
+        self.sink = sink
         self._parts: list[str] = []
         self._half = ""
-        """The first half of a surrogate pair whose second half the next token may bring."""
+        """The first half of a surrogate pair; the next token may have the second half."""
         self.reply_id = reply_id
         self.finished = False
 
     @property
     def text(self) -> str:
-        """What was written so far."""
+        """The text written so far."""
         return "".join(self._parts)
 
     @property
@@ -42,8 +53,8 @@ class Reply:
         """Write a piece of text.
 
         Args:
-            token: the text; may be empty. Halves of a surrogate pair in successive tokens are joined; a half alone,
-                which no UTF-8 can hold, becomes U+FFFD.
+            token: the text; may be empty. The halves of a surrogate pair in successive tokens are joined; a
+                half alone, which UTF-8 cannot encode, becomes U+FFFD.
             final: finish the message with it.
 
         Raises:
@@ -59,7 +70,7 @@ class Reply:
             await self.finish()
 
     async def finish(self) -> None:
-        """Finish the message; doing it twice is harmless.
+        """Finish the message. Idempotent.
 
         Raises:
             PodiumError: its turn is over.
@@ -70,16 +81,16 @@ class Reply:
         if self._half:
             self._half = ""
             await self._write("\ufffd")
-        self.scope.record(ASSISTANT_MESSAGE, self.record)
-        await self.scope.publish({"type": "message_end", "reply_id": self.reply_id, "text": self.text})
+        self.sink.record(ASSISTANT_MESSAGE, self.record)
+        await self.sink.publish({"type": "message_end", "reply_id": self.reply_id, "text": self.text})
 
     async def _write(self, text: str) -> None:
         if text:
             self._parts.append(text)
-            await self.scope.publish({"type": "message_update", "reply_id": self.reply_id, "delta": text})
+            await self.sink.publish({"type": "message_update", "reply_id": self.reply_id, "delta": text})
 
     def _whole(self, token: str) -> str:
-        """Return text that UTF-8 can hold, and keep the half of a pair that may be completed."""
+        """Return text that UTF-8 can encode; keep back the first half of a pair at the end."""
         if token.isascii() and not self._half:
             return token
         text, self._half = self._half + token, ""

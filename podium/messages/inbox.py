@@ -72,7 +72,7 @@ def is_open(message: InboxMessage) -> bool:
     """
     if message.status is MessageStatus.CONSUMED:
         raise NotFound(f"message {message.message_id} was handled already")
-    return message.status is not MessageStatus.CANCELLED
+    return message.status.is_in_inbox
 
 
 def retry_message(store: JournalStore, session: Session, message_id: MessageId) -> None:

@@ -23,8 +23,8 @@ from podium.state.errors import (
 )
 from podium.state.migrations import migration
 from podium.state.patch.apply import Patch, apply_patch
-from podium.state.patch.compose import compose
 from podium.state.patch.diff import diff
+from podium.state.patch.follow import follow
 from podium.state.state import check, drain, from_json, is_dirty, migration_patch, take, to_json
 
 __all__ = [
@@ -43,9 +43,9 @@ __all__ = [
     "UnsupportedType",
     "apply_patch",
     "check",
-    "compose",
     "diff",
     "drain",
+    "follow",
     "from_json",
     "is_dirty",
     "migration",

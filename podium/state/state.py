@@ -12,11 +12,11 @@ from chronicle.errors import InvalidInput
 from podium.state.checks import check_tree
 from podium.state.dropped_fields import lost_field
 from podium.state.errors import StateError, StateLoadError, UnstorableState
-from podium.state.guard import guard_of
 from podium.state.migrations import migrate, migrations_of
 from podium.state.patch.diff import diff
 from podium.state.pointer import join
 from podium.state.tracked.drain import collect, settle
+from podium.state.tracked.guarded import guard_of
 from podium.state.tracked.node import Tracked
 from podium.state.tracked.scalars import of_validation
 
@@ -90,7 +90,7 @@ def take(state: DeltaState, *, whole: bool) -> tuple[Patch, JsonObject | None]:
         check(state)  # what a validator corrects is validated once more by the drain
         patch = drain(state)
         document = to_json(state) if whole else None
-        guard.close()
+        guard.revoke()
     return patch, document
 
 

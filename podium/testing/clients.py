@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from chronicle.canonical import encode
 from chronicle.errors import IdempotencyConflict, Unavailable
-from chronicle.journal.records import MessageStatus, NewMessage
+from chronicle.journal.records import NewMessage
 from podium.errors import AgentAsleep, Evicted
 from podium.testing.puppet import script
 from podium.testing.world import CLIENTS_S, World
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
 
 __all__ = ["Clients"]
-
-_SETTLED: Final = {MessageStatus.CONSUMED, MessageStatus.CANCELLED, MessageStatus.PARKED}
 
 
 class Clients:
@@ -94,7 +92,7 @@ class Clients:
             host = agent.host
             frames: list[Frame] = []
             if host is None or host.ended or host.activation is None:
-                if self._world.watch.line(agent.session.session_id).messages[receipt.message_id].status in _SETTLED:
+                if self._world.watch.line(agent.session.session_id).messages[receipt.message_id].status.is_settled:
                     return
                 await asyncio.sleep(0.3)
                 continue

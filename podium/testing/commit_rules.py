@@ -10,13 +10,12 @@ from chronicle.errors import ChronicleError
 from chronicle.journal.records import MessageStatus, Outcome
 from chronicle.workspace.port import TreeRef
 from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
-from podium.state import apply_patch
+from podium.state import follow
 from podium.testing.puppet import Expected, Puppet, expect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.canonical import JsonObject
     from chronicle.ids import MessageId
     from chronicle.journal.records import Commit, Event, Head, Settlement
     from podium.testing.model import Line, Message, Verdict
@@ -139,7 +138,7 @@ class CommitRules:
         expected = expect(
             line.expected, payload["cause"], message.body if message else None, [handed.body for handed in steered]
         )
-        line.state = cast("JsonObject", apply_patch(line.state, payload["state"]["patch"]))
+        line.state = follow(line.state, [payload["state"]["patch"]])
         self._same(line, f"state of turn {last.turn}", line.state, expected.state)
         replies = _replies(commit, payload["consumed"][0] if by_message else None)
         self._same(line, f"replies of turn {last.turn}", replies, expected.said)
@@ -163,7 +162,7 @@ class CommitRules:
         files = line.expected if only == "state" else then
         state = line.expected if only == "files" else then
         expected = Expected(deepcopy(state.state), dict(files.files))
-        line.state = cast("JsonObject", apply_patch(line.state, payload["state"]["patch"]))
+        line.state = follow(line.state, [payload["state"]["patch"]])
         self._same(line, f"state after going back to {payload['to']}", line.state, expected.state)
         line.tree = self._kept(line, payload)
         self._same(line, "files", self._files_of(line.tree) if line.tree is not None else {}, expected.files)

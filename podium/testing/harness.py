@@ -13,12 +13,11 @@ presentation; time is a `ManualClock` that the test moves. ::
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import encode
@@ -35,9 +34,11 @@ from podium.agent.base import agent_type_of, workspace_quota_of
 from podium.agent_record import read_agent
 from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
+from podium.messages.admission import admit_message
 from podium.messages.courier import deliver_outbox
+from podium.settings import read_workspace_variable, set_workspace_variable
 from podium.turn.activation import Activation, Step
-from podium.turn.busy import BusyPolicy, admit_message
+from podium.turn.busy import BusyPolicy
 from podium.turn.environment import Environment, WorkspaceRequest
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 __all__ = ["AgentHarness", "Exchange"]
 
 _LEASE_MS = 60_000
-_VARIABLE: Final = "AGENT_WORKSPACE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class AgentHarness:
         self._handling = asyncio.Lock()
         self._root: Path | None = None
         """The workspace's, once it was opened."""
-        self._variable_before = os.environ.get(_VARIABLE)
+        self._variable_before = read_workspace_variable()
         self.address = Address(agent_type_of(agent_class), key)
         self.store: JournalStore = store or MemoryJournalStore()
         self.blobs: BlobStore = blobs or MemoryBlobStore()
@@ -138,7 +138,7 @@ class AgentHarness:
     async def __aenter__(self) -> Self:
         self._layers = Path(self._directory.__enter__())
         now_ms = self.clock.now_ms()
-        self._variable_before = os.environ.get(_VARIABLE)
+        self._variable_before = read_workspace_variable()
         try:
             self.store.ensure_session(str(self.address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
             await self._wake(unclean=False)
@@ -154,10 +154,7 @@ class AgentHarness:
 
     def _leave(self) -> None:
         """Leave no directory, and the process's environment as it was."""
-        if self._variable_before is None:
-            os.environ.pop(_VARIABLE, None)
-        else:
-            os.environ[_VARIABLE] = self._variable_before
+        set_workspace_variable(self._variable_before)
         self._directory.__exit__(None, None, None)
 
     # -- talking to it --------------------------------------------------------------------------------------------
@@ -338,7 +335,7 @@ class AgentHarness:
     def _set_variable(self) -> None:
         """Let code of the agent's that runs next find its workspace, as in a process of its own."""
         if self._root is not None:
-            os.environ[_VARIABLE] = str(self._root)
+            set_workspace_variable(self._root)
 
     async def _open_workspace(self, request: WorkspaceRequest) -> Opened:
         spec = LayerSpec(

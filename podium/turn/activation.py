@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from chronicle.errors import ChronicleError
-from chronicle.journal.records import MessageStatus, Outcome
+from chronicle.journal.records import Outcome
 from podium.errors import AgentAsleep, AgentLoadError
-from podium.turn.busy import BusyPolicy
+from podium.turn.busy import BusyPolicy, may_preempt
 from podium.turn.commit import Stop
 from podium.turn.hook_call import TryFailed
-from podium.turn.outcome import settled_frames
+from podium.turn.journal_frames import settled_frames
 from podium.turn.runner import TurnRunner, body_of
 from podium.turn.stream import StreamHub
 
@@ -181,12 +181,9 @@ class Activation:
             NotFound: no such message.
         """
         store, blobs, ledger = self._env.store, self._env.blobs, self._runner.ledger
-        message = await ledger.read(lambda: store.message(message_id))
-        if message.status is MessageStatus.PENDING:
-            return []
-        # Not the ledger's head: a commit whose answer is still on its way has settled the message already.
         branch_id = ledger.session.main_branch_id
-        return await ledger.read(lambda: settled_frames(store, blobs, store.head(branch_id), message))
+        # The store's head, not the ledger's: a commit whose answer is still on its way has settled the message already.
+        return await ledger.read(lambda: settled_frames(store, blobs, branch_id, message_id))
 
     # -- from outside, while it runs ------------------------------------------------------------------------------
 
@@ -242,7 +239,7 @@ class Activation:
                 self._usercode.take_back(message_id)
                 return
             message = await self._message(message_id)
-            if message.status in (MessageStatus.PENDING, MessageStatus.PARKED):
+            if message.status.is_in_inbox:
                 await self._drop(message)
 
     async def preempt(self, message_id: MessageId, policy: BusyPolicy) -> None:
@@ -258,7 +255,7 @@ class Activation:
         async with self._choosing:
             message = await self._message(message_id)
             current = self._current
-            if message.status is not MessageStatus.PENDING or current is None or current.position >= message.position:
+            if current is None or not may_preempt(message, current):
                 return
             if policy is BusyPolicy.STEER:
                 self._runner.steer(message)

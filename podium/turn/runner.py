@@ -29,7 +29,8 @@ from podium.events import HOOKS, USER_MESSAGE
 from podium.history.branching import given_up
 from podium.history.fold import mark_commit, plan_retention
 from podium.state import StateError, from_json, migration_patch, take, to_json
-from podium.state.guard import Permit, having, limit, permitted, retire
+from podium.state.access import permit_turn, restrict_to_turns, retire
+from podium.state.guard import Permit, use_permit
 from podium.turn.commit import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit, user_message
 from podium.turn.environment import Environment, WorkspaceRequest
 from podium.turn.hook_call import TryFailed, UserCode, describe
@@ -184,7 +185,7 @@ class TurnRunner:
             return steering.around(lambda: hook(context)) if steering is not None else hook(context)
 
         try:
-            with permitted(self.state, f"turn {scope.turn} of {self._address}") as self._permit:
+            with permit_turn(self.state, f"turn {scope.turn} of {self._address}") as self._permit:
                 answer = await self.usercode.call(call, limit_s, heard.message_id if heard else None)
                 steered = steering.taken if steering is not None else ()
                 patch = await self._commit(cause, message, scope, steered)
@@ -257,7 +258,7 @@ class TurnRunner:
         self._publish(message, start)
         handed = scope.steered(message, lambda frame: self._publish(message, frame))
         assert self._permit is not None, "a turn is steered while it runs"
-        with having(self._permit):  # the task is of the one that handed the message over
+        with use_permit(self._permit):  # the task is of the one that handed the message over
             await self._agent.on_steer(self._context(handed), body_of(message))
 
     async def _commit(
@@ -450,7 +451,7 @@ class TurnRunner:
         if hasattr(self, "state"):
             retire(self.state)
         self.state = from_json(self._class.State, record.state, record.schema_version)
-        limit(self.state, str(self._address))
+        restrict_to_turns(self.state, str(self._address))
         self._schema_patch = migration_patch(record.state, self.state)
         self._snapshots.opened(record)
 

@@ -222,7 +222,7 @@ class TurnScope:
             for draft in collected.drafts
             if draft.type in {USER_MESSAGE, ASSISTANT_MESSAGE} and draft.correlation_id == self.message_id
         ]
-        unfinished = [reply for reply in collected.replies if reply.scope is self and not reply.finished and reply.text]
+        unfinished = [reply for reply in collected.replies if reply.sink is self and not reply.finished and reply.text]
         said.extend(self._draft(ASSISTANT_MESSAGE, {**reply.record, "partial": True}) for reply in unfinished)
         return said
 

@@ -1,1 +1,1 @@
-"""RFC 6902 patches of plain documents: applying, composing and finding them. It knows no tracked container."""
+"""RFC 6902 patches of plain documents: apply, diff, and follow a state by its patches. Containers are unknown here."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeVar, 
 from pydantic import ValidationError
 
 from chronicle.canonical import Json, encode
-from podium.state.guard import current_permit, guard_of, guarded
+from podium.state.guard import current_permit
+from podium.state.tracked.guarded import check_access, guard_of, guarded
 from podium.state.tracked.node import (
     MISSING,
     Node,
@@ -65,7 +66,7 @@ class TrackedDict(Tracked, dict[K, V]):
         guard = node.guard or guard_of(self)
         with guard.lock:
             if current_permit() is not guard.permit:
-                guard.look_closer(self)
+                check_access(guard, self)
             key = self._admit_key(key)
             if isinstance(value, Tracked) and self.get(key) is value:
                 return  # the last step of ``items["x"] += [...]``: the same container goes where it is

@@ -12,7 +12,8 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
-from podium.state.guard import current_permit, guard_of, guarded
+from podium.state.guard import current_permit
+from podium.state.tracked.guarded import check_access, guard_of, guarded
 from podium.state.tracked.list_edits import Pieces, longest_rising
 from podium.state.tracked.node import (
     MAX_DEPTH,
@@ -86,7 +87,7 @@ class TrackedList(Tracked, list[T]):
         guard = node.guard or guard_of(self)
         with guard.lock:
             if current_permit() is not guard.permit:
-                guard.look_closer(self)
+                check_access(guard, self)
             at = len(self)
             try:
                 kept = node.shape.item.admit(value, MAX_DEPTH if type(value) in SCALARS else room_in(self, value))
@@ -114,7 +115,7 @@ class TrackedList(Tracked, list[T]):
         guard = self._podium.guard or guard_of(self)
         with guard.lock:
             if current_permit() is not guard.permit:
-                guard.look_closer(self)
+                check_access(guard, self)
             at = operator.index(index)
             at = max(at + len(self), 0) if at < 0 else min(at, len(self))
             self._replace(at, at, (self._admit(value, at),))
@@ -123,7 +124,7 @@ class TrackedList(Tracked, list[T]):
         guard = self._podium.guard or guard_of(self)
         with guard.lock:
             if current_permit() is not guard.permit:
-                guard.look_closer(self)
+                check_access(guard, self)
             at = operator.index(index)
             if not -len(self) <= at < len(self):
                 return super().pop(index)  # raises what list raises

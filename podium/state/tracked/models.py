@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast
 from pydantic import BaseModel, ValidationError
 
 from podium.state.errors import StateError, UnstorableState
-from podium.state.guard import Guard, current_permit, guard_of
+from podium.state.guard import Guard, current_permit
 from podium.state.pointer import Token, join
+from podium.state.tracked.guarded import check_access, guard_of
 from podium.state.tracked.node import (
     MAX_DEPTH,
     MISSING,
@@ -84,7 +85,7 @@ class TrackedModel(Tracked):
             guard = node.guard or guard_of(self)
             with guard.lock:
                 if current_permit() is not guard.permit:
-                    guard.look_closer(self)
+                    check_access(guard, self)
                 old = _get(self, name)
                 if value is old and isinstance(value, Tracked):
                     return  # the last step of ``state.items += [...]``: the same container goes where it is
@@ -106,7 +107,7 @@ class TrackedModel(Tracked):
             guard = node.guard or guard_of(self)
             with guard.lock:
                 if current_permit() is not guard.permit:
-                    guard.look_closer(self)
+                    check_access(guard, self)
                 old = _get(self, name)
                 super().__delattr__(name)  # refuses if the model is frozen
                 note_old(self, name, old)

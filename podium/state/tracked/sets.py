@@ -14,7 +14,8 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
 from chronicle.canonical import Json, decode, encode
-from podium.state.guard import current_permit, guard_of, guarded
+from podium.state.guard import current_permit
+from podium.state.tracked.guarded import check_access, guard_of, guarded
 from podium.state.tracked.node import Node, Refusal, Tracked, check_room, mark, refused
 from podium.state.tracked.scalars import Declared, DeclaredItems, Scalar, Shape
 
@@ -69,14 +70,14 @@ class TrackedSet(Tracked, set[T]):
         guard = self._podium.guard or guard_of(self)
         with guard.lock:
             if current_permit() is not guard.permit:
-                guard.look_closer(self)
+                check_access(guard, self)
             self._put(self._admit(item))
 
     def discard(self, item: object) -> None:
         guard = self._podium.guard or guard_of(self)
         with guard.lock:
             if current_permit() is not guard.permit:
-                guard.look_closer(self)
+                check_access(guard, self)
             if item in self:
                 self._drop(self._own(cast("T", item)))
 

@@ -1,4 +1,4 @@
-"""Patches on documents, without a state: applying, comparing, composing; each against the jsonpatch library."""
+"""Patches on documents, without a state: applying, comparing, following; each against the jsonpatch library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.canonical import Json, JsonObject, encode
-from podium.state import Patch, PatchError, apply_patch, compose, diff
+from podium.state import Patch, PatchError, apply_patch, diff, follow
 from podium.state.pointer import escape, join, parse
 
 KEYS = ["a", "b", "0", "1", "-", "a/b", "~", "~1", ""]
@@ -97,51 +97,24 @@ def test_apply_agrees_with_the_library(walk: tuple[JsonObject, list[Patch]]) -> 
         assert encode(ours) == encode(theirs)
 
 
-@given(walks(), st.integers(0, 6), st.integers(0, 6))
-def test_compose_has_the_effect_of_both_and_is_associative(
-    walk: tuple[JsonObject, list[Patch]], one: int, other: int
-) -> None:
+@given(walks())
+def test_a_client_follows_a_state_by_its_patches(walk: tuple[JsonObject, list[Patch]]) -> None:
     document, patches = walk
-    low, high = sorted((one, other))
-    first, second, third = (
-        [step for patch in part for step in patch] for part in (patches[:low], patches[low:high], patches[high:])
-    )
-    after = encode(apply_patch(copy.deepcopy(document), [*first, *second, *third]))
-    left = compose(compose(first, second), third)
-    right = compose(first, compose(second, third))
-    for composed in (left, right, compose([], [*first, *second, *third])):
-        assert encode(apply_patch(copy.deepcopy(document), composed)) == after
-        assert encode(jsonpatch.apply_patch(document, composed)) == after
-        assert len(composed) <= len(first) + len(second) + len(third)
+    before, given_patches = copy.deepcopy((document, patches))
+    last = apply_patch(copy.deepcopy(document), [step for patch in patches for step in patch])
+    assert encode(follow(document, patches)) == encode(last)
+    assert encode(follow(follow(document, patches[:1]), patches[1:])) == encode(last)
+    assert (document, patches) == (before, given_patches)
 
 
-def test_compose_merges() -> None:
-    def merged(*steps: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        patch = [{"op": step[0], "path": step[1], **({"value": step[2]} if len(step) > 2 else {})} for step in steps]
-        return [
-            (step["op"], step["path"], *([step["value"]] if "value" in step else [])) for step in compose([], patch)
-        ]
-
-    assert merged(("replace", "/a", 1), ("replace", "/b", 1), ("replace", "/a", 2)) == [
-        ("replace", "/a", 2),
-        ("replace", "/b", 1),
-    ]
-    assert merged(("add", "/a", {"x": [1]}), ("add", "/a/x/1", 2), ("remove", "/a/x/0")) == [("add", "/a", {"x": [2]})]
-    assert merged(("add", "/a", 1), ("remove", "/a")) == []
-    assert merged(("replace", "/a", 1), ("remove", "/a")) == [("remove", "/a")]
-    assert merged(("remove", "/a"), ("add", "/a", 1)) == [("replace", "/a", 1)]
-    assert merged(("add", "/a/x", 1), ("replace", "/a/y", 2), ("replace", "/a", {})) == [("replace", "/a", {})]
-    assert merged(("add", "/h/3", 1), ("add", "/h/4", 2), ("replace", "/n", 1), ("replace", "/n", 2)) == [
-        ("add", "/h/3", 1),
-        ("add", "/h/4", 2),
-        ("replace", "/n", 2),
-    ]
-    assert merged(("add", "/a/0", 1), ("replace", "/a/1", 2), ("replace", "/a/0", 3)) == [
-        ("add", "/a/0", 3),
-        ("replace", "/a/1", 2),
-    ]
-    entangled = (("add", "/a/1", 1), ("add", "/a/0", 2), ("replace", "/a/1", 3))
-    assert merged(*entangled) == [*entangled]  # if /a is an array, the last is not of the first's place
+def test_a_patch_of_another_turn_is_refused_and_changes_nothing() -> None:
+    document: JsonObject = {"items": ["a"]}
+    first: Patch = [{"op": "add", "path": "/items/1", "value": "b"}]
+    for other in ([{"op": "replace", "path": "/items/3", "value": "x"}], [{"op": "remove", "path": "/name"}]):
+        with pytest.raises(PatchError, match="read the state anew"):
+            follow(document, [first, cast("Patch", other)])
+    assert document == {"items": ["a"]}
+    assert first == [{"op": "add", "path": "/items/1", "value": "b"}]
 
 
 def test_apply_is_in_place_and_copies_values() -> None:

@@ -381,7 +381,7 @@ async def test_what_a_failed_try_kept_of_the_state_is_of_no_use_to_the_next() ->
         answer = await agent.send("go")
         assert answer.error is not None
         assert answer.error["type"] == "OutsideTurn"
-        assert "was taken back" in str(answer.error["message"])
+        assert "was rolled back" in str(answer.error["message"])
         check_record(agent)
 
 

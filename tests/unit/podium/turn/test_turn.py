@@ -16,7 +16,7 @@ from podium.agent.context import Reply
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import Evicted, PodiumError
 from podium.testing import AgentHarness
-from podium.turn.outcome import retry_frames
+from podium.turn.journal_frames import retry_frames
 
 
 class Counter(BaseAgent):

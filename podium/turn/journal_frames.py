@@ -1,6 +1,6 @@
-"""The frames of a message that was settled before its reader came: read back from the journal.
+"""The frames of a message, read back from the journal: for a reader that subscribes after the message was settled.
 
-A client that lost its connection, or repeats an idempotency key, gets the same end that it would have seen live.
+A client that lost its connection, or repeats an idempotency key, gets the same terminal frame as a live reader.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.canonical import Json
+    from chronicle.ids import BranchId, MessageId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Head, InboxMessage
     from podium.turn.stream import Frame
@@ -26,29 +27,36 @@ if TYPE_CHECKING:
 __all__ = ["retry_frames", "settled_frames"]
 
 _WINDOW: Final = 1000
-"""Events read at a time, going back from the head: what is asked for is nearly always recent."""
+"""Events read at a time, backwards from the head: the message is nearly always a recent one."""
 _SHOWN: Final = (ASSISTANT_MESSAGE, ARTIFACT_ADDED, TURN_COMMITTED)
 
 _DROPPED: Final[Json] = {
     "type": "HistoryDropped",
-    "message": "it was handled or given up long ago, and the record of that was dropped since",
+    "message": "it was settled long ago, and the events that tell how were dropped since",
 }
-"""How a message ended whose events were folded away."""
+"""The error of a message whose events were folded away."""
 
 
-def settled_frames(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> list[Frame]:
-    """Return the frames of a settled message, the terminal one last.
+def settled_frames(store: JournalStore, blobs: BlobReader, branch_id: BranchId, message_id: MessageId) -> list[Frame]:
+    """Return the frames of a message if it is settled, the terminal one last; an empty list while it is pending.
 
     Args:
         blobs: where large payloads are.
-        head: of the branch that handled it.
+        branch_id: the branch that handles it.
+
+    Raises:
+        NotFound: no such message, or its record was pruned.
     """
-    frames = _committed if message.status is MessageStatus.CONSUMED else _given_up
-    return [{"message_id": message.message_id, **frame} for frame in frames(store, blobs, head, message)]
+    message = store.message(message_id)
+    if not message.status.is_settled:
+        return []
+    head = store.head(branch_id)
+    frames = _committed if message.status is MessageStatus.CONSUMED else _not_committed
+    return [{"message_id": message_id, **frame} for frame in frames(store, blobs, head, message)]
 
 
 def retry_frames(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> list[Frame]:
-    """Return a ``turn_retry`` frame for each failed try of a message that another one followed or follows, in order."""
+    """Return a ``turn_retry`` frame for each failed attempt of a message that was or will be retried, in order."""
     found: list[Frame] = []
     end = head.seq if message.attempts else 0
     while end > 0 and (not found or found[-1]["attempt"] > 1):
@@ -58,7 +66,7 @@ def retry_frames(store: JournalStore, blobs: BlobReader, head: Head, message: In
                 continue
             payload = _payload(event, blobs)
             if payload["parked"] or cast("int", payload["attempt"]) > message.attempts:
-                continue  # the last one, or one of before the message was put back into the inbox
+                continue  # the last attempt, or one from before the message was put back into the inbox
             attempt, error, hook = payload["attempt"], payload["error"], payload.get("hook")  # not in old events
             found.append({"type": "turn_retry", "attempt": attempt, "error": error, "hook": hook})
             if payload["attempt"] == 1:
@@ -73,7 +81,7 @@ def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: Inbo
         yield {"type": "error", "error": _DROPPED, "attempt": message.attempts, "parked": False}
         return
     for event in store.events(head.branch_id, start.seq, head.seq, _SHOWN):
-        if event.type == TURN_COMMITTED:  # by another message's name, if this one was handed to its turn
+        if event.type == TURN_COMMITTED:  # under the id of another message, if this one steered its turn
             state = cast("dict[str, Json]", _payload(event, blobs)["state"])
             yield {"type": "turn_end", "turn": event.turn, "version": event.seq, "patch": state["patch"]}
             return
@@ -87,7 +95,7 @@ def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: Inbo
             yield {"type": "message_end", "reply_id": reply_id, "text": text}
 
 
-def _given_up(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> Iterator[Frame]:
+def _not_committed(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> Iterator[Frame]:
     parked = message.status is MessageStatus.PARKED
     event = _last(store, head, (TURN_FAILED if parked else TURN_CANCELLED,), message.message_id)
     payload = _payload(event, blobs) if event is not None else {}
