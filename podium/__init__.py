@@ -1,8 +1,8 @@
 """Podium, the agent: its base class, context, state, turns and activation.
 
-It knows Chronicle, not Ray, HTTP, FUSE or SQL. What users import is here: classes for an agent's author, and errors that
-callers catch. Each name is imported at its first use. Tests of agents have `podium.testing`, patches and documents of
-states `podium.state`.
+It knows Chronicle, not Ray, HTTP, FUSE or SQL. What users import is here: classes for an agent's author, and errors
+that callers catch. Each name is imported at its first use. Tests of agents have `podium.testing`, patches and documents
+of states `podium.state`.
 """
 
 from __future__ import annotations
