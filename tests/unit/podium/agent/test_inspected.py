@@ -126,7 +126,8 @@ def test_what_a_client_of_a_running_service_imports(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from coordinator.cli import chat, inspected, keyboard, progress, run
+from coordinator.cli import chat, inspected, keyboard, progress
+from coordinator.cli.commands import run
 from coordinator.home import Home
 from coordinator.service import client
 Home(Path(sys.argv[1])).create().journal().close()
