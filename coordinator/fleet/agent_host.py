@@ -29,6 +29,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
+from coordinator.fleet.delivery import DeliveryServer
 from coordinator.fleet.model import Loaded
 from coordinator.fleet.process_exit import leave_last_words
 from coordinator.fleet.process_marks import Mark
@@ -92,6 +93,8 @@ class HostConfig:
     lease_ttl_s: float
     last_words: str
     """Path of a file that this process writes when it ends itself."""
+    deliveries: str
+    """Path of the Unix socket at which messages are delivered; see `coordinator.fleet.delivery`."""
 
 
 class AgentHost:
@@ -119,6 +122,7 @@ class AgentHost:
         self._loop: ActivationLoop | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[Ending] | None = None
+        self._deliveries = DeliveryServer(self.deliver)
         self._tenancy = -1
         """By which this process has its agent's place, for as long as it lives."""
 
@@ -184,6 +188,7 @@ class AgentHost:
         self._activation = activation
         self._loop = ActivationLoop(activation, self._class.idle_timeout_s)
         self._event_loop = asyncio.get_running_loop()
+        await self._deliveries.start(Path(self._config.deliveries))
         self._ended = asyncio.ensure_future(self._run(self._loop, lease))
         return activation.turn
 
@@ -300,6 +305,7 @@ class AgentHost:
             return ending
         finally:
             stop_renewing.set()
+            self._deliveries.close()
 
     def _renew(self, lease: Lease, stop: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
         """Renew the lease and watch the turn's deadline, in a thread of its own."""

@@ -13,7 +13,7 @@ from coordinator.fleet.process_exit import tell_of_os_exit
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
     from podium.turn.message_loop import Ending
-    from podium.turn.stream import Frame
 
 __all__ = ["HostActor"]
 
@@ -72,11 +71,6 @@ class HostActor:
     ) -> int:
         """Take an agent; return the turns it has committed."""
         return await self._host.activate(address, lease, unclean=unclean, lost=lost, taken_back=taken_back)
-
-    async def deliver(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
-        """Yield a message's frames in batches."""
-        async for batch in self._host.deliver(message_id):
-            yield batch
 
     @ray.method(concurrency_group="control")
     async def cancel(self, message_id: MessageId) -> None:

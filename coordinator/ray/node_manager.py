@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
     from coordinator.fleet.model import Code, Loaded
 
-__all__ = ["NodeConfig", "NodeManagerActor"]
+__all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor"]
 
+DELIVERIES: Final = "hosts"
+"""Directory below the home's ``run_dir`` with a socket for each host; see `coordinator.fleet.delivery`."""
 _LOAD_DEADLINE_S: Final = 120.0
 """For a process to be made and user code to be imported, while others are on a busy machine."""
 
@@ -95,13 +97,14 @@ class NodeManagerActor:
         self._mounts = Path(config.directory) / "mounts"
         self._layers = Path(config.directory) / "layers"
         self._ends = Path(config.run_dir) / "ends"
+        self._deliveries = Path(config.run_dir) / DELIVERIES
         self._tenancy_notes = Path(config.directory) / "places"
         self._tenancies = Tenancies(self._tenancy_notes, config.home_identity)
         self._places = Places(Path(config.workspaces), config.home_id)
         self._zygote_socket = Path(config.run_dir) / "zygote.sock"
         self._processes: dict[str, WatchedProcess] = {}
         self._oom_kills = OomKills()
-        for directory in (self._mounts, self._layers, self._ends, self._tenancy_notes):
+        for directory in (self._mounts, self._layers, self._ends, self._deliveries, self._tenancy_notes):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         threading.Thread(target=self._rotate_logs, name="log-rotation", daemon=True).start()
         if config.presentation == "fuse":
@@ -157,6 +160,7 @@ class NodeManagerActor:
                 logs=self._config.logs,
                 lease_ttl_s=self._config.lease_ttl_s,
                 last_words=str(self._ends / host_id),
+                deliveries=str(self._deliveries / host_id),
             )
         )
         try:
@@ -237,6 +241,7 @@ class NodeManagerActor:
         ended = end_marked(Mark(self._config.home_identity, host_id))
         if ended:
             _log.info("ended_processes", host_id=host_id, count=ended)
+        (self._deliveries / host_id).unlink(missing_ok=True)
         if not os.path.islink(link):  # noqa: PTH114  is_symlink raises where a mount's server is dead
             if os.path.lexists(link):  # of a service of an earlier version, which was killed
                 mounts.unmount(link)

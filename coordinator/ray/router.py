@@ -17,6 +17,7 @@ from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.delivery import DeliveryChannel
 from coordinator.fleet.polling import answer_of, ticking
 from coordinator.ray.cluster import (
     BEATS,
@@ -29,7 +30,7 @@ from coordinator.ray.cluster import (
     find_actor,
 )
 from coordinator.ray.coordinator_actor import CoordinatorActor, CoordinatorConfig
-from coordinator.ray.node_manager import NodeConfig, NodeManagerActor
+from coordinator.ray.node_manager import DELIVERIES, NodeConfig, NodeManagerActor
 from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy
 
@@ -66,6 +67,9 @@ class Fleet:
         self._coordinator: Any = None
         self._node: Any = None
         self._routes: dict[Address, Route] = {}
+        self._channels: dict[str, DeliveryChannel] = {}
+        """To the hosts of the routes, by the hosts' ids."""
+        self._sockets = home.run_dir / DELIVERIES
         self._stamps = CodeStamps()
         self._retiring: dict[Address, int] = {}
         """Epochs of agents' hosts that end after their turn because their code changed."""
@@ -245,8 +249,22 @@ class Fleet:
                 lost = route
             else:
                 return
-            if self._routes.get(address) == route:
-                del self._routes[address]
+            self._drop(address, route)
+
+    def _channel(self, route: Route) -> DeliveryChannel:
+        """Return the channel to a route's host."""
+        channel = self._channels.get(route.host_id)
+        if channel is None:
+            channel = self._channels[route.host_id] = DeliveryChannel(self._sockets / route.host_id)
+        return channel
+
+    def _drop(self, address: Address, route: Route) -> None:
+        """Forget a route that does not work any more."""
+        if self._routes.get(address) == route:
+            del self._routes[address]
+        channel = self._channels.pop(route.host_id, None)
+        if channel is not None:
+            channel.close()
 
     def _start_frame(self, address: Address, route: Route) -> Frame:
         """Say that an agent is awake, with which code, and whether it was moved to it because its files changed."""
@@ -260,35 +278,39 @@ class Fleet:
         self, address: Address, route: Route, message: Admitted, stopped: set[MessageId]
     ) -> AsyncIterator[Frame]:
         """Yield what a host says of a message, its place in the inbox while it waits, and its end in any case."""
-        host = find_actor(route.host_id)
-        if host is None:
-            raise AgentAsleep(f"host {route.host_id} is gone")
         if message.when_busy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER}:
+            host = self._host(route)
             async with asyncio.timeout(self._settings.wake_timeout_s):
                 running = await host.preempt.remote(message.message_id, message.when_busy)
                 if running is not None:
                     stopped.add(running)
                     await self._coordinator.take_back.remote(address, running)
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
-        batches = host.deliver.options(num_returns="streaming").remote(message.message_id)
+        batches = self._channel(route).deliver(message.message_id)
         async with aclosing(ticking(batches, _PLACE_EVERY_S)) as ticks:
             async for batch in ticks:
                 if batch is not None:
                     heard_s = self._clock.monotonic_s()
-                    for frame in await batch:
+                    for frame in batch:
                         begun = begun or frame["type"] == "turn_start"
                         yield frame
                     continue
                 if not begun and before != (before := await message.count_before()):
                     yield {"type": "queued", "message_id": message.message_id, "before": before}
                 if self._clock.monotonic_s() > heard_s + self._settings.silence_s / BEATS:
-                    await check_answers(host, self._settings.silence_s)
+                    await check_answers(self._host(route), self._settings.silence_s)
                     heard_s = self._clock.monotonic_s()
                     if frames := await message.settled():
                         print(f"{route.host_id} has not said how {message.message_id} ended")  # noqa: T201  the log
                         for frame in frames:
                             yield frame
                         return
+
+    def _host(self, route: Route) -> Any:
+        host = find_actor(route.host_id)
+        if host is None:
+            raise AgentAsleep(f"host {route.host_id} is gone")
+        return host
 
     async def _wake(self, address: Address, code: Code, lost: Route | None) -> Route:
         route: Route = await self._ask(self._coordinator.wake.remote(address, code, lost))

@@ -1,0 +1,217 @@
+"""Delivery of messages to an agent's host, and of their frames back, over a Unix socket of the host.
+
+A Ray call that streams costs three round trips through Ray for a turn with two batches of frames, 1 to 2 ms each; the
+socket costs 0.1 ms for each batch. Ray is left out of a message's path once its route is known; liveness of the host is
+still probed through Ray.
+
+Each side sends JSON objects, each after its length (4 bytes, big-endian). The edge has one connection to a host for all
+its deliveries, which it numbers:
+
+``{"id", "message_id"}``
+    delivers a message that is in the inbox; answered by ``{"id", "frames"}`` again and again, the last batch ending
+    with a terminal frame, or by ``{"id", "error"}``, an exception: pickled, in Base64;
+``{"id", "taken": true}``
+    acknowledges a batch: the host sends at most `_WINDOW` batches ahead, so that a slow reader's text is merged in the
+    host instead of queued;
+``{"id", "end": true}``
+    ends a delivery whose reader has gone. The message is handled all the same.
+
+Both ends are of one installation and one user: the protocol has no version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import pickle
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.errors import ChronicleError
+from podium.errors import AgentAsleep, HostDied, PodiumError
+from podium.turn.stream import TERMINAL_FRAMES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from pathlib import Path
+
+    from chronicle.ids import MessageId
+    from podium.turn.stream import Frame
+
+__all__ = ["DeliveryChannel", "DeliveryServer"]
+
+_LENGTH: Final = struct.Struct(">I")
+_WINDOW: Final = 4
+"""Batches that are sent before the first of them is acknowledged."""
+_BACKLOG: Final = 64
+"""Connections that wait while the agent's code blocks the event loop; each edge has one."""
+
+
+class DeliveryServer:
+    """The host's end.
+
+    Args:
+        deliver: yields the frames of a message in batches, up to the terminal one.
+    """
+
+    def __init__(self, deliver: Callable[[MessageId], AsyncIterator[list[Frame]]]) -> None:
+        self._deliver = deliver
+        self._server: asyncio.Server | None = None
+
+    async def start(self, path: Path) -> None:
+        """Listen at a path. The caller removes the socket in the end.
+
+        Raises:
+            OSError: the socket cannot be made.
+        """
+        path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, path=str(path), backlog=_BACKLOG)
+
+    def close(self) -> None:
+        """Accept no further connection; deliveries that run go on."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        running: dict[int, tuple[asyncio.Task[None], asyncio.Semaphore]] = {}
+        try:
+            while (request := await _receive(reader)) is not None:
+                number = request["id"]
+                if "message_id" in request:
+                    window = asyncio.Semaphore(_WINDOW)
+                    delivering = self._send(number, request["message_id"], window, writer)
+                    task = asyncio.get_running_loop().create_task(delivering, name="delivery")
+                    running[number] = task, window
+                    task.add_done_callback(lambda _, number=number: running.pop(number, None))  # type: ignore[misc]
+                elif number in running:
+                    task, window = running[number]
+                    window.release() if "taken" in request else task.cancel()
+        finally:
+            for task, _ in list(running.values()):
+                task.cancel()
+            writer.close()
+
+    async def _send(
+        self, number: int, message_id: MessageId, window: asyncio.Semaphore, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            async for batch in self._deliver(message_id):
+                await window.acquire()
+                writer.write(_packed({"id": number, "frames": batch}))
+                await writer.drain()
+        except ConnectionError:
+            return
+        except Exception as error:  # noqa: BLE001  the edge raises it
+            writer.write(_packed({"id": number, "error": _pickled(error)}))
+
+
+class DeliveryChannel:
+    """The edge's end: one connection to a host, made with the first delivery.
+
+    Args:
+        path: the host's socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Queue[dict[str, Any] | None]] = {}
+        self._connecting = asyncio.Lock()
+        self._writer: asyncio.StreamWriter | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._lost = False
+        self._closing = False
+
+    async def deliver(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
+        """Yield a message's frames in batches, up to its terminal frame.
+
+        Raises:
+            AgentAsleep: the activation is ending, or the host is gone already; deliver to the next one.
+            HostDied: the host ended during the delivery.
+            PodiumError, ChronicleError: the host cannot tell what became of the message.
+        """
+        writer = await self._connected()
+        number = next(self._numbers)
+        answers = self._answers[number] = asyncio.Queue()
+        ended = False
+        try:
+            writer.write(_packed({"id": number, "message_id": message_id}))
+            while not ended:
+                answer = await answers.get()
+                ended = answer is None or "error" in answer or answer["frames"][-1]["type"] in TERMINAL_FRAMES
+                if answer is None:
+                    raise HostDied(f"host {self._path.name} closed its connection")
+                if "error" in answer:
+                    raise _unpickled(answer["error"])
+                yield answer["frames"]
+                if not ended:
+                    writer.write(_packed({"id": number, "taken": True}))
+        finally:
+            del self._answers[number]
+            if not ended:
+                writer.write(_packed({"id": number, "end": True}))
+            self._close_if_unused()
+
+    def close(self) -> None:
+        """Hang up, after the deliveries that run."""
+        self._closing = True
+        self._close_if_unused()
+
+    async def _connected(self) -> asyncio.StreamWriter:
+        async with self._connecting:
+            if self._writer is None:
+                try:
+                    reader, self._writer = await asyncio.open_unix_connection(str(self._path))
+                except OSError as error:
+                    raise AgentAsleep(f"host {self._path.name} is gone") from error
+                self._listening = asyncio.get_running_loop().create_task(self._listen(reader), name="frames")
+        if self._lost:
+            raise AgentAsleep(f"host {self._path.name} is gone")
+        return self._writer
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        """Pass the host's answers on to the deliveries, until the connection ends."""
+        try:
+            while (answer := await _receive(reader)) is not None:
+                answers = self._answers.get(answer["id"])
+                if answers is not None:
+                    answers.put_nowait(answer)
+        finally:
+            self._lost = True
+            for answers in self._answers.values():
+                answers.put_nowait(None)
+
+    def _close_if_unused(self) -> None:
+        if self._closing and not self._answers and self._writer is not None:
+            if self._listening is not None:
+                self._listening.cancel()
+            self._writer.close()
+
+
+async def _receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
+    """Return the next object, ``None`` at the end of the connection."""
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        message: dict[str, Any] = json.loads(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    return message
+
+
+def _packed(message: dict[str, Any]) -> bytes:
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+def _pickled(error: Exception) -> str:
+    """Return an error of ours as text; any other as a `PodiumError`: its class may not exist at the edge."""
+    if not isinstance(error, ChronicleError | PodiumError):
+        error = PodiumError(f"{type(error).__name__}: {error}")
+    return base64.b64encode(pickle.dumps(error)).decode()
+
+
+def _unpickled(text: str) -> Exception:
+    error: Exception = pickle.loads(base64.b64decode(text))  # noqa: S301  from a host of this user, as Ray's answers are
+    return error
