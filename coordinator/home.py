@@ -20,8 +20,6 @@ may not exceed 107 bytes. Workspaces are seen at short paths too, which depend o
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -35,7 +33,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from chronicle.errors import Conflict, NotFound
-from chronicle.system.atomic_files import is_partial, make_once
+from chronicle.system.atomic_files import create_once, is_partial
+from chronicle.system.locks import is_locked, try_lock, unlock
 from chronicle.system.permissions import make_private
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 
@@ -106,11 +105,11 @@ class Home:
                 if blobs_url:
                     self._claim(blobs_url)
                     described = {"format": _FORMAT_OF_URL, "blobs": blobs_url.rstrip("/")}
-                make_once(self._format_path, json.dumps(described) + "\n")
+                create_once(self._format_path, json.dumps(described) + "\n")
             if (
                 not self._id_path.exists()
             ):  # it is new, of an older version, or a copy that is to be told from its original
-                make_once(self._id_path, "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH)) + "\n")
+                create_once(self._id_path, "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH)) + "\n")
             with self._lock_path.open("a"):
                 pass
         except OSError as error:
@@ -331,15 +330,13 @@ class Home:
             whether it was got: ``False`` when another service holds it.
         """
         with self._lock_path.open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(file.fileno()):
                 yield False
                 return
             try:
                 yield True
             finally:
-                fcntl.flock(file, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+                unlock(file.fileno())  # closing leaves it to a child that was forked meanwhile
 
     def start_alone(self) -> TextIO | None:
         """Become the one client that starts the home's service.
@@ -348,9 +345,7 @@ class Home:
             a file: closing it lets others start one, and so does our death; ``None`` while another client has it.
         """
         file = (self.path / "starting").open("a")  # closed at exec, so that the service does not hold it
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(file.fileno()):
             file.close()
             return None
         return file
@@ -359,15 +354,11 @@ class Home:
         """Whether a service holds this home now."""
         try:
             with self._lock_path.open("r") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                fcntl.flock(file, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+                return is_locked(file.fileno())
         except FileNotFoundError:
             return False
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN):
-                return True
-            raise
-        return False
+        except PermissionError:
+            return True
 
     @property
     def _id_path(self) -> Path:

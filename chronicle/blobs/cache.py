@@ -18,11 +18,9 @@ that gets its name while one counts does so too: ``tmp`` is looked into first, a
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
-import struct
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,6 +28,8 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 
 from chronicle.errors import InvalidInput
+from chronicle.system.atomic_files import replacing
+from chronicle.system.locks import lock, try_lock_byte, unlock, unlock_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -49,8 +49,6 @@ _CLAIM_WAIT_S: Final = 30.0
 _CLAIM_POLL_S: Final = 0.002
 _CLAIM_POLL_MOST_S: Final = 0.05
 _HASH_BYTES: Final = 32
-_FLOCK: Final = struct.Struct("hhqqi4x")
-"""``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
 
 
 def cache_from(environment: Mapping[str, str], home: Path | None) -> BlobCache | None:
@@ -141,7 +139,7 @@ class BlobCache:
                 _lock_byte(descriptor, start, deadline_s)
             yield
         finally:
-            _unlock_bytes(descriptor)
+            unlock_bytes(descriptor)
             os.close(descriptor)
 
     # -- inside ---------------------------------------------------------------------------------------------------
@@ -173,15 +171,13 @@ class BlobCache:
             descriptor = self._take(taken, temporary)
             if descriptor is None:
                 return
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.rename(path)
+            with replacing(path, temporary):
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                path.parent.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError:
             pass  # all of it is being removed
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
@@ -200,7 +196,7 @@ class BlobCache:
         temporary.parent.mkdir(exist_ok=True)
         descriptor = os.open(self.directory / "used", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock(descriptor)
             used = int.from_bytes(os.pread(descriptor, 8, 0), "big")
             if used + taken > self._limit_bytes:
                 used = self._evict(self._limit_bytes - max(taken, self._limit_bytes // _FREE))
@@ -208,7 +204,7 @@ class BlobCache:
             os.pwrite(descriptor, (used + taken * fits).to_bytes(8, "big"), 0)
             return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600) if fits else None
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+            unlock(descriptor)  # closing leaves it to a child that was forked meanwhile
             os.close(descriptor)
 
     def _evict(self, target: int) -> int:
@@ -281,19 +277,6 @@ def _unlink(path: str) -> None:
 def _lock_byte(descriptor: int, start: int, deadline_s: float) -> None:
     """Lock a byte for this opening of the file, which threads that open it for themselves respect as well."""
     pause_s = _CLAIM_POLL_S
-    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, 1, 0)
-    while True:
-        try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
-        except (BlockingIOError, PermissionError):
-            if time.monotonic() > deadline_s:
-                return
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, _CLAIM_POLL_MOST_S)
-        else:
-            return
-
-
-def _unlock_bytes(descriptor: int) -> None:
-    """Let go of the bytes that are locked, also for a child that was forked meanwhile and has the descriptor."""
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+    while not try_lock_byte(descriptor, start) and time.monotonic() <= deadline_s:
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _CLAIM_POLL_MOST_S)

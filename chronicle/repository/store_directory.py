@@ -16,7 +16,6 @@ and there are no blobs.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import time
@@ -32,7 +31,8 @@ from chronicle.clock import SystemClock
 from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.journal.sqlite import SqliteJournalStore
-from chronicle.system.atomic_files import is_partial, make_once
+from chronicle.system.atomic_files import create_once, is_partial
+from chronicle.system.locks import try_lock, unlock
 from chronicle.system.permissions import make_private
 from chronicle.workspace.gc_roots import layer_refs
 
@@ -142,7 +142,7 @@ class StorePlace:
                 crowded = any(not is_partial(path) for path in self.directory.iterdir())
                 if crowded and not self._format_path.exists():  # else someone else made it just now
                     raise InvalidInput(f"{self.directory} is not empty and not a store; name another directory")
-                make_once(self._format_path, json.dumps(described) + "\n")
+                create_once(self._format_path, json.dumps(described) + "\n")
         except OSError as error:
             kind = StorageRefused if error.errno in _REFUSALS else InvalidInput
             raise kind(
@@ -240,7 +240,7 @@ class StorePlace:
             NotFound: there is no store.
             Conflict: someone has it alone.
         """
-        with self._locked(fcntl.LOCK_SH) as locked:
+        with self._locked(shared=True) as locked:
             if not locked:
                 raise Conflict(f"chronicle gc --now has {self.name} alone for a while; try again later")
             yield
@@ -248,22 +248,20 @@ class StorePlace:
     @contextmanager
     def alone(self) -> Iterator[bool]:
         """Keep out whoever is about to write to the store, if nobody is; says whether."""
-        with self._locked(fcntl.LOCK_EX) as locked:
+        with self._locked(shared=False) as locked:
             yield locked
 
     @contextmanager
-    def _locked(self, how: int) -> Iterator[bool]:
+    def _locked(self, *, shared: bool) -> Iterator[bool]:
         self.reach()
         with self._format_path.open("rb") as file:
-            try:
-                fcntl.flock(file, how | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(file.fileno(), shared=shared):
                 yield False
                 return
             try:
                 yield True
             finally:
-                fcntl.flock(file, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+                unlock(file.fileno())  # closing leaves it to a child that was forked meanwhile
 
     @contextmanager
     def queue(self, workspace: str) -> Iterator[None]:
@@ -284,21 +282,17 @@ class StorePlace:
             raise StorageRefused(f"{home} cannot be used: {error.strerror}") from error
         try:
             deadline = time.monotonic() + _TURN_DEADLINE_S
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise Conflict(
-                            f"another command has been committing, comparing, reading or mounting {workspace!r} for "
-                            f"{_TURN_DEADLINE_S:.0f} s; wait for it to end, and try again"
-                        ) from None
-                    time.sleep(_TURN_POLL_S)
+            while not try_lock(descriptor):
+                if time.monotonic() > deadline:
+                    raise Conflict(
+                        f"another command has been committing, comparing, reading or mounting {workspace!r} for "
+                        f"{_TURN_DEADLINE_S:.0f} s; wait for it to end, and try again"
+                    )
+                time.sleep(_TURN_POLL_S)
             yield
         finally:
             with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+                unlock(descriptor)  # closing leaves it to a child that was forked meanwhile
             os.close(descriptor)
 
     @property

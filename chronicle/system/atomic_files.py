@@ -1,4 +1,4 @@
-"""Files that are there whole, or not at all."""
+"""Files that appear whole or not at all, and what makes them survive a loss of power."""
 
 from __future__ import annotations
 
@@ -12,67 +12,94 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["is_partial", "make_once", "replacing", "sync_directory"]
+__all__ = ["create_once", "is_partial", "replacing", "sync_directory", "sync_file", "write_all"]
 
 _PARTIAL: Final = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield where a file is to be written that then takes the place of ``path`` in one step; nobody else writes there.
+def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
+    """Yield the path of a temporary file to write; on exit, rename it over ``path`` in one step.
 
-    With an error it is removed. What a killed process leaves is told by `is_partial`.
+    Nothing is synced here: a caller that needs durability syncs the file before the exit, and the directory after it
+    (`sync_directory`). On an error the temporary file is removed. `is_partial` recognises one that a killed process
+    left.
 
-    Raises:
-        OSError: it could not be put there.
-    """
-    with _partial(path) as partial:
-        yield partial
-        partial.replace(path)
-
-
-def make_once(path: Path, text: str) -> None:
-    """Make a file that survives the loss of power, unless there is one: of several who do so the first one's stays.
+    Args:
+        path: the file to replace or create.
+        temporary: the temporary file, on the same file system; by default a hidden file of a random name beside
+            ``path``, which is the caller's alone.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the file could not be renamed.
     """
-    with _partial(path) as partial, suppress(FileExistsError):
-        _write(partial, text)
-        try:
-            os.link(partial, path)
-        except OSError:
-            if path.exists():
-                return
-            _write(path, text)  # a file system without hard links: whoever looks just now may find it empty
-        sync_directory(path.parent)
-
-
-def is_partial(path: Path) -> bool:
-    """Say whether a file is one that is being written to be put elsewhere, or was when its process was killed."""
-    return _PARTIAL.fullmatch(path.name) is not None and not path.is_dir()
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive the loss of power."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _partial(path: Path) -> Iterator[Path]:
-    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
+    partial = temporary or _partial(path)
     try:
         yield partial
+        partial.rename(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def create_once(path: Path, text: str) -> None:
+    """Create a durable file unless it exists; of several concurrent callers the first one's text stays.
+
+    Raises:
+        OSError: the file cannot be created.
+    """
+    partial = _partial(path)
+    try:
+        with suppress(FileExistsError):
+            _write(partial, text)
+            try:
+                os.link(partial, path)
+            except OSError:
+                if path.exists():
+                    return
+                _write(path, text)  # a file system without hard links: a concurrent reader may find the file empty
+            sync_directory(path.parent)
     finally:
         partial.unlink(missing_ok=True)
 
 
+def is_partial(path: Path) -> bool:
+    """Return whether a path is a temporary file of this module, being written or left by a killed process."""
+    return _PARTIAL.fullmatch(path.name) is not None and not path.is_dir()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory survive a loss of power."""
+    _sync(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file survive a loss of power, through whichever descriptor it was written."""
+    _sync(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of the data at a descriptor's position: write(2) may stop short."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{secrets.token_hex(8)}.partial")
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def _write(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8") as file:  # from here on the file is this call's, to remove with an error
+    with path.open("x", encoding="utf-8") as file:  # from here on this call owns the file, and removes it on an error
         try:
             file.write(text)
             file.flush()

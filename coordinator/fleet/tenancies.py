@@ -9,7 +9,6 @@ ended.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -20,6 +19,7 @@ import structlog
 
 from chronicle.errors import Conflict, StaleEpoch, Unavailable
 from chronicle.fuse.mountpoints import mountinfo
+from chronicle.system.locks import try_lock
 from coordinator.fleet.process_marks import Mark, end_marked
 
 if TYPE_CHECKING:
@@ -156,9 +156,8 @@ def clear_place(place: Path, host_id: str) -> None:
 def _try_lock(note: int, path: Path) -> bool:
     """Lock a note, if nobody has and it was not removed meanwhile."""
     try:
-        fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(note), path.stat())
-    except (BlockingIOError, FileNotFoundError):
+        return try_lock(note) and os.path.samestat(os.fstat(note), path.stat())
+    except FileNotFoundError:
         return False
 
 

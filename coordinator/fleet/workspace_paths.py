@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import hashlib
 import os
 import stat
 import time
 from typing import TYPE_CHECKING, Final
 
+from chronicle.system.locks import is_locked, try_lock, unlock
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Places:
         finally:
             (self.directory / _OWNER).unlink(missing_ok=True)
             self.remove()
-            fcntl.flock(held, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+            unlock(held)  # closing leaves it to a child that was forked meanwhile
             os.close(held)
 
     def check(self, home: Path) -> None:
@@ -107,10 +107,8 @@ class Places:
         with contextlib.suppress(FileNotFoundError):
             held = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                fcntl.flock(held, fcntl.LOCK_UN)
-            except BlockingIOError:
-                self._refuse_other(home)
+                if is_locked(held):
+                    self._refuse_other(home)
             finally:
                 os.close(held)
 
@@ -125,12 +123,11 @@ class Places:
             with contextlib.suppress(FileNotFoundError):
                 held = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if os.path.samestat(os.fstat(held), self.directory.lstat()):  # else it was removed meanwhile
+                    if not try_lock(held):
+                        self._refuse_other(home)
+                        time.sleep(_POLL_S)  # this home's last service is ending, or somebody looks
+                    elif os.path.samestat(os.fstat(held), self.directory.lstat()):  # else it was removed meanwhile
                         return held
-                except BlockingIOError:
-                    self._refuse_other(home)
-                    time.sleep(_POLL_S)  # this home's last service is ending, or somebody looks
                 except FileNotFoundError:
                     pass
                 os.close(held)

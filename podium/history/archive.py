@@ -15,7 +15,6 @@ checked: the chain of events, every blob against its id, and that no blob is mis
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 import zlib
 from dataclasses import asdict, dataclass
@@ -28,7 +27,7 @@ from chronicle.ids import BlobId, BranchId, EventId
 from chronicle.journal.chain import check_events, empty_head
 from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Event, Head
-from chronicle.system.atomic_files import replacing
+from chronicle.system.atomic_files import replacing, sync_file
 from chronicle.workspace.check.verify import TreeChecker
 from podium.agent_record import read_agent, trees_of, unfolded
 from podium.artifacts.artifacts import contents_of
@@ -98,8 +97,7 @@ def export_agent(store: JournalStore, blobs: BlobReader, address: Address, path:
                 return _write(archive, store, blobs, address, store.head(branch_id))
 
         manifest = unfolded(store, branch_id, write)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
+        sync_file(partial)
     return manifest
 
 

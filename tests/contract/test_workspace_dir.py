@@ -11,8 +11,8 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, UnsupportedFormat
+from chronicle.system import boot as system_boot
 from chronicle.testing.workspace_contract import WorkspaceContract, files_in
-from chronicle.workspace.dir import manifest
 from chronicle.workspace.dir import workspace as dir_module
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.trees.tree import EMPTY
@@ -174,7 +174,7 @@ class TestDirWorkspace(WorkspaceContract):
         memory.save(node.layers / "w")
         boot = node.directory / "boot_id"
         boot.write_text("another\n")
-        monkeypatch.setattr(manifest, "_BOOT_ID", boot)
+        monkeypatch.setattr(system_boot, "_BOOT_ID", boot)
         opened = node.open(self.spec(node, workspace.base, epoch=2))
         (content,) = files_in(node.blobs, opened.workspace.seal().tree_id).values()
         assert content == b"text"

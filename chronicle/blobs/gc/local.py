@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.blobs.media.objects import LocalObjects, Objects
 from chronicle.blobs.packs.catalog import INDEX_FOLDER
 from chronicle.errors import Conflict, StorageRefused
+from chronicle.system.locks import try_lock, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,13 +46,11 @@ def only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
             f"{path} cannot be opened: {error.strerror}; make it and its directory writable"
         ) from error
     try:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if dry_run else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Conflict(f"another gc of {objects.root} is running; wait for it to end") from error
+        if not try_lock(descriptor, shared=dry_run):
+            raise Conflict(f"another gc of {objects.root} is running; wait for it to end")
         yield
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+        unlock(descriptor)  # closing leaves it to a child that was forked meanwhile
         os.close(descriptor)
 
 

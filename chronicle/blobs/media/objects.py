@@ -16,7 +16,7 @@ import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
 from chronicle.errors import NotFound, StorageRefused
-from chronicle.system.atomic_files import sync_directory
+from chronicle.system.atomic_files import replacing, sync_directory, write_all
 from chronicle.system.permissions import make_private
 
 if TYPE_CHECKING:
@@ -141,17 +141,14 @@ class LocalObjects:
         try:
             self._make_durable(temporary.parent)
             self._make_durable(target.parent)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            try:
-                for block in _gathered(parts):
-                    _write_all(descriptor, block)
-                os.fsync(descriptor)
-                temporary.rename(target)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-            finally:
-                os.close(descriptor)
+            with replacing(target, temporary):
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                try:
+                    for block in _gathered(parts):
+                        write_all(descriptor, block)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
             sync_directory(target.parent)
         except OSError as error:
             self._synced.clear()  # a folder may have been removed by hand: look again the next time
@@ -258,12 +255,6 @@ def _gathered(parts: Sequence[bytes]) -> Iterator[bytes]:
             small, size = [], 0
     if small:
         yield b"".join(small)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _read_all(descriptor: int, offset: int, size: int) -> bytes:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
+from chronicle.system.boot import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,6 @@ __all__ = ["Mark", "MarkWatch", "read_mark", "write_mark"]
 
 _OBJECT: Final = "condemned"
 _FORMAT: Final = 1
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def write_mark(objects: Objects, mark: Mark) -> None:
 
 def _boot() -> str:
     try:
-        return _BOOT_ID.read_text().strip()
+        return boot_id()
     except OSError:  # not this system, or not shown: the date alone must do
         return ""
 

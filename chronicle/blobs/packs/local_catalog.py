@@ -11,7 +11,6 @@ be cut short, which their checksums tell, and `LocalCatalog.scan` reads the pack
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import struct
@@ -24,7 +23,8 @@ from chronicle.blobs.packs import pack_format
 from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Places, pack_object
 from chronicle.blobs.packs.segments import NAME_BYTES, Segment, build_segment
 from chronicle.errors import Corrupt, NotFound, StorageRefused
-from chronicle.system.atomic_files import sync_directory
+from chronicle.system.atomic_files import replacing, sync_directory
+from chronicle.system.locks import lock, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -82,7 +82,7 @@ class LocalCatalog:
             return
         if now == self._stamp:
             return
-        with self._locked(fcntl.LOCK_SH):
+        with self._locked(shared=True):
             sound = self._catch_up()
         if not sound:
             with suppress(OSError):  # it cannot be written: what was read, and the packs themselves, must do
@@ -134,7 +134,7 @@ class LocalCatalog:
 
         data = build_segment(kept())  # without the lock: of a million blobs it takes seconds, and all others would wait
         try:
-            with self._locked(fcntl.LOCK_EX):
+            with self._locked(shared=False):
                 if self._log.exists():  # else who looks for something lists the packs
                     self._make_anew(data, told | dropped)
                 for name in dropped:
@@ -178,7 +178,7 @@ class LocalCatalog:
         record = _RECORD.pack(_RECORD_MAGIC, len(body), blake3(body).digest(length=8)) + body
         self._logged.add(name)
         with suppress(OSError):
-            with self._locked(fcntl.LOCK_EX):
+            with self._locked(shared=False):
                 if not self._is_there(name):  # gc removed it since it was listed: no later reader may take it for there
                     self.forget(name)
                     return
@@ -203,7 +203,7 @@ class LocalCatalog:
 
     def _fold(self) -> None:
         """Turn the log, and segments that are not much larger, into one segment; begin a new log."""
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked(shared=False):
             if self._log.stat().st_size <= _LOG_BYTES:
                 return  # another process was first
             self._load()
@@ -224,7 +224,7 @@ class LocalCatalog:
 
     def _mend(self) -> None:
         """Begin the log anew with the records before a torn one; `scan` finds the packs of the others."""
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked(shared=False):
             if not self._load():
                 sound = self._log.read_bytes()[_HEADER_BYTES : self._read_to]
                 self._replace(self._log, self._new_header() + sound)
@@ -294,22 +294,22 @@ class LocalCatalog:
         return _HEADER_MAGIC + self._new_name().encode()
 
     @contextmanager
-    def _locked(self, how: int) -> Iterator[None]:
+    def _locked(self, *, shared: bool) -> Iterator[None]:
         # To read, nothing must be made: the store may be on a medium that cannot be written.
-        flags = os.O_CLOEXEC | (os.O_RDONLY if how == fcntl.LOCK_SH else os.O_RDWR | os.O_CREAT)
+        flags = os.O_CLOEXEC | (os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT)
         try:
             descriptor = os.open(self._folder / "lock", flags, 0o644)
         except FileNotFoundError:
-            if how == fcntl.LOCK_SH:  # removed by hand: a record that is torn by a writer is told by its checksum
+            if shared:  # removed by hand: a record that is torn by a writer is told by its checksum
                 yield
                 return
             self._folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._folder / "lock", flags, 0o644)
         try:
-            fcntl.flock(descriptor, how)
+            lock(descriptor, shared=shared)
             yield
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+            unlock(descriptor)  # closing leaves it to a child that was forked meanwhile
             os.close(descriptor)
 
     def _is_there(self, name: str) -> bool:
@@ -320,13 +320,8 @@ class LocalCatalog:
         return True
 
     def _replace(self, path: Path, data: bytes) -> None:
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
+        with replacing(path, path.with_name(f"{path.name}.{os.getpid()}.tmp")) as temporary:
             temporary.write_bytes(data)
-            temporary.rename(path)
-        except BaseException:  # a full disk, for one
-            temporary.unlink(missing_ok=True)
-            raise
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:

@@ -12,7 +12,6 @@ Nothing here waits for anything but the poll: one server that hangs never keeps 
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
@@ -29,6 +28,7 @@ from chronicle.fuse.zygote.event_loop import Loop
 from chronicle.fuse.zygote.lifecycle import Keeper
 from chronicle.fuse.zygote.processes import Processes
 from chronicle.fuse.zygote.zygote import lock_path
+from chronicle.system.locks import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,11 +78,9 @@ class Zygote:
     ) -> None:
         self._socket_path = socket_path
         self._lock = os.open(lock_path(socket_path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not try_lock(self._lock):
             os.close(self._lock)
-            raise Conflict(f"a zygote runs at {socket_path} already") from error
+            raise Conflict(f"a zygote runs at {socket_path} already")
         for mountpoint in mounts.unmount_all_under(mounts_dir):
             log.warning("removed a stale mount: %s", mountpoint)
         for path in socket_path.parent.glob(f"{socket_path.name}.*.ctl"):

@@ -8,7 +8,6 @@ and imports nothing of a server; the process itself is `chronicle.fuse.zygote.ma
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import subprocess
@@ -20,6 +19,7 @@ from typing import Final
 from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.fuse.control import Caller
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
+from chronicle.system.locks import is_locked
 
 __all__ = ["is_alive", "is_running", "lock_path", "shut_down", "start"]
 
@@ -143,12 +143,7 @@ def is_alive(socket_path: Path) -> bool:
     except (FileNotFoundError, PermissionError):
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        fcntl.flock(lock, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
-        return False
+        return is_locked(lock)
     finally:
         os.close(lock)
 

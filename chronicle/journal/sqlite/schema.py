@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, UnsupportedFormat
+from chronicle.system.atomic_files import replacing, sync_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -205,15 +206,10 @@ def _statements(script: str) -> list[str]:
 
 def _back_up(db: sqlite3.Connection, target: Path) -> None:
     """Copy the database into a file that is whole and durable once it has its name."""
-    partial = target.with_name(target.name + ".partial")
-    partial.unlink(missing_ok=True)
     (source,) = (Path(file) for _, name, file in db.execute("PRAGMA database_list") if name == "main")
-    os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, source.stat().st_mode & 0o777))
-    with closing(sqlite3.connect(partial)) as copy:
-        db.backup(copy)
-    fd = os.open(partial, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    partial.rename(target)
+    with replacing(target, target.with_name(target.name + ".partial")) as partial:
+        partial.unlink(missing_ok=True)  # of a process that was killed
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, source.stat().st_mode & 0o777))
+        with closing(sqlite3.connect(partial)) as copy:
+            db.backup(copy)
+        sync_file(partial)

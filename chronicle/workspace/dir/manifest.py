@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 
 from chronicle.errors import Corrupt, UnsupportedFormat
-from chronicle.system.atomic_files import sync_directory
+from chronicle.system.atomic_files import replacing, sync_directory, write_all
+from chronicle.system.boot import boot_id
 from chronicle.workspace.dir.scan import Index, Seen, decode_index, encode_index
 from chronicle.workspace.history import attributes
 from chronicle.workspace.layer.disk.log_records import pack_ref, unpack_ref
@@ -35,7 +36,6 @@ __all__ = ["Memory", "Owned", "committed_index", "make_durably"]
 
 FORMAT: Final = 2
 """1 had no checksum, no boot and no `Owned`."""
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Memory:
             self.whole,
             encode_index(self.index),
             self.floors,
-            _BOOT_ID.read_bytes().strip(),
+            boot_id().encode(),
             pack_ref(self.recovered),
         )
         _save(home / "dir", msgpack.packb(fields))
@@ -114,22 +114,19 @@ class Memory:
             seen = decode_index(index)
         except (ValueError, TypeError, msgpack.UnpackException) as error:  # the first version had no checksum
             raise Corrupt(f"{home / 'dir'} cannot be read") from error
-        if boot != _BOOT_ID.read_bytes().strip():  # a file may have lost what it held, and not its times
+        if boot != boot_id().encode():  # a file may have lost what it held, and not its times
             seen = {path: replace(one, racy=True) for path, one in seen.items()}
         return cls(root, epoch, unpack_ref(base), unpack_ref(sealed), whole, seen, floors, unpack_ref(recovered))
 
 
 def _save(path: Path, body: bytes) -> None:
-    fresh = path.with_suffix(".new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        view = memoryview(msgpack.packb((FORMAT, zlib.crc32(body), body)))
-        while view:
-            view = view[os.write(fd, view) :]
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    fresh.rename(path)
+    with replacing(path, path.with_suffix(".new")) as fresh:
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            write_all(fd, msgpack.packb((FORMAT, zlib.crc32(body), body)))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
     sync_directory(path.parent)
 
 

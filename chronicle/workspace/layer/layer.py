@@ -9,7 +9,6 @@ A layer belongs to one thread. Nothing in it waits for anything but the disk and
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections import Counter
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.port import drop_cached
 from chronicle.errors import InvalidInput
 from chronicle.system.heap import give_back_all
+from chronicle.system.locks import unlock
 from chronicle.workspace.history.oplog import Gap, first_root, read_root, stored_operations
 from chronicle.workspace.history.records import path_history
 from chronicle.workspace.layer.disk import log_records as records
@@ -423,7 +423,7 @@ class Layer(HistoryLayer):
         self._log.close()
         self._files.close()
         if self._lock_fd >= 0:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)  # closing leaves it to a child that was forked meanwhile
+            unlock(self._lock_fd)  # closing leaves it to a child that was forked meanwhile
             os.close(self._lock_fd)
             self._lock_fd = -1
 

@@ -16,7 +16,6 @@ workspace cannot be opened until somebody makes room.
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import re
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.port import drop_cached, get_many
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
+from chronicle.system.locks import try_lock, unlock
 from chronicle.workspace.history.oplog import ROOT_INO, read_root
 from chronicle.workspace.layer.disk.files import LayerFiles
 from chronicle.workspace.layer.disk.log import LayerLog, position
@@ -196,17 +196,15 @@ def lock_workspace(home: Path) -> int:
         Conflict: another process has it.
     """
     fd = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(fd):
         os.close(fd)
-        raise Conflict(f"another process has {home} open; it must end before the workspace is opened here") from None
+        raise Conflict(f"another process has {home} open; it must end before the workspace is opened here")
     return fd
 
 
 def unlock_workspace(fd: int) -> None:
     """Let go of a lock, also for a child of this process that was forked meanwhile and has the descriptor."""
-    fcntl.flock(fd, fcntl.LOCK_UN)
+    unlock(fd)
     os.close(fd)
 
 

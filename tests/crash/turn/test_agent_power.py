@@ -21,6 +21,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.records import NewMessage
 from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.system import boot as system_boot
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.api.workspace import ApiWorkspace, open_api_workspace
 from chronicle.workspace.layer.disk import files
@@ -136,7 +137,7 @@ class Home:
 async def test_power_is_lost_in_the_middle_of_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boot = tmp_path / "boot_id"
     boot.write_text("before")
-    monkeypatch.setattr(files, "_BOOT_ID", boot)
+    monkeypatch.setattr(system_boot, "_BOOT_ID", boot)
     (tmp_path / "disk").mkdir()
     disk = Disk(tmp_path / "disk")
     recorder = RecordingOs(disk)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.system import atomic_files
+from chronicle.system import boot as system_boot
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.dir import manifest
 from chronicle.workspace.dir.workspace import DirWorkspace
@@ -58,7 +59,7 @@ class Outage:
         self._lost = directory / "lost"
         self._boot = directory / "boot_id"
         self._boot.write_text("before\n")
-        patch.setattr(manifest, "_BOOT_ID", self._boot)
+        patch.setattr(system_boot, "_BOOT_ID", self._boot)
         disk = directory / "disk"
         disk.mkdir()
         self.disk = Disk(disk)

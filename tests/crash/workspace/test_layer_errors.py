@@ -20,8 +20,9 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Corrupt
+from chronicle.system import boot as system_boot
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace.layer.disk import files, log
+from chronicle.workspace.layer.disk import log
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.crash.workspace.test_layer_deaths import STORY, Life, look
@@ -250,7 +251,7 @@ def test_an_error_at_every_call_of_opening(tmp_path: Path, name: str) -> None:
     boot = tmp_path / "boot"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "_BATCH_FRAMES", 3)
-        patch.setattr(files, "_BOOT_ID", boot)
+        patch.setattr(system_boot, "_BOOT_ID", boot)
         failing = FailingOs(patch)
 
         def left(directory: Path) -> tuple[LayerSpec, MemoryBlobStore]:

@@ -26,6 +26,7 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.system import atomic_files
+from chronicle.system import boot as system_boot
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.layer import file_bytes, opening
@@ -270,7 +271,7 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the system says of which boot this is."""
     path = tmp_path / "boot_id"
     path.write_text("before the loss of power\n")
-    monkeypatch.setattr(layer_files, "_BOOT_ID", path)
+    monkeypatch.setattr(system_boot, "_BOOT_ID", path)
     return path
 
 

@@ -25,7 +25,6 @@ Nobody but the holder writes the bytes, and a checksum tells those that are bein
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import mmap
 import os
 import secrets
@@ -36,6 +35,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from chronicle.journal.sqlite.group_commit import futex
+from chronicle.system.locks import is_byte_locked, try_lock_byte, unlock_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,8 +51,6 @@ MOST_BYTES: Final = _PLACE_BYTES - _HEAD.size
 """In one place. Turns are of some KB; larger ones are written by those who made them."""
 _PATIENCE_S: Final = 0.05
 """Many times what a commit takes. Who has waited so long goes and queues for the lock."""
-_FLOCK: Final = struct.Struct("@hhqqi4x")
-"""``struct flock`` of fcntl(2), where ``off_t`` has 64 bits: type, whence, start, length, pid."""
 
 
 class _Numbers(ctypes.Structure):
@@ -213,7 +211,7 @@ class WaitingRoom:
         with self._guard:
             self._held.discard(place)
             if self._fd >= 0:
-                self._lock(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, place)
+                unlock_bytes(self._fd, place, 1)
 
     def close(self) -> None:
         """Use the file no more."""
@@ -243,20 +241,10 @@ class WaitingRoom:
         with self._guard:
             for step in range(_PLACES if self._fd >= 0 else 0):
                 place = (os.getpid() + step) % _PLACES
-                if place not in self._held and self._lock(fcntl.F_OFD_SETLK, fcntl.F_WRLCK, place) is not None:
+                if place not in self._held and try_lock_byte(self._fd, place):
                     self._held.add(place)
                     return place
         return None
 
     def _is_held(self, place: int) -> bool:
-        if place in self._held:
-            return True
-        return self._lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, place) != fcntl.F_UNLCK
-
-    def _lock(self, command: int, kind: int, place: int) -> int | None:
-        """Do something with the lock of a place; return the kind of lock in the answer, ``None`` if it is not free."""
-        try:
-            answer = fcntl.fcntl(self._fd, command, _FLOCK.pack(kind, os.SEEK_SET, place, 1, 0))
-        except BlockingIOError:
-            return None
-        return int(_FLOCK.unpack(answer)[0])
+        return place in self._held or is_byte_locked(self._fd, place)

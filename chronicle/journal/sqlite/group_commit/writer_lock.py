@@ -17,11 +17,11 @@ exclude each other too. A forked child inherits the open files, so it closes the
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from typing import TYPE_CHECKING
 
+from chronicle.system.locks import lock, try_lock, unlock
 from chronicle.system.permissions import private_mode
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ class WriterLock:
             return False
         taken = False
         try:
-            if _flock(self._queue, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            if _try_lock(self._queue):
                 try:
-                    taken = _flock(self._gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    taken = _try_lock(self._gate)
                 finally:
-                    _flock(self._queue, fcntl.LOCK_UN)
+                    _unlock(self._queue)
         finally:
             if not taken:
                 self._threads.release()
@@ -86,7 +86,7 @@ class WriterLock:
         try:
             taken = self._pass_queue(unless)
             if taken and unless():
-                _flock(self._gate, fcntl.LOCK_UN)
+                _unlock(self._gate)
                 taken = False
         except BaseException:
             self.leave()
@@ -98,19 +98,19 @@ class WriterLock:
     def _pass_queue(self, unless: Callable[[], bool]) -> bool:
         if unless():
             return False
-        _flock(self._queue, fcntl.LOCK_EX)
+        _lock(self._queue)
         try:
             if unless():
                 return False
-            _flock(self._gate, fcntl.LOCK_EX)
+            _lock(self._gate)
             return True
         finally:
-            _flock(self._queue, fcntl.LOCK_UN)
+            _unlock(self._queue)
 
     def leave(self) -> None:
         """Let the next one in."""
         try:
-            _flock(self._gate, fcntl.LOCK_UN)
+            _unlock(self._gate)
         finally:
             self._threads.release()
 
@@ -122,14 +122,18 @@ class WriterLock:
         self._queue = self._gate = -1
 
 
-def _flock(fd: int, operation: int) -> bool:
-    """Do an operation on a file that is open; tell whether it could be done at once, if that was wanted."""
+def _try_lock(fd: int) -> bool:
+    return fd < 0 or try_lock(fd)  # a closed file stands in nobody's way
+
+
+def _lock(fd: int) -> None:
     if fd >= 0:
-        try:
-            fcntl.flock(fd, operation)
-        except BlockingIOError:
-            return False
-    return True
+        lock(fd)
+
+
+def _unlock(fd: int) -> None:
+    if fd >= 0:
+        unlock(fd)
 
 
 def _open(path: Path) -> int:

@@ -21,6 +21,7 @@ import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt
+from chronicle.system.boot import boot_id
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.layer.disk.log import LayerLog
 from chronicle.workspace.layer.disk.undo import DataFile, Undo, VersionFile
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LayerFiles"]
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CACHE_SLACK: Final = 1000
 """How many outdated entries the cache index may have before it is written anew at opening."""
 _MAY_BE_SPARSE_BYTES: Final = 1024 * 1024
@@ -315,13 +315,13 @@ class LayerFiles:
     def _cache_log(self) -> LayerLog:
         if self._cache is None:
             live = [_frame_clean(ino, number, content) for ino, (number, content) in self.warm.items()]
-            self._cache = LayerLog.create(self._directory / "cache", [_BOOT_ID.read_bytes().strip(), *live])
+            self._cache = LayerLog.create(self._directory / "cache", [boot_id().encode(), *live])
         return self._cache
 
     def _open_cache(self) -> LayerLog | None:
         """Read the cache index; None if it is of another boot, or cannot be read."""
         path = self._directory / "cache"
-        boot = _BOOT_ID.read_bytes().strip()
+        boot = boot_id().encode()
         try:
             log, frames = LayerLog.open(path)
         except (FileNotFoundError, Corrupt):

@@ -14,11 +14,11 @@ import errno
 import os
 import struct
 import zlib
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt
-from chronicle.system.atomic_files import sync_directory
+from chronicle.system.atomic_files import replacing, sync_directory, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,18 +197,14 @@ class LayerLog:
 
 def _replace(path: Path, payloads: Sequence[bytes], *, sync: bool) -> int:
     """Put a file of frames in the place of a log, in one step; return its descriptor."""
-    fresh = path.with_suffix(".new")
-    fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        write_frames(fd, payloads)
-        if sync:
-            os.fdatasync(fd)
-        fresh.rename(path)
-    except BaseException:
-        os.close(fd)
-        with suppress(OSError):
-            fresh.unlink()
-        raise
+    with ExitStack() as undo:
+        with replacing(path, path.with_suffix(".new")) as fresh:
+            fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            undo.callback(os.close, fd)
+            write_frames(fd, payloads)
+            if sync:
+                os.fdatasync(fd)
+        undo.pop_all()
     return fd
 
 
@@ -234,9 +230,7 @@ def _frame(payload: bytes) -> bytes:
 
 def write_frames(fd: int, payloads: Sequence[bytes]) -> None:
     """Write frames at a descriptor's position; nothing of them if one is too long."""
-    view = memoryview(b"".join(map(_frame, payloads)))
-    while view:
-        view = view[os.write(fd, view) :]
+    write_all(fd, b"".join(map(_frame, payloads)))
 
 
 def read_frames(data: bytes) -> tuple[list[bytes], int]:

@@ -13,7 +13,7 @@ import pytest
 
 from chronicle.errors import InvalidInput
 from chronicle.repository import Repository
-from chronicle.system.atomic_files import make_once, replacing
+from chronicle.system.atomic_files import create_once, replacing
 from coordinator.home import Home
 from podium.errors import HomeError
 
@@ -57,9 +57,9 @@ def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_the_first_of_several_files_stays(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    make_once(path, "first")
+    create_once(path, "first")
     made = path.stat()
-    make_once(path, "second")
+    create_once(path, "second")
     assert path.read_text() == "first"
     assert path.stat().st_ino == made.st_ino
     assert list(tmp_path.iterdir()) == [path]
@@ -70,7 +70,7 @@ def test_a_file_is_made_where_there_are_no_hard_links(tmp_path: Path, monkeypatc
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    make_once(tmp_path / "file", "text")
+    create_once(tmp_path / "file", "text")
     assert (tmp_path / "file").read_text() == "text"
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
@@ -91,9 +91,9 @@ def test_half_a_file_is_not_left_where_there_are_no_hard_links(tmp_path: Path, m
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
         with pytest.raises(OSError, match="No space left on device"):
-            make_once(path, "text")
+            create_once(path, "text")
     assert list(tmp_path.iterdir()) == []
-    make_once(path, "text")
+    create_once(path, "text")
     assert path.read_text() == "text"
 
 
@@ -109,7 +109,7 @@ def test_a_file_that_another_makes_first_stays_where_there_are_no_hard_links(
     monkeypatch.setattr(os, "link", refuse)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "exists", lambda _: False)  # it comes to be just after that
-        make_once(path, "second")
+        create_once(path, "second")
     assert path.read_text() == "first"
     assert list(tmp_path.iterdir()) == [path]
 

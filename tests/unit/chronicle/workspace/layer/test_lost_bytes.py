@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chronicle.system import boot as system_boot
 from chronicle.workspace.check.verify import TreeChecker
-from chronicle.workspace.layer.disk import files
 from chronicle.workspace.layer.disk.log import position, read_frames
 from tests.layers import abandon
 from tests.unit.chronicle.workspace.layer.partial_node import CountingStore, Node, bytes_read, stored_elsewhere
@@ -37,7 +37,7 @@ class Disk:
         os.truncate(path, left)
         boot = node.directory / "boot"
         boot.write_text("another boot")
-        self._patch.setattr(files, "_BOOT_ID", boot)
+        self._patch.setattr(system_boot, "_BOOT_ID", boot)
         node.open()
 
     def check(self, expected: list[bytes]) -> None:

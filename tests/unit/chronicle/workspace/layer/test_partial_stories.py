@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.system import boot as system_boot
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.content.ranges import Ranges
 from chronicle.workspace.layer import file_bytes
-from chronicle.workspace.layer.disk import files
 from tests.layers import abandon
 from tests.unit.chronicle.workspace.layer.partial_node import Node, stored_elsewhere
 
@@ -96,7 +96,7 @@ def test_a_loss_of_power_leaves_what_can_be_committed(
         abandon(node.layer)
         for path in (node.directory / "w" / str(node.epoch) / "data").iterdir():
             os.truncate(path, min(path.stat().st_size, left))
-        patch.setattr(files, "_BOOT_ID", Path(home, "boot"))
+        patch.setattr(system_boot, "_BOOT_ID", Path(home, "boot"))
         Path(home, "boot").write_text("another boot")
         node.open()
         ref = node.commit()
