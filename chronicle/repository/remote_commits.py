@@ -18,13 +18,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import fields
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import BranchVersionConflict, Conflict, Corrupt, InvalidInput, NotFound, UnsupportedFormat
-from chronicle.ids import BlobId, BranchId, EventId, SessionId
+from chronicle.ids import BranchId, SessionId
 from chronicle.journal.chain import check_events
+from chronicle.journal.event_codec import event_from_object, event_object
 from chronicle.journal.records import Commit, Event, Session
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ _EVENT_FORMAT: Final = 1
 _FORK_FORMAT: Final = 2
 """Of the session of a fork: it has a parent besides."""
 _FOLDER: Final = "workspaces"
-_FIELDS: Final = tuple(field.name for field in fields(Event) if field.name != "erased")
 _TOGETHER: Final = 256
 """Commits that are read at once."""
 
@@ -246,8 +245,7 @@ class SharedRecord:
             Conflict: another node has committed since; pull first.
             Unavailable: the store could not be reached. Whether it is there, `pull` tells.
         """
-        described = {name: getattr(event, name) for name in _FIELDS}
-        described["payload"] = event.payload.decode() if event.payload is not None else None
+        described = event_object(event, erased=False)
         try:
             self._objects.create(
                 _commit_object(workspace, event.seq), _dump({"format": _EVENT_FORMAT, "event": described})
@@ -270,13 +268,8 @@ class SharedRecord:
     def _event(self, name: str, data: bytes | NotFound) -> Event:
         found = self._described(name, data)
         try:
-            described = found["event"]
-            values = {field: described[field] for field in _FIELDS}
-            values["payload"] = described["payload"].encode() if described["payload"] is not None else None
-            values["branch_id"], values["event_id"] = BranchId(values["branch_id"]), EventId(values["event_id"])
-            values["payload_ref"] = BlobId(values["payload_ref"]) if values["payload_ref"] is not None else None
-            return Event(**values)
-        except (AttributeError, KeyError, TypeError) as error:
+            return event_from_object(found["event"], erased=False)
+        except (KeyError, TypeError, ValueError) as error:
             raise Corrupt(f"{self._shown}/{name} cannot be read: {error}") from error
 
     def _described(self, name: str, data: bytes | NotFound | None = None) -> dict[str, Any]:

@@ -18,15 +18,16 @@ import json
 import zipfile
 import zlib
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from chronicle.blobs.ident import blob_id
 from chronicle.canonical import decode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
-from chronicle.ids import BlobId, BranchId, EventId
+from chronicle.ids import BlobId, BranchId
 from chronicle.journal.chain import check_events, empty_head
+from chronicle.journal.event_codec import event_from_object, event_object
 from chronicle.journal.payloads import payload_bytes
-from chronicle.journal.records import Event, Head
+from chronicle.journal.records import Head
 from chronicle.system.atomic_files import replacing, sync_file
 from chronicle.workspace.check.verify import TreeChecker
 from podium.agent_record import read_agent, trees_of, unfolded
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Event
     from podium.address import Address
 
 __all__ = ["Archive", "ArchivedBranch", "Manifest", "export_agent"]
@@ -115,7 +117,7 @@ def _write(archive: zipfile.ZipFile, store: JournalStore, blobs: BlobReader, add
             for event in store.events(branch_id, branch.after_seq, to_seq):
                 checked = check_events(checked, [event])
                 _check_blobs(event, reader, checker)
-                file.write(_encode(event) + b"\n")
+                file.write(_line(event))
     for identifier in sorted(reader.seen):
         archive.writestr(_info(f"blobs/{identifier}"), blobs.get(identifier))
     manifest = Manifest(str(address), checked, tuple(branches), checked.seq - first.seq, len(reader.seen), base)
@@ -212,8 +214,8 @@ class Archive:
         name = f"events/{number}.jsonl"
         for line, text in enumerate(self._read(name).splitlines(), start=1):
             try:
-                yield _decode(text)
-            except (ValueError, TypeError, KeyError) as error:
+                yield event_from_object(json.loads(text), erased=True)
+            except (ValueError, TypeError) as error:
                 raise self._damaged(f"{name} line {line}", f"not an event: {error}") from error
 
     def blob_ids(self) -> list[BlobId]:
@@ -284,42 +286,13 @@ def _check_blobs(event: Event, reader: BlobReader, checker: TreeChecker) -> None
         checker.check_content(content, "its content")
 
 
+def _line(event: Event) -> bytes:
+    described = event_object(event, erased=True)
+    return json.dumps(described, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+
+
 def _info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _EPOCH)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o644 << 16
     return info
-
-
-_FIELDS: Final = (
-    "branch_id",
-    "seq",
-    "event_id",
-    "type",
-    "turn",
-    "ts",
-    "payload_ref",
-    "payload_sha256",
-    "correlation_id",
-    "causation_id",
-    "prev_hash",
-    "hash",
-    "erased",
-)
-
-
-def _encode(event: Event) -> bytes:
-    fields: dict[str, Any] = {name: getattr(event, name) for name in _FIELDS}
-    fields["payload"] = event.payload.decode() if event.payload is not None else None
-    return json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
-
-
-def _decode(line: bytes) -> Event:
-    fields = json.loads(line)
-    payload = fields["payload"]
-    return Event(
-        branch_id=BranchId(fields["branch_id"]),
-        event_id=EventId(fields["event_id"]),
-        payload=payload.encode() if payload is not None else None,
-        **{name: fields[name] for name in _FIELDS if name not in ("branch_id", "event_id")},
-    )

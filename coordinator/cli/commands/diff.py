@@ -57,8 +57,8 @@ def _moment(store: JournalStore, text: str) -> tuple[Address, int | None]:
 
 
 def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
+    from chronicle.journal.event_codec import event_view  # noqa: PLC0415
     from chronicle.workspace.trees.tree_diff import change_object, render  # noqa: PLC0415
-    from coordinator.cli.commands.log import event_object  # noqa: PLC0415
 
     moments = {
         side: {"agent": str(record.address), "turn": record.turn, "version": record.version_seq}
@@ -72,8 +72,8 @@ def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
         "files": [change_object(change) for change in found.files],
         "diff": text.decode("utf-8", "backslashreplace"),
         "transcript": {
-            "removed": [event_object(event, blobs) for event in found.removed],
-            "added": [event_object(event, blobs) for event in found.added],
+            "removed": [event_view(event, blobs) for event in found.removed],
+            "added": [event_view(event, blobs) for event in found.added],
         },
     }
 

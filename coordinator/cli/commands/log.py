@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
 
-__all__ = ["event_object", "gist", "log"]
+__all__ = ["gist", "log"]
 
 
 def log(
@@ -42,13 +42,15 @@ def log(
     Messages, replies, and turns with their state patches and the ids of their trees; tries that failed, with their
     errors and what the message said, as long as it is kept.
     """
+    from chronicle.journal.event_codec import event_view  # noqa: PLC0415
+
     with read_journal(home) as store, opened_blobs(home) as blobs:
         branch_id = find_agent(store, agent).main_branch_id
         for unknown in sorted(set(types or ()) - EVENT_TYPES):
             _refuse_unless_there(store, branch_id, unknown)
         for event in islice(store.events(branch_id, after_seq=after, types=types or None), limit):
             if json:
-                write_json(event_object(event, blobs))
+                write_json(event_view(event, blobs))
             else:
                 _write_text(event, blobs, _said(store, event, blobs))
 
@@ -81,24 +83,6 @@ def _text(store: JournalStore, message_id: str) -> str:
         return text_of(store.message(MessageId(message_id)).body)
     except NotFound:
         return ""
-
-
-def event_object(event: Event, blobs: BlobReader) -> dict[str, Any]:
-    """Return an event with the field names of the journal; ``payload`` is null when it was erased."""
-    return {
-        "branch_id": event.branch_id,
-        "seq": event.seq,
-        "event_id": event.event_id,
-        "type": event.type,
-        "turn": event.turn,
-        "ts": event.ts,
-        "payload": _payload(event, blobs),
-        "payload_ref": event.payload_ref,
-        "correlation_id": event.correlation_id,
-        "causation_id": event.causation_id,
-        "prev_hash": event.prev_hash,
-        "hash": event.hash,
-    }
 
 
 def _payload(event: Event, blobs: BlobReader) -> Any:

@@ -10,8 +10,9 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, Unavailable
 from chronicle.ids import BlobId, IdSource
 from chronicle.journal.chain import MAX_INLINE
+from chronicle.journal.event_codec import event_view
 from chronicle.journal.memory import MemoryJournalStore
-from coordinator.cli.commands.log import event_object, gist
+from coordinator.cli.commands.log import gist
 from coordinator.verification import Verifier
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
@@ -64,7 +65,7 @@ async def test_a_large_turn_is_out_of_line_and_reads_as_ever() -> None:
         await agent.kill()
         assert agent.activation.state.model_dump() == {"kept": ["small", LARGE]}
         assert gist(events[-2], agent.blobs) == LARGE
-        assert event_object(events[-2], agent.blobs)["payload"]["text"] == LARGE
+        assert event_view(events[-2], agent.blobs)["payload"]["text"] == LARGE
 
 
 async def test_branches_archives_and_collection_know_large_payloads(tmp_path: Path) -> None:
