@@ -9,13 +9,13 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import NotFound
-from chronicle.ids import BranchId, EventId
+from chronicle.ids import BlobId, BranchId, EventId
 from chronicle.journal.chain import empty_head, seal
 from chronicle.journal.event_codec import event_from_object, event_object, event_view
 from chronicle.journal.records import Draft, Event
 
 
-def sealed(payload: str = "é", large: dict[str, bytes] | None = None) -> Event:
+def sealed(payload: str = "é", large: dict[BlobId, bytes] | None = None) -> Event:
     draft = Draft(EventId("evt_1"), "note", {"text": payload}, 3, 1_000, "msg_1", "msg_0")
     (event,) = seal(empty_head(BranchId("br_1")), [draft], large)
     return event
@@ -35,7 +35,7 @@ def test_the_keys_and_their_order_are_the_archives_format() -> None:
 
 @pytest.mark.parametrize("erased", [False, True])
 def test_an_event_is_read_back(erased: bool) -> None:
-    large: dict[str, bytes] = {}
+    large: dict[BlobId, bytes] = {}
     events = [sealed(), sealed("x" * 100_000, large), replace(sealed(), payload=None, erased=erased)]
     assert large
     for event in events:
@@ -58,7 +58,7 @@ def test_what_is_no_event(change: dict[str, int | None]) -> None:
 
 
 def test_users_see_the_payload_wherever_it_lies() -> None:
-    large: dict[str, bytes] = {}
+    large: dict[BlobId, bytes] = {}
     event = sealed("x" * 100_000, large)
     blobs = MemoryBlobStore()
     with pytest.raises(NotFound):
