@@ -326,10 +326,10 @@ def test_small_blobs_are_cached_up_to_a_bound(root: Path) -> None:
     store = FsspecBlobStore(f"file://{root}", cache_bytes=10_000)
     small = [bytes([number]) * 1_000 for number in range(30)]
     store.put(named(*small, b"large" * 20_000))
-    assert store._reader._cache._size <= 10_000
+    assert store._reader._cache._blobs.currsize <= 10_000
     for data in small:
         assert store.get(blob_id(data)) == data
-    assert store._reader._cache._size <= 10_000
+    assert store._reader._cache._blobs.currsize <= 10_000
     for path in pack_files(root):
         path.unlink()
     assert store.get(blob_id(small[-1])) == small[-1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
 
 if TYPE_CHECKING:
     from chronicle.blobs.packs.pack_store import FsspecBlobStore
@@ -25,8 +26,7 @@ class ScanningReader:
 
     def __init__(self, store: FsspecBlobStore) -> None:
         self._store = store
-        self._kept: OrderedDict[BlobId, bytes] = OrderedDict()
-        self._kept_bytes = 0
+        self._kept: LRUCache[BlobId, bytes] = LRUCache(_KEPT_BYTES, len)
 
     def get(self, blob_id: BlobId) -> bytes:
         """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
@@ -35,9 +35,6 @@ class ScanningReader:
             return data
         found = self._store.get_stretch(blob_id, _STRETCH_BYTES)
         for other, kept in found.items():
-            if other not in self._kept:
+            if other not in self._kept and len(kept) <= _KEPT_BYTES:
                 self._kept[other] = kept
-                self._kept_bytes += len(kept)
-        while self._kept_bytes > _KEPT_BYTES:
-            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
         return found[blob_id]

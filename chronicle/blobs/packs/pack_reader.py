@@ -9,6 +9,8 @@ from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from cachetools import LRUCache
+
 from chronicle.blobs import ident
 from chronicle.blobs.packs import pack_format
 from chronicle.blobs.packs.catalog import pack_object, read_pack_index
@@ -307,29 +309,19 @@ class _Cache:
 
     def __init__(self, limit_bytes: int) -> None:
         self._lock = threading.Lock()
-        self._limit_bytes = limit_bytes
-        self._size = 0
-        self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
+        self._blobs: LRUCache[bytes, bytes] = LRUCache(limit_bytes, len)
 
     def get(self, raw_id: bytes) -> bytes | None:
         with self._lock:
-            data = self._blobs.get(raw_id)
-            if data is not None:
-                self._blobs.move_to_end(raw_id)
-            return data
+            return self._blobs.get(raw_id)
 
     def put(self, raw_id: bytes, data: bytes) -> None:
-        if len(data) > CACHED_BLOB_BYTES:
+        if len(data) > min(CACHED_BLOB_BYTES, self._blobs.maxsize):
             return
         with self._lock:
-            if raw_id in self._blobs:
-                return
-            self._blobs[raw_id] = data
-            self._size += len(data)
-            while self._size > self._limit_bytes:
-                self._size -= len(self._blobs.popitem(last=False)[1])
+            if raw_id not in self._blobs:
+                self._blobs[raw_id] = data
 
     def clear(self) -> None:
         with self._lock:
             self._blobs.clear()
-            self._size = 0

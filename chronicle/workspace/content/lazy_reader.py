@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import deque
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
 
 from chronicle.blobs.port import Pending, wait_for
 from chronicle.errors import ChronicleError, Corrupt
@@ -67,9 +69,9 @@ class Chunks:
 
     def __init__(self, blobs: BlobStore, keep_bytes: int | None = None) -> None:
         self._blobs = blobs
-        self._keep_bytes = keep_bytes if keep_bytes is not None else _FAR_BYTES if blobs.is_far else _NEAR_BYTES
-        self._kept: OrderedDict[BlobId, bytes] = OrderedDict()
-        self._kept_bytes = 0
+        if keep_bytes is None:
+            keep_bytes = _FAR_BYTES if blobs.is_far else _NEAR_BYTES
+        self._kept: LRUCache[BlobId, bytes] = LRUCache(keep_bytes, len)
         self._coming: dict[BlobId, Future[bytes]] = {}
         self._queue: deque[_Ahead] = deque()
         self._changed = threading.Condition()
@@ -90,7 +92,6 @@ class Chunks:
             for chunk in dict.fromkeys(wanted):
                 kept = self._kept.get(chunk)
                 if kept is not None:
-                    self._kept.move_to_end(chunk)
                     found[chunk] = kept
                 elif chunk in self._coming:
                     coming[chunk] = self._coming[chunk]
@@ -181,11 +182,8 @@ class Chunks:
             if self._closed:
                 return
             for chunk, data in fetched.items():
-                if chunk not in self._kept:
+                if chunk not in self._kept and len(data) <= self._kept.maxsize:
                     self._kept[chunk] = data
-                    self._kept_bytes += len(data)
-            while self._kept_bytes > self._keep_bytes:
-                self._kept_bytes -= len(self._kept.popitem(last=False)[1])
 
 
 class LazyFile:

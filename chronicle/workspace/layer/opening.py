@@ -20,10 +20,11 @@ import logging
 import os
 import re
 import shutil
-from collections import OrderedDict
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
 
 from chronicle.blobs.port import drop_cached, get_many
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
@@ -67,17 +68,14 @@ class CachingReader:
 
     def __init__(self, blobs: BlobReader) -> None:
         self._blobs = blobs
-        self._kept: OrderedDict[BlobId, bytes] = OrderedDict()
-        self._kept_bytes = 0
+        self._kept: LRUCache[BlobId, bytes] = LRUCache(_CACHED_BYTES, len)
 
     def get(self, blob_id: BlobId) -> bytes:
         """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
         data = self._kept.get(blob_id)
-        if data is not None:
-            self._kept.move_to_end(blob_id)
-            return data
-        data = self._blobs.get(blob_id)
-        self._keep(blob_id, data)
+        if data is None:
+            data = self._blobs.get(blob_id)
+            self._keep(blob_id, data)
         return data
 
     def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
@@ -93,16 +91,11 @@ class CachingReader:
     def drop_cached(self) -> None:
         """Remove all cached blobs from memory, those of the reader below too."""
         self._kept.clear()
-        self._kept_bytes = 0
         drop_cached(self._blobs)
 
     def _keep(self, blob_id: BlobId, data: bytes) -> None:
         if len(data) <= _CACHED_BLOB_BYTES and blob_id not in self._kept:
             self._kept[blob_id] = data
-            self._kept_bytes += len(data)
-            while self._kept_bytes > _CACHED_BYTES:
-                _, oldest = self._kept.popitem(last=False)
-                self._kept_bytes -= len(oldest)
 
 
 def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, TreeRef | None]:

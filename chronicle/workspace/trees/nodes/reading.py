@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
 
 from chronicle.blobs.ident import from_raw
 from chronicle.blobs.port import get_many
@@ -39,8 +40,7 @@ class KeptNodes:
 
     def __init__(self, reader: BlobReader, most: int = _KEPT_NODES) -> None:
         self._reader = reader
-        self._most = most
-        self._kept: OrderedDict[BlobId, Node] = OrderedDict()
+        self._kept: LRUCache[BlobId, Node] = LRUCache(most)
 
     def lookup(self, root: BlobId | None, key: bytes) -> bytes | None:
         """Return the value of a key in the map of this root, or ``None``."""
@@ -56,12 +56,8 @@ class KeptNodes:
 
     def _node(self, identifier: BlobId) -> Node:
         node = self._kept.get(identifier)
-        if node is not None:
-            self._kept.move_to_end(identifier)
-            return node
-        node = self._kept[identifier] = decode_node(self._reader.get(identifier))
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        if node is None:
+            node = self._kept[identifier] = decode_node(self._reader.get(identifier))
         return node
 
 
