@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
+from chronicle.blobs.readers import CachingReader
 from chronicle.errors import InvalidInput
 from chronicle.workspace.dir.restore import restore
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.layer.opening import CachingReader
 from chronicle.workspace.trees.tree import Kind, entry_at, walk
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from chronicle.blobs.ident import blob_id
+from chronicle.blobs.readers import RecordingReader
 from chronicle.canonical import decode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.ids import BlobId, BranchId
@@ -104,7 +105,7 @@ def export_agent(store: JournalStore, blobs: BlobReader, address: Address, path:
 
 
 def _write(archive: zipfile.ZipFile, store: JournalStore, blobs: BlobReader, address: Address, head: Head) -> Manifest:
-    reader = _Noting(blobs)
+    reader = RecordingReader(blobs)
     checker = TreeChecker(reader)
     branches: list[ArchivedBranch] = []
     line = lineage(store, head.branch_id, head.seq)
@@ -260,19 +261,6 @@ class Archive:
         """Return the error of some damage; ``why`` may be the text of one about a part of that place."""
         inner = why.replace(f"{self._path}: ", "").removesuffix(_NOTHING)
         return Corrupt(f"{self._path}: {where}: {inner}{_NOTHING}")
-
-
-class _Noting:
-    """A reader that notes what is read."""
-
-    def __init__(self, blobs: BlobReader) -> None:
-        self._blobs = blobs
-        self.seen: set[BlobId] = set()
-
-    def get(self, identifier: BlobId, /) -> bytes:
-        data = self._blobs.get(identifier)
-        self.seen.add(identifier)
-        return data
 
 
 def _check_blobs(event: Event, reader: BlobReader, checker: TreeChecker) -> None:

@@ -176,7 +176,7 @@ def _far(root: Path) -> list[Row]:
 
 
 def _read_all(blobs: FsspecBlobStore, stored: content.Content, *, ahead: bool) -> None:
-    chunks = Chunks(blobs)
+    chunks = Chunks.of_store(blobs)
     file = LazyFile(blobs, chunks, stored)
     for at in range(0, stored.size, READ_BYTES):
         if not ahead:

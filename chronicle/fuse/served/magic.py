@@ -29,12 +29,12 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
+from chronicle.blobs.readers import ProgressReader
 from chronicle.fuse.served.inodes import FLEETING, MAGIC
 from chronicle.fuse.served.magic_text import Text, log_lines, query_pieces
 from chronicle.fuse.served.magic_turns import Turns
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.history.records import DIRECTORY, OTHER
-from chronicle.workspace.layer.history_reads import BeatingReader
 from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.trees import tree_diff
 from chronicle.workspace.trees.tree import Kind
@@ -391,7 +391,7 @@ class Magic:
         """Yield what changed, a line or a few at a time; files are read when it is their turn."""
         if trees is None:
             return
-        reader = BeatingReader(self._layer.reader, self._layer.beat)
+        reader = ProgressReader(self._layer.reader, self._layer.beat)
         yield from tree_diff.render(reader, tree_diff.changes(reader, *trees))
 
 

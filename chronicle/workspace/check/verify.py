@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
+from chronicle.blobs.readers import RecordingReader
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.workspace.check.map_shape import MapChecker
 from chronicle.workspace.check.verify_content import ContentChecker
@@ -46,7 +47,7 @@ class TreeChecker:
     """
 
     def __init__(self, reader: BlobReader) -> None:
-        self._reader = _Counted(reader)
+        self._reader = RecordingReader(reader)
         # One for each role: bytes that are a file's content here may be a directory's node elsewhere.
         self._directories = MapChecker(self._reader)
         self._contents = ContentChecker(self._reader)
@@ -162,19 +163,6 @@ class TreeChecker:
         for record in records:
             if record.content is not None:
                 self._check_content(record.content, path, record.number)
-
-
-class _Counted:
-    """A reader that remembers what was asked of it."""
-
-    def __init__(self, reader: BlobReader) -> None:
-        self._reader = reader
-        self.seen: set[BlobId] = set()
-
-    def get(self, blob_id: BlobId) -> bytes:
-        data = self._reader.get(blob_id)
-        self.seen.add(blob_id)
-        return data
 
 
 def _sound_entry(name: bytes, value: bytes) -> Entry:

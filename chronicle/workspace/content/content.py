@@ -1,27 +1,35 @@
-"""The content of a file as blobs: small ones whole, large ones in chunks.
+"""The content of files as blobs: small ones whole, large ones in chunks; storing it and reading it.
 
-Up to `WHOLE_BYTES` the content is one blob. Above, it is cut by `chronicle.workspace.content.chunking`, and the chunks
-are listed in a map of `chronicle.workspace.trees.nodes`, from the offset at which a chunk ends (8 bytes, big-endian) to
-its length (4 bytes, big-endian) and raw id. So the list itself is split into blobs: a change in a file of 1 GiB
-rewrites two or three list nodes and not 16,000 entries. Equal bytes give an equal `Content`, however they were written.
+Up to `WHOLE_BYTES` the content is one blob. Above, it is cut by `chronicle.workspace.content.chunking` and listed
+(`chronicle.workspace.content.chunk_list`). Equal bytes give an equal `Content`, however they were written.
 
-Holes of a file are not read (`chronicle.workspace.content.holes`): they are so many times the same chunk in the list.
-Only the list grows with them, 13 KB for 64 MiB.
+Holes of a file are not read (`chronicle.workspace.content.holes`): each is a number of equal chunks in the list. Only
+the list grows with them, 13 KB for 64 MiB.
 """
 
 from __future__ import annotations
 
 import io
 from collections import deque
-from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
-from chronicle.blobs.ident import RAW_ID_BYTES, blob_id, from_raw, to_raw
+from chronicle.blobs.ident import blob_id
 from chronicle.blobs.port import get_many
 from chronicle.errors import Corrupt
+from chronicle.workspace.content.chunk_list import (
+    WHOLE_BYTES,
+    Chunk,
+    Content,
+    chunk_list,
+    chunks_in,
+    encode_end,
+    encode_place,
+    end_offset,
+)
 from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, chunks
 from chronicle.workspace.content.holes import Pieces, write_sparsely
+from chronicle.workspace.content.lazy_reader import Chunks, LazyFile
 from chronicle.workspace.trees import nodes
 
 if TYPE_CHECKING:
@@ -47,43 +55,19 @@ __all__ = [
     "store_file",
 ]
 
-WHOLE_BYTES: Final = 64 * 1024
-"""Content up to this size is one blob: chunking it would cost more than it could save."""
-_OFFSET_BYTES: Final = 8
-_LENGTH_BYTES: Final = 4
 _BUFFERED_BYTES: Final = 64 * 1024
 _TOGETHER: Final = 32
-"""Chunks that are fetched at once when a file is read in order: 2 MiB."""
+"""Chunks that are fetched at once when a range is read: 2 MiB."""
+_AHEAD_BYTES: Final = 2 * 1024 * 1024
+"""Fetched at once when an open file is read in order."""
+_KEPT_BYTES: Final = _AHEAD_BYTES + 2 * MAX_CHUNK_BYTES
+"""Cached by an open file: what is fetched ahead, and the chunks at both ends of it."""
 _AROUND_BYTES: Final = 2 * MAX_CHUNK_BYTES
 """How much is read at a time around a change."""
 _EDITS: Final = 128 * 1024
 """Where more entries of a chunk list change, the list is made anew in order, without being held: 64 MiB of memory."""
 _ZEROS: Final = blob_id(bytes(MAX_CHUNK_BYTES))
 """What the chunks of a hole are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """The bytes of a file, by reference."""
-
-    id: BlobId
-    """The blob of the bytes, or the root of the chunk list."""
-    size: int
-    """Bytes."""
-    chunked: bool
-    """Whether ``id`` is a chunk list; exactly when ``size`` is above `WHOLE_BYTES`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """One chunk of a large file."""
-
-    start: int
-    """Where it begins in the file, bytes."""
-    end: int
-    """Where it ends, bytes."""
-    id: BlobId
-    """The blob of its bytes."""
 
 
 def store_bytes(buffer: nodes.NodeBuffer, data: bytes) -> Content:
@@ -117,7 +101,7 @@ def store_file(buffer: nodes.NodeBuffer, fileobj: BinaryIO) -> Content:
     def entries() -> Iterator[tuple[bytes, bytes]]:
         nonlocal end
         for end, value in _stored(buffer, chunks(read_on), 0):
-            yield _key(end), value
+            yield encode_end(end), value
 
     root = nodes.build(buffer, entries())
     assert root is not None
@@ -162,18 +146,18 @@ def store_changes(
         first = next(before, None)
         if first is None:
             raise Corrupt(f"the chunk list {old.id} has nothing for offset {start} of {old.size}")
-        removed[_key(first.end)] = None
+        removed[encode_end(first.end)] = None
         at, old_end = first.start, first.end
         pieces.seek(at)
         for at, value in _stored(buffer, chunks(pieces.read, _AROUND_BYTES), first.start):
-            added[_key(at)] = value
+            added[encode_end(at)] = value
             while pending and pending[0][0] < at:
                 until = max(until, pending.popleft()[1])
             while old_end < at:
                 following = next(before, None)
                 if following is None:
                     break
-                removed[_key(following.end)] = None
+                removed[encode_end(following.end)] = None
                 old_end = following.end
             if at >= until and at == old_end:
                 break
@@ -181,30 +165,10 @@ def store_changes(
                 fileobj.seek(0)
                 return store_file(buffer, fileobj)
         if at >= size:
-            removed.update((_key(rest.end), None) for rest in before)
+            removed.update((encode_end(rest.end), None) for rest in before)
     root = nodes.update(buffer, old.id, {**removed, **added})
     assert root is not None
     return Content(root, size, chunked=True)
-
-
-def chunk_list(reader: BlobReader, content: Content, offset: int = 0) -> Iterator[Chunk]:
-    """Yield the chunks of chunked content, from the one that holds ``offset`` on. Reads list nodes as it goes."""
-    for key, value in nodes.items(reader, content.id, after=_key(offset)):
-        yield _chunk(key, value)
-
-
-def chunks_in(node: nodes.Node) -> list[Chunk]:
-    """Return the chunks that a node of level 0 of a chunk list names.
-
-    Raises:
-        Corrupt: it is no such node.
-    """
-    return [_chunk(key, value) for key, value in zip(node.keys, node.values, strict=True)]
-
-
-def end_offset(key: bytes) -> int:
-    """Return the offset, in bytes, that a key of a chunk list stands for."""
-    return int.from_bytes(key, "big")
 
 
 def read(reader: BlobReader, content: Content, offset: int = 0, size: int | None = None) -> bytes:
@@ -225,19 +189,17 @@ def read(reader: BlobReader, content: Content, offset: int = 0, size: int | None
         return data[offset:end]
     parts = []
     at = offset
-    for chunk in chunk_list(reader, content, offset):
-        if chunk.start > at:
-            break
-        data = reader.get(chunk.id)
-        if len(data) != chunk.end - chunk.start:
-            raise Corrupt(
-                f"chunk {chunk.id} of {content.id} has {len(data)} bytes, its list says {chunk.end - chunk.start}"
-            )
-        parts.append(data[at - chunk.start : end - chunk.start])
-        at = chunk.end
-        if at >= end:
-            return b"".join(parts)
-    raise Corrupt(f"the chunk list {content.id} has nothing for offset {at} of {content.size}")
+    rest = takewhile(lambda chunk: chunk.start < end, chunk_list(reader, content, offset))
+    while batch := list(islice(rest, _TOGETHER)):
+        found = _get_chunks(reader, content, batch)
+        for chunk in batch:
+            if chunk.start > at:
+                raise _gap(content, at)
+            parts.append(found[chunk.id][at - chunk.start : end - chunk.start])
+            at = chunk.end
+    if at < end:
+        raise _gap(content, at)
+    return b"".join(parts)
 
 
 def copy_to(
@@ -273,29 +235,25 @@ def copy_to(
             at = chunk.end
         report(at - batch[0].start)
     if at != content.size:
-        raise Corrupt(f"the chunk list {content.id} has nothing for offset {at} of {content.size}")
+        raise _gap(content, at)
     file.truncate(content.size)
 
 
 def open(reader: BlobReader, content: Content) -> BinaryIO:  # noqa: A001 - read as content.open
-    """Return the content as a seekable file, read-only; blobs are fetched as they are read."""
+    """Return the content as a seekable file, read-only; blobs are fetched as they are read, ahead if in order."""
     return cast("BinaryIO", io.BufferedReader(_ContentFile(reader, content), _BUFFERED_BYTES))
 
 
 class _ContentFile(io.RawIOBase):
-    """The raw file behind `open`; keeps the last chunk, and fetches several at once when it is read in order."""
+    """The raw file behind `open`: a `LazyFile` with a position and chunks of its own."""
 
     def __init__(self, reader: BlobReader, content: Content) -> None:
         super().__init__()
         self._reader = reader
         self._content = content
+        chunks = Chunks(reader, _KEPT_BYTES, _AHEAD_BYTES, reads_ahead=False)
+        self._file = LazyFile(reader, chunks, content)
         self._at = 0
-        self._start = 0
-        self._data = b""
-        self._coming: deque[tuple[int, bytes]] = deque()
-        """Chunks after the last one, and where they start."""
-        self._rest: Iterator[Chunk] = iter(())
-        self._together = 1
 
     def readable(self) -> bool:
         return True
@@ -316,41 +274,19 @@ class _ContentFile(io.RawIOBase):
 
     def readinto(self, into: WriteableBuffer) -> int:
         target = memoryview(into).cast("B")
-        if self._at >= self._content.size or not target:
-            return 0
-        if not self._start <= self._at < self._start + len(self._data):
-            self._fetch()
-        part = self._data[self._at - self._start : self._at - self._start + len(target)]
-        target[: len(part)] = part
-        self._at += len(part)
-        return len(part)
+        data = self._file.read(self._at, len(target))
+        target[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
-    def _fetch(self) -> None:
-        if not self._content.chunked:
-            self._start, self._data = 0, read(self._reader, self._content)
-            return
-        if not (self._coming and self._coming[0][0] == self._at):
-            if self._data and self._at == self._start + len(self._data):
-                self._together = min(2 * self._together, _TOGETHER)
-            else:
-                self._rest = chunk_list(self._reader, self._content, self._at)
-                self._together = 1
-            try:
-                self._coming = self._fetched()
-            except BaseException:
-                self._data = b""  # the list may have been read further than the chunks: the next time it is read anew
-                raise
-        self._start, self._data = self._coming.popleft()
+    def readall(self) -> bytes:
+        data = read(self._reader, self._content, self._at)
+        self._at += len(data)
+        return data
 
-    def _fetched(self) -> deque[tuple[int, bytes]]:
-        """Return the next chunks and where they start."""
-        chunks = list(islice(self._rest, self._together))
-        if not chunks or chunks[0].start > self._at:
-            raise Corrupt(
-                f"the chunk list {self._content.id} has nothing for offset {self._at} of {self._content.size}"
-            )
-        found = _get_chunks(self._reader, self._content, chunks)
-        return deque((chunk.start, found[chunk.id]) for chunk in chunks)
+
+def _gap(content: Content, offset: int) -> Corrupt:
+    return Corrupt(f"the chunk list {content.id} has nothing for offset {offset} of {content.size}")
 
 
 def _get_chunks(reader: BlobReader, content: Content, chunks: list[Chunk]) -> Mapping[BlobId, bytes]:
@@ -373,13 +309,13 @@ def _stored(buffer: nodes.NodeBuffer, found: Iterator[bytes | int], start: int) 
     for chunk in found:
         if isinstance(chunk, int):
             if not zeros:
-                zeros = _value(MAX_CHUNK_BYTES, buffer.add(bytes(MAX_CHUNK_BYTES)))
+                zeros = encode_place(MAX_CHUNK_BYTES, buffer.add(bytes(MAX_CHUNK_BYTES)))
             for _ in range(chunk):
                 start += MAX_CHUNK_BYTES
                 yield start, zeros
         else:
             start += len(chunk)
-            yield start, _value(len(chunk), buffer.add(chunk))
+            yield start, encode_place(len(chunk), buffer.add(chunk))
 
 
 def _read_up_to(fileobj: BinaryIO, size: int) -> bytes:
@@ -391,18 +327,3 @@ def _read_up_to(fileobj: BinaryIO, size: int) -> bytes:
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
-
-
-def _key(end: int) -> bytes:
-    return end.to_bytes(_OFFSET_BYTES, "big")
-
-
-def _value(length: int, identifier: BlobId) -> bytes:
-    return length.to_bytes(_LENGTH_BYTES, "big") + to_raw(identifier)
-
-
-def _chunk(key: bytes, value: bytes) -> Chunk:
-    if len(key) != _OFFSET_BYTES or len(value) != _LENGTH_BYTES + RAW_ID_BYTES:
-        raise Corrupt(f"a chunk list has an entry of {len(key)} and {len(value)} bytes")
-    end = end_offset(key)
-    return Chunk(end - int.from_bytes(value[:_LENGTH_BYTES], "big"), end, from_raw(value[_LENGTH_BYTES:]))

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
-from chronicle.blobs.port import Pending, wait_for
+from chronicle.blobs.port import Pending, get_many, wait_for
 from chronicle.errors import ChronicleError, Corrupt
-from chronicle.workspace.content.content import Chunk, chunk_list
+from chronicle.workspace.content.chunk_list import Chunk, chunk_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import BlobId
-    from chronicle.workspace.content.content import Content
+    from chronicle.workspace.content.chunk_list import Content
 
 __all__ = ["Chunks", "LazyFile"]
 
@@ -64,20 +64,29 @@ class Chunks:
 
     Args:
         blobs: where they are fetched.
-        keep_bytes: how much is kept in memory; by default what suits the store.
+        keep_bytes: how many bytes are cached.
+        window_bytes: how far ahead is read at most.
+        reads_ahead: whether threads fetch ahead. Without them, what is read ahead is fetched together with what is
+            asked for.
     """
 
-    def __init__(self, blobs: BlobStore, keep_bytes: int | None = None) -> None:
+    def __init__(self, blobs: BlobReader, keep_bytes: int, window_bytes: int, *, reads_ahead: bool) -> None:
         self._blobs = blobs
-        if keep_bytes is None:
-            keep_bytes = _FAR_BYTES if blobs.is_far else _NEAR_BYTES
-        self._kept: LRUCache[BlobId, bytes] = LRUCache(keep_bytes, len)
+        self.window_bytes = window_bytes
+        self.reads_ahead = reads_ahead
+        self._cache: LRUCache[BlobId, bytes] = LRUCache(keep_bytes, len)
         self._coming: dict[BlobId, Future[bytes]] = {}
         self._queue: deque[_Ahead] = deque()
         self._changed = threading.Condition()
         self._workers: list[threading.Thread] = []
         self._closed = False
-        self.reads_ahead = blobs.is_far
+
+    @classmethod
+    def of_store(cls, blobs: BlobStore, keep_bytes: int | None = None) -> Chunks:
+        """Return what suits a store on this node, or one beyond a network; ``keep_bytes`` if given."""
+        if blobs.is_far:
+            return cls(blobs, keep_bytes or _FAR_BYTES, _WINDOW_BYTES, reads_ahead=True)
+        return cls(blobs, keep_bytes or _NEAR_BYTES, _NEAR_AHEAD_BYTES, reads_ahead=False)
 
     def get(self, wanted: Sequence[BlobId]) -> dict[BlobId, bytes]:
         """Return chunks, those that are on their way already included.
@@ -90,15 +99,15 @@ class Chunks:
         lacking = []
         with self._changed:
             for chunk in dict.fromkeys(wanted):
-                kept = self._kept.get(chunk)
-                if kept is not None:
-                    found[chunk] = kept
+                cached = self._cache.get(chunk)
+                if cached is not None:
+                    found[chunk] = cached
                 elif chunk in self._coming:
                     coming[chunk] = self._coming[chunk]
                 else:
                     lacking.append(chunk)
         if lacking:
-            fetched = self._blobs.get_many(lacking)
+            fetched = get_many(self._blobs, lacking)
             self._keep(fetched)
             found.update(fetched)
         failed = []
@@ -108,7 +117,7 @@ class Chunks:
             except CancelledError:  # given up, or it failed in the background
                 failed.append(chunk)
         if failed:
-            fetched = self._blobs.get_many(failed)
+            fetched = get_many(self._blobs, failed)
             self._keep(fetched)
             found.update(fetched)
         return found
@@ -116,7 +125,7 @@ class Chunks:
     def fetch_ahead(self, wanted: Sequence[BlobId]) -> _Ahead | None:
         """Let chunks be fetched in the background, as far as nobody has them; returns what `give_up` takes."""
         with self._changed:
-            new = [chunk for chunk in dict.fromkeys(wanted) if chunk not in self._kept and chunk not in self._coming]
+            new = [chunk for chunk in dict.fromkeys(wanted) if chunk not in self._cache and chunk not in self._coming]
             if not new or self._closed:
                 return None
             ahead = _Ahead(new)
@@ -145,7 +154,7 @@ class Chunks:
             for ahead in self._queue:
                 self._drop(ahead)
             self._queue.clear()
-            self._kept.clear()
+            self._cache.clear()
             self._changed.notify_all()
 
     def _drop(self, ahead: _Ahead) -> None:
@@ -163,7 +172,7 @@ class Chunks:
                     return
                 ahead = self._queue.popleft()
             try:
-                read = self._blobs.get_many(ahead.chunks)
+                read = get_many(self._blobs, ahead.chunks)
                 fetched = {chunk: read[chunk] for chunk in ahead.chunks}
             except Exception:  # noqa: BLE001 - whoever waits for it tries for himself, and has the error
                 with self._changed:
@@ -182,8 +191,8 @@ class Chunks:
             if self._closed:
                 return
             for chunk, data in fetched.items():
-                if chunk not in self._kept and len(data) <= self._kept.maxsize:
-                    self._kept[chunk] = data
+                if chunk not in self._cache and len(data) <= self._cache.maxsize:
+                    self._cache[chunk] = data
 
 
 class LazyFile:
@@ -286,11 +295,12 @@ class LazyFile:
             return
         if not self._chunks.reads_ahead:
             if end > self._ahead_to:  # one go over neighbours costs less than several
-                batch = self._covering(offset, min(end + _NEAR_AHEAD_BYTES, self._content.size))
+                self._grow_window()
+                batch = self._covering(offset, min(end + self._window_bytes, self._content.size))
                 self._chunks.get([chunk.id for chunk in batch])
                 self._ahead_to = batch[-1].end
             return
-        self._window_bytes = min(max(2 * self._window_bytes, _FIRST_WINDOW_BYTES), _WINDOW_BYTES)
+        self._grow_window()
         until = min(self._next + self._window_bytes, self._content.size)
         if until - self._ahead_to < min(_BATCH_BYTES, self._window_bytes // 2) and until < self._content.size:
             return  # a little is not worth a request
@@ -301,6 +311,9 @@ class LazyFile:
             if ahead is not None:
                 self._aheads.append(ahead)
             self._ahead_to = batch[-1].end
+
+    def _grow_window(self) -> None:
+        self._window_bytes = min(max(2 * self._window_bytes, _FIRST_WINDOW_BYTES), self._chunks.window_bytes)
 
 
 def _end(chunk: Chunk) -> int:

@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.blobs.buffer import BlobBuffer, PassingBuffer
+from chronicle.blobs.readers import CachingReader
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch
 from chronicle.workspace.content import content as contents
@@ -29,7 +30,7 @@ from chronicle.workspace.dir.seal import DirState, commit_scan, known_inos, usag
 from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, stored_operations
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.history_reads import encode_path, iteration_of
-from chronicle.workspace.layer.opening import CachingReader, check_spec, lock_workspace, unlock_workspace
+from chronicle.workspace.layer.opening import check_spec, lock_workspace, unlock_workspace
 from chronicle.workspace.port import Opened, Quota
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import tree

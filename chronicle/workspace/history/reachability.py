@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chronicle.blobs.readers import RecordingReader
 from chronicle.workspace.history import records
 from chronicle.workspace.history.oplog import decode_attr, read_root
 from chronicle.workspace.trees import nodes
@@ -29,7 +30,7 @@ class MomentReach:
     """
 
     def __init__(self, reader: BlobReader) -> None:
-        self._reader = _Noting(reader)
+        self._reader = RecordingReader(reader)
         self._reach = Reach(self._reader)
         self._roots: set[BlobId] = set()
         self._attributes: set[BlobId] = set()
@@ -92,15 +93,3 @@ class MomentReach:
                     for record in records.newest_first(self._reader, records.PathHistory(0, head)):
                         if record.content is not None:
                             self._reach.add_content(record.content)
-
-
-class _Noting:
-    """A reader that notes what is read."""
-
-    def __init__(self, reader: BlobReader) -> None:
-        self._reader = reader
-        self.seen: set[BlobId] = set()
-
-    def get(self, blob_id: BlobId, /) -> bytes:
-        self.seen.add(blob_id)
-        return self._reader.get(blob_id)

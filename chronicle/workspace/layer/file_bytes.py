@@ -87,7 +87,7 @@ class ContentLayer(LayerState):
         start: TreeRef | None,
         clock: Clock,
     ) -> None:
-        super().__init__(reader, Chunks(blobs), files, start, header.owner, header.turn)
+        super().__init__(reader, Chunks.of_store(blobs), files, start, header.owner, header.turn)
         self.directory = directory
         self._blobs = blobs
         self._log = log

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.blobs.ident import blob_id
+from chronicle.blobs.readers import ProgressReader
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.history.oplog import Operation
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.records import Record
     from chronicle.workspace.history.view import Versions
 
-__all__ = ["BeatingReader", "HistoryLayer", "Iterations", "Operations", "encode_path", "iteration_of"]
+__all__ = ["HistoryLayer", "Iterations", "Operations", "encode_path", "iteration_of"]
 
 _ZEROS: Final = "0" * len(blob_id(b""))
 
@@ -158,7 +159,7 @@ class Operations:
     def __init__(
         self, reader: BlobReader, oplog_id: BlobId | None, fresh: Sequence[Operation], beat: Callable[[], None]
     ) -> None:
-        self._reader = BeatingReader(reader, beat)
+        self._reader = ProgressReader(reader, beat)
         self._oplog_id = oplog_id
         self._fresh = fresh
 
@@ -166,19 +167,6 @@ class Operations:
         """Yield them, oldest first."""
         yield from stored_operations(self._reader, self._oplog_id)
         yield from self._fresh
-
-
-class BeatingReader:
-    """A reader that says with each blob that it gets on."""
-
-    def __init__(self, reader: BlobReader, beat: Callable[[], None]) -> None:
-        self._reader = reader
-        self._beat = beat
-
-    def get(self, identifier: BlobId) -> bytes:
-        """Return a blob's bytes."""
-        self._beat()
-        return self._reader.get(identifier)
 
 
 class _Discard:

@@ -24,9 +24,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cachetools import LRUCache
-
-from chronicle.blobs.port import drop_cached, get_many
+from chronicle.blobs.readers import CachingReader
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
 from chronicle.system.locks import try_lock, unlock
 from chronicle.workspace.history.oplog import ROOT_INO, read_root
@@ -40,62 +38,21 @@ from chronicle.workspace.layer.state import MILLION
 from chronicle.workspace.trees.tree import EMPTY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
-    from chronicle.ids import BlobId
     from chronicle.workspace.history.oplog import Gap
     from chronicle.workspace.port import LayerSpec, TreeRef
 
-__all__ = ["MAX_WORKSPACE_ID", "CachingReader", "check_spec", "lock_workspace", "open_layer", "unlock_workspace"]
+__all__ = ["MAX_WORKSPACE_ID", "check_spec", "lock_workspace", "open_layer", "unlock_workspace"]
 
 MAX_WORKSPACE_ID: Final = 128
 """Characters of a workspace's id, at most."""
 _WORKSPACE_ID: Final = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9_.-]{{0,{MAX_WORKSPACE_ID - 1}}}")
-_CACHED_BYTES: Final = 2 * 1024 * 1024
-"""How much of trees is kept decoded from the store, a server. A node has about 3 KB."""
-_CACHED_BLOB_BYTES: Final = 32 * 1024
-"""Larger blobs are file contents, which go to data files."""
 _FULL_BYTES: Final = 16 * 1024 * 1024
 """With less than that a disk is full for a layer's sealing, which may fail before the last byte is taken."""
 _log: Final = logging.getLogger(__name__)
-
-
-class CachingReader:
-    """A `chronicle.blobs.port.BlobReader` that keeps the small blobs it read last."""
-
-    def __init__(self, blobs: BlobReader) -> None:
-        self._blobs = blobs
-        self._kept: LRUCache[BlobId, bytes] = LRUCache(_CACHED_BYTES, len)
-
-    def get(self, blob_id: BlobId) -> bytes:
-        """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
-        data = self._kept.get(blob_id)
-        if data is None:
-            data = self._blobs.get(blob_id)
-            self._keep(blob_id, data)
-        return data
-
-    def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
-        """Return the bytes of blobs; see `chronicle.blobs.port.BatchReader.get_many`."""
-        found = {blob_id: self._kept[blob_id] for blob_id in blob_ids if blob_id in self._kept}
-        lacking = [blob_id for blob_id in blob_ids if blob_id not in found]
-        if lacking:
-            for blob_id, data in get_many(self._blobs, lacking).items():
-                found[blob_id] = data
-                self._keep(blob_id, data)
-        return found
-
-    def drop_cached(self) -> None:
-        """Remove all cached blobs from memory, those of the reader below too."""
-        self._kept.clear()
-        drop_cached(self._blobs)
-
-    def _keep(self, blob_id: BlobId, data: bytes) -> None:
-        if len(data) <= _CACHED_BLOB_BYTES and blob_id not in self._kept:
-            self._kept[blob_id] = data
 
 
 def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, TreeRef | None]:

@@ -12,13 +12,11 @@ from chronicle.blobs.ident import RAW_ID_BYTES, from_raw
 from chronicle.workspace.trees import nodes, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.content.content import Content
 
-__all__ = ["Reach", "reachable"]
+__all__ = ["Reach"]
 
 
 class Reach:
@@ -82,11 +80,3 @@ class Reach:
                         directories.append(entry.subtree)
                     elif entry.content is not None:
                         self.add_content(entry.content)
-
-
-def reachable(reader: BlobReader, roots: Iterable[BlobId]) -> set[BlobId]:
-    """Return the ids of all blobs that the trees with these ids consist of."""
-    reach = Reach(reader)
-    for root in roots:
-        reach.add_tree(root)
-    return reach.ids()

@@ -35,7 +35,6 @@ __all__ = [
     "check_name",
     "decode_entry",
     "diff_trees",
-    "empty_tree",
     "encode_entry",
     "entry_at",
     "list_dir",
@@ -254,11 +253,6 @@ def check_name(name: bytes) -> None:
 def map_root(subtree: BlobId) -> BlobId | None:
     """Return the root of a directory's map as `chronicle.workspace.trees.nodes` wants it: ``None`` if it is empty."""
     return None if subtree == EMPTY else subtree
-
-
-def empty_tree(_buffer: nodes.NodeBuffer) -> BlobId:
-    """Return `EMPTY`: the empty tree needs no blob."""
-    return EMPTY
 
 
 def entry_at(reader: BlobReader, tree_id: BlobId, path: bytes) -> Entry | None:

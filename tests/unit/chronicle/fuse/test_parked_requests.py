@@ -276,9 +276,8 @@ def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_pa
     wait_until(lambda: all(supply.is_due(0.0) for _, supply, _ in session._parked._requests))  # type: ignore[union-attr]
 
     pulse.cells[1] = COMMAND  # in this round a seal is heard first
-    kept: Any = layer._reader
-    kept._kept.clear()
-    kept._kept_bytes = 0
+    reader: Any = layer._reader
+    reader._cache.clear()
     meanwhile = session.meanwhile()
     meanwhile._next_s = 0
     assert layer.seal(meanwhile) != base
@@ -314,7 +313,7 @@ class Background:
         self.far = TimedBlobStore(self.memory, LONG_S, unwatched().beat)
         self.waiting = self.far.waiting = Waiting(lambda: 0)
         self.waiting.is_on = True
-        self.chunks = Chunks(self.far, keep_bytes=1)
+        self.chunks = Chunks.of_store(self.far, keep_bytes=1)
         for chunk in self.ids[: 2 * _WORKERS]:
             self.chunks.fetch_ahead([chunk])
         wait_until(lambda: self.memory.reads == _WORKERS)

@@ -90,7 +90,7 @@ def stored(store: MemoryBlobStore, data: bytes) -> tuple[Content, dict[BlobId, b
 def test_it_reads_what_is_there(size: int, is_far: bool, reads: list[tuple[int, int, bool]]) -> None:
     store = CountingStore(is_far=is_far)
     kept, _ = stored(store, LARGE[:size])
-    chunks = Chunks(store, 300_000)
+    chunks = Chunks.of_store(store, 300_000)
     file, at = LazyFile(store, chunks, kept), 0
     try:
         for offset, length, goes_on in reads:
@@ -106,7 +106,7 @@ def test_it_reads_what_is_there(size: int, is_far: bool, reads: list[tuple[int, 
 def test_a_few_bytes_of_a_large_file_fetch_a_chunk(is_far: bool) -> None:
     store = CountingStore(is_far=is_far)
     kept, known = stored(store, LARGE)
-    chunks = Chunks(store)
+    chunks = Chunks.of_store(store)
     file = LazyFile(store, chunks, kept)
     store.fetched.clear()
     for number, offset in enumerate((6_000_000, 1_000_000, 11_000_000, 3_000_000), 1):
@@ -119,7 +119,7 @@ def test_a_few_bytes_of_a_large_file_fetch_a_chunk(is_far: bool) -> None:
 def test_reading_in_order_reads_ahead_and_no_further_than_the_window() -> None:
     store = CountingStore(is_far=True)
     kept, known = stored(store, LARGE)
-    chunks = Chunks(store)
+    chunks = Chunks.of_store(store)
     file = LazyFile(store, chunks, kept)
     store.fetched.clear()
     at = 0
@@ -143,7 +143,7 @@ def test_reading_in_order_reads_ahead_and_no_further_than_the_window() -> None:
 def test_reading_elsewhere_gives_up_what_is_queued() -> None:
     store = CountingStore(is_far=True)
     kept, _ = stored(store, LARGE)
-    chunks = Chunks(store)
+    chunks = Chunks.of_store(store)
     file = LazyFile(store, chunks, kept)
     at = 0
     while at < 2_000_000:
@@ -178,7 +178,7 @@ def test_reading_elsewhere_gives_up_what_is_queued() -> None:
 def test_readers_of_one_chunk_fetch_it_once() -> None:
     store = CountingStore(is_far=True)
     kept, known = stored(store, LARGE[:3_000_000])
-    chunks = Chunks(store)
+    chunks = Chunks.of_store(store)
     ahead = chunks.fetch_ahead(list(known))
     assert ahead is not None
     results: list[bytes] = []
@@ -200,7 +200,7 @@ def test_readers_of_one_chunk_fetch_it_once() -> None:
 def test_what_failed_in_the_background_is_tried_by_the_reader() -> None:
     store = CountingStore(is_far=True)
     kept, known = stored(store, LARGE[:1_000_000])
-    chunks = Chunks(store)
+    chunks = Chunks.of_store(store)
     file = LazyFile(store, chunks, kept)
     store.open.clear()
     chunks.fetch_ahead(list(known))
@@ -220,7 +220,7 @@ def test_a_file_that_repeats_itself_is_read_ahead() -> None:
     data = LARGE[:1_000_000] + bytes(8_000_000) + LARGE[1_000_000:2_000_000]
     kept, known = stored(store, data)
     assert len(known) < len(list(content.chunk_list(store, kept))), "a chunk is there several times"
-    chunks = Chunks(store, keep_bytes=1)
+    chunks = Chunks.of_store(store, keep_bytes=1)
     file = LazyFile(store, chunks, kept)
     found: list[bytes] = []
 
@@ -246,7 +246,7 @@ def test_a_store_that_was_away_for_a_moment_is_not_taken_for_damaged(way: str) -
     while requests >= failed:
         failed += 1
         store.requests, store.away_at = 0, failed
-        chunks = Chunks(store, keep_bytes=1)
+        chunks = Chunks.of_store(store, keep_bytes=1)
         chunks.reads_ahead = way == "far"
         lazy, file = LazyFile(store, chunks, kept), content.open(store, kept)
 
@@ -273,7 +273,7 @@ def test_what_lies_before_a_damaged_chunk_can_be_read_in_order(is_far: bool) -> 
     places = {chunk.id: chunk for chunk in content.chunk_list(store, kept)}
     damaged = places[list(chunks)[len(chunks) // 2]]
     store.damaged = damaged.id
-    shared = Chunks(store)
+    shared = Chunks.of_store(store)
     lazy = LazyFile(store, shared, kept)
     step = 10_000
     for at in range(0, damaged.start - step, step):
@@ -288,11 +288,11 @@ def test_what_lies_before_a_damaged_chunk_can_be_read_in_order(is_far: bool) -> 
 def test_memory_stays_bounded() -> None:
     store = CountingStore(is_far=True)
     kept, _ = stored(store, LARGE)
-    chunks = Chunks(store, 1_000_000)
+    chunks = Chunks.of_store(store, 1_000_000)
     file = LazyFile(store, chunks, kept)
     for at in range(0, len(LARGE), 65_536):
         file.read(at, 65_536)
-        assert sum(map(len, list(chunks._kept.values()))) <= 1_000_000 + 256 * 1024
+        assert sum(map(len, list(chunks._cache.values()))) <= 1_000_000 + 256 * 1024
     chunks.close()
 
 
@@ -300,13 +300,13 @@ def test_what_is_not_as_it_was_is_said() -> None:
     store = CountingStore()
     kept, known = stored(store, LARGE[:1_000_000])
     with pytest.raises(Corrupt, match="gap"):
-        LazyFile(store, Chunks(store), Content(kept.id, 1_000_001, chunked=True)).read(999_999, 100)
+        LazyFile(store, Chunks.of_store(store), Content(kept.id, 1_000_001, chunked=True)).read(999_999, 100)
     store.put({blob_id(b"four"): b"four"})
     with pytest.raises(Corrupt, match="4 bytes"):
-        LazyFile(store, Chunks(store), Content(blob_id(b"four"), 5, chunked=False)).read(0, 5)
+        LazyFile(store, Chunks.of_store(store), Content(blob_id(b"four"), 5, chunked=False)).read(0, 5)
     del store._blobs[list(known)[3]]
     with pytest.raises(NotFound):
-        LazyFile(store, Chunks(store), kept).read(0, 1_000_000)
+        LazyFile(store, Chunks.of_store(store), kept).read(0, 1_000_000)
 
 
 # -- in a layer --------------------------------------------------------------------------------------------------------

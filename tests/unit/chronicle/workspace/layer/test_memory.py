@@ -11,12 +11,13 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.readers import CachingReader
 from chronicle.clock import ManualClock
 from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.system.heap import give_back_all
 from chronicle.workspace.history.oplog import ROOT_INO
-from chronicle.workspace.layer.opening import CachingReader, open_layer
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from tests.layers import abandon, directory_at, file_at
 
@@ -151,7 +152,7 @@ def test_after_a_large_commit_no_cached_blobs_keep_the_memory_around_them(
 def cached(layer: Layer, store: FsspecBlobStore) -> int:
     """Return how many blobs a layer and its store have in memory."""
     assert isinstance(layer._reader, CachingReader)
-    return len(layer._reader._kept) + len(store._reader._cache._blobs)
+    return len(layer._reader._cache) + len(store._reader._cache._blobs)
 
 
 def test_all_memory_is_given_back_after_a_full_collection() -> None:

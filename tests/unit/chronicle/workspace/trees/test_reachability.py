@@ -14,7 +14,7 @@ from chronicle.ids import BlobId
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.content.content import chunk_list, store_bytes
 from chronicle.workspace.trees import nodes, tree
-from chronicle.workspace.trees.reachability import Reach, reachable
+from chronicle.workspace.trees.reachability import Reach
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 
 DIR = Entry(Kind.DIR, 0o755)
@@ -45,6 +45,13 @@ def only(store: MemoryBlobStore, kept: set[BlobId]) -> MemoryBlobStore:
     copy = MemoryBlobStore()
     copy.put({identifier: store.get(identifier) for identifier in kept})
     return copy
+
+
+def reachable(store: MemoryBlobStore, roots: list[BlobId]) -> set[BlobId]:
+    reach = Reach(store)
+    for root in roots:
+        reach.add_tree(root)
+    return reach.ids()
 
 
 def test_reachable_is_all_that_is_needed_and_no_more(store: MemoryBlobStore) -> None:

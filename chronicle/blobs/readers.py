@@ -1,0 +1,89 @@
+"""Readers of blobs that wrap another reader: a cache, a record of what is read, and a report of progress."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
+
+from chronicle.blobs.port import drop_cached, get_many
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chronicle.blobs.port import BlobReader
+    from chronicle.ids import BlobId
+
+__all__ = ["CachingReader", "ProgressReader", "RecordingReader"]
+
+_CACHED_BYTES: Final = 2 * 1024 * 1024
+"""Of the nodes of trees, about 3 KB each."""
+_LARGEST_CACHED_BYTES: Final = 32 * 1024
+"""Larger blobs are the contents of files, which go to data files."""
+
+
+class CachingReader:
+    """Caches the small blobs it read last: 2 MiB of those up to 32 KiB."""
+
+    def __init__(self, blobs: BlobReader) -> None:
+        self._blobs = blobs
+        self._cache: LRUCache[BlobId, bytes] = LRUCache(_CACHED_BYTES, len)
+
+    def get(self, blob_id: BlobId) -> bytes:
+        """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
+        data = self._cache.get(blob_id)
+        if data is None:
+            data = self._blobs.get(blob_id)
+            self._put(blob_id, data)
+        return data
+
+    def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return the bytes of blobs; see `chronicle.blobs.port.BatchReader.get_many`."""
+        found = {blob_id: self._cache[blob_id] for blob_id in blob_ids if blob_id in self._cache}
+        lacking = [blob_id for blob_id in blob_ids if blob_id not in found]
+        if lacking:
+            for blob_id, data in get_many(self._blobs, lacking).items():
+                found[blob_id] = data
+                self._put(blob_id, data)
+        return found
+
+    def drop_cached(self) -> None:
+        """Remove all cached blobs from memory, those of the reader below too."""
+        self._cache.clear()
+        drop_cached(self._blobs)
+
+    def _put(self, blob_id: BlobId, data: bytes) -> None:
+        if len(data) <= _LARGEST_CACHED_BYTES and blob_id not in self._cache:
+            self._cache[blob_id] = data
+
+
+class RecordingReader:
+    """Records the ids of the blobs that were read."""
+
+    def __init__(self, reader: BlobReader) -> None:
+        self._reader = reader
+        self.seen: set[BlobId] = set()
+
+    def get(self, blob_id: BlobId) -> bytes:
+        """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
+        data = self._reader.get(blob_id)
+        self.seen.add(blob_id)
+        return data
+
+
+class ProgressReader:
+    """Reports progress before each blob is read.
+
+    Args:
+        reader: reads the blobs.
+        progress: called before each.
+    """
+
+    def __init__(self, reader: BlobReader, progress: Callable[[], None]) -> None:
+        self._reader = reader
+        self._progress = progress
+
+    def get(self, blob_id: BlobId) -> bytes:
+        """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
+        self._progress()
+        return self._reader.get(blob_id)
