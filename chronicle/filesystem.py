@@ -32,7 +32,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.repository import Repository
-from chronicle.workspace.committed.commit_files import MomentView
+from chronicle.workspace.committed.files import CommittedFiles
 from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         self._workspace = workspace
         self._moments = StoreMoments(os.fspath(store)) if store is not None else moments
         self._auto_mkdir = auto_mkdir
-        self._views: dict[str, MomentView] = {}
+        self._views: dict[str, CommittedFiles] = {}
         self._lock = threading.Lock()
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             if mode != "rb":
                 self._refuse(path)
             view, rest = self._at(path)
-            assert isinstance(view, MomentView)
+            assert isinstance(view, CommittedFiles)
             view.open(rest).close()  # says what is no file
             options = {"cache_type": cache_type, "cache_options": cache_options}
             return cast("IO[bytes]", _MomentFile(self, path, view, rest, block_size or "default", **options))
@@ -223,7 +223,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         """Return a file's bytes, or a range of them; negative numbers count from the end."""
         path = self._strip_protocol(path)
         view, rest = self._at(path)
-        if isinstance(view, MomentView):
+        if isinstance(view, CommittedFiles):
             size = view.status(rest).size
             first, last = (_from_end(value, size, default) for value, default in ((start, 0), (end, size)))
             return view.read(rest, first, max(first, last))
@@ -343,7 +343,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             raise _absent(path, "nothing is called so")
         return True
 
-    def _at(self, path: str) -> tuple[ApiWorkspace | MomentView, str]:
+    def _at(self, path: str) -> tuple[ApiWorkspace | CommittedFiles, str]:
         """Return what a path is in, and where in it."""
         if self._workspace is not None:
             return self._workspace, path
@@ -357,7 +357,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             view = self._views.get(name)
         if view is None:
             try:
-                view = MomentView(moments.reader, moments.resolve(name))
+                view = CommittedFiles(moments.reader, moments.resolve(name))
             except NotFound as error:
                 raise _absent(path, str(error)) from error
             if moments.is_fixed(name):
@@ -370,7 +370,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         view, rest = self._at(path)
         return view.status(rest, follow_links=False).kind
 
-    def _versions(self, view: ApiWorkspace | MomentView, path: str) -> Sequence[Iteration]:
+    def _versions(self, view: ApiWorkspace | CommittedFiles, path: str) -> Sequence[Iteration]:
         try:
             return view.history(path)
         except NotFound:  # the root, and what came with a directory that was renamed
@@ -394,7 +394,7 @@ class _MomentFile(AbstractBufferedFile):  # type: ignore[misc]
     """A committed file, open: what fsspec's caches and readers of blocks know how to use, and pickle."""
 
     def __init__(
-        self, fs: ChronicleFileSystem, path: str, view: MomentView, rest: str, block_size: int | str, **options: Any
+        self, fs: ChronicleFileSystem, path: str, view: CommittedFiles, rest: str, block_size: int | str, **options: Any
     ) -> None:
         self._view = view
         self._rest = rest
@@ -409,7 +409,7 @@ def _folder(path: str) -> dict[str, Any]:
     return {"name": path, "size": 0, "type": "directory", "islink": False}
 
 
-def _size_behind(view: ApiWorkspace | MomentView, path: str) -> int:
+def _size_behind(view: ApiWorkspace | CommittedFiles, path: str) -> int:
     """Return the size of what a symlink leads to; 0 if that is nowhere."""
     try:
         return view.status(path).size

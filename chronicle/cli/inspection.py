@@ -95,7 +95,7 @@ def diff(
     the number of a commit, 0 for the time before the first one, 'last', or 'now'.
     """
     from chronicle.cli import changes  # noqa: PLC0415 - the help needs none of it
-    from chronicle.repository.commits import NOW, parse_moment  # noqa: PLC0415
+    from chronicle.repository.commit_log import NOW, parse_moment  # noqa: PLC0415
     from chronicle.workspace.trees.tree_diff import change_object, render  # noqa: PLC0415
 
     place, name = repository(store), workspace_name(store, workspace)

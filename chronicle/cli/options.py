@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.server.client import FuseWorkspace
     from chronicle.repository import Repository
-    from chronicle.workspace.committed.committed_workspace import CommittedWorkspace
+    from chronicle.workspace.committed.workspace import CommittedWorkspace
     from chronicle.workspace.layer.layer import Layer
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronicle.repository.commits import Committed
+from chronicle.repository.commit_log import Committed
 from chronicle.repository.maintenance import Check, Stats
 from chronicle.repository.repository import Repository
 

@@ -12,11 +12,11 @@ from chronicle.blobs.packs.bulk_reader import ScanningReader
 from chronicle.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from chronicle.fuse.zygote import zygote
 from chronicle.journal.verify import verify_session
-from chronicle.repository.commits import commits
+from chronicle.repository.commit_log import commits
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.gc_roots import layer_refs
+from chronicle.workspace.history.commit_reachability import CommitReach
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.history.reachability import MomentReach
 from chronicle.workspace.layer.disk.trim import layer_bytes, trim_layers
 from chronicle.workspace.layer.disk.warm_files import warm_bytes_from
 from chronicle.workspace.layer.opening import lock_workspace, unlock_workspace
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
-    from chronicle.repository.store_directory import StorePlace
+    from chronicle.repository.store_directory import StoreDirectory
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["Check", "Stats", "collect_garbage", "count", "verify"]
@@ -74,7 +74,7 @@ class Stats:
     for reading them fast."""
 
 
-def verify(place: StorePlace) -> Iterator[Check]:
+def verify(place: StoreDirectory) -> Iterator[Check]:
     """Check each workspace: its chain of commits, and every blob that they reach, read back and hashed once."""
     with place.record() as journal, place.blobs(kept=False) as blobs:
         reader = _PackChecker(blobs, ScanningReader(blobs) if blobs.is_far else blobs)
@@ -128,7 +128,7 @@ class _PackChecker:
         )
 
 
-def count(place: StorePlace, workspace: str) -> Stats:
+def count(place: StoreDirectory, workspace: str) -> Stats:
     """Count a workspace's commits, and the store.
 
     Raises:
@@ -166,7 +166,7 @@ def count(place: StorePlace, workspace: str) -> Stats:
     )
 
 
-def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = False) -> GcReport:
+def collect_garbage(place: StoreDirectory, *, alone: bool = False, dry_run: bool = False) -> GcReport:
     """Free what no commit of any workspace reaches, nor what is mounted or was not committed yet.
 
     Args:
@@ -204,15 +204,15 @@ def collect_garbage(place: StorePlace, *, alone: bool = False, dry_run: bool = F
         )
 
 
-def _reached(place: StorePlace) -> set[BlobId]:
+def _reached(place: StoreDirectory) -> set[BlobId]:
     with place.blobs() as blobs:
-        reach = MomentReach(blobs)
+        reach = CommitReach(blobs)
         for ref in _roots(place):
             reach.add(ref)
         return reach.ids()
 
 
-def _roots(place: StorePlace) -> Iterator[TreeRef]:
+def _roots(place: StoreDirectory) -> Iterator[TreeRef]:
     """Yield what is needed: what layers hold, and all commits."""
     if place.layers.is_dir():  # before the journal: what a layer sealed may be committed by then
         yield from layer_refs(place.layers)

@@ -17,7 +17,7 @@ from chronicle.fuse.mountpoints import availability, mountinfo, mounts, users
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
 from chronicle.fuse.zygote import zygote
-from chronicle.repository import commit_steps
+from chronicle.repository import commit_writer
 from chronicle.repository.store_directory import SCHEME
 from chronicle.workspace.layer.opening import check_spec
 from chronicle.workspace.port import LayerSpec
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.server.client import FuseWorkspace
-    from chronicle.repository.store_directory import StorePlace
+    from chronicle.repository.store_directory import StoreDirectory
     from chronicle.workspace.port import Opened, Quota
 
 __all__ = ["attached", "mount", "mounted_at", "unmount"]
@@ -43,7 +43,7 @@ _NAMED: Final = 5
 
 
 def mount(
-    place: StorePlace,
+    place: StoreDirectory,
     workspace: str,
     mountpoint: Path,
     *,
@@ -69,7 +69,7 @@ def mount(
     reason = available(transport)
     if reason is not None:
         raise Unavailable(reason)
-    check_spec(LayerSpec(workspace, place.layers, None, commit_steps.EPOCH, 1))
+    check_spec(LayerSpec(workspace, place.layers, None, commit_writer.EPOCH, 1))
     mountpoint = mountinfo.resolve_mountpoint(mountpoint)
     _check_apart(place, mountpoint)
     _unmount_abandoned(place, mountpoint)
@@ -79,25 +79,27 @@ def mount(
     with place.busy(), place.queue(workspace):
         _check_unmounted(place, workspace)  # someone else may have been faster
         with place.journal(workspace, new=True) as journal:
-            session = commit_steps.ensure_session(place, journal, workspace)
-            spec = replace(commit_steps.spec_of(place, journal, session), quota=quota)
+            session = commit_writer.ensure_session(place, journal, workspace)
+            spec = replace(commit_writer.spec_of(place, journal, session), quota=quota)
         _mount(place, spec, mountpoint, with_caller=with_caller, transport=transport)
     return mountpoint
 
 
-def _check_unmounted(place: StorePlace, workspace: str) -> None:
+def _check_unmounted(place: StoreDirectory, workspace: str) -> None:
     mounted = attached(place, workspace)
     if mounted is not None:
         mounted.detach()
         raise Conflict(f"workspace {workspace!r} is mounted at {mounted.root} already; unmount it first")
 
 
-def _mount(place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport) -> None:
+def _mount(
+    place: StoreDirectory, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport
+) -> None:
     try:
         opened = _ordered(place, spec, mountpoint, with_caller=with_caller, transport=transport)
         workspace = cast("FuseWorkspace", opened.workspace)
         try:
-            commit_steps.keep_recovered(place, spec, opened.recovered, workspace.begin_turn)
+            commit_writer.keep_recovered(place, spec, opened.recovered, workspace.begin_turn)
         except BaseException:
             with suppress(ChronicleError):
                 unmount_workspace(place.socket, mountpoint)
@@ -112,7 +114,7 @@ def _mount(place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller:
 
 
 def _ordered(
-    place: StorePlace, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport
+    place: StoreDirectory, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport
 ) -> Opened:
     """Have the mount service mount a workspace; start it if there is none, and again if the order met one that ends."""
     run = place.socket.parent
@@ -140,12 +142,12 @@ def _ordered(
                 raise
 
 
-def _is_ending(place: StorePlace, service: int) -> bool:
+def _is_ending(place: StoreDirectory, service: int) -> bool:
     """Say whether a mount service, given its process id, is there still, and not another one in its place by now."""
     return zygote.is_alive(place.socket) and zygote.is_running(place.socket) in (None, service)
 
 
-def unmount(place: StorePlace, mountpoint: Path, *, force: bool = False) -> None:
+def unmount(place: StoreDirectory, mountpoint: Path, *, force: bool = False) -> None:
     """Unmount a workspace; what was written and not committed stays in the store.
 
     Args:
@@ -205,12 +207,12 @@ def _check_unused(mountpoint: Path, *, served: bool) -> None:
         )
 
 
-def _source(place: StorePlace) -> str:
+def _source(place: StoreDirectory) -> str:
     """What the system shows as the device of this store's mounts."""
     return SCHEME + urllib.parse.quote(os.fspath(place.directory))
 
 
-def _unmount_abandoned(place: StorePlace, mountpoint: Path, *, force: bool = False) -> bool:
+def _unmount_abandoned(place: StoreDirectory, mountpoint: Path, *, force: bool = False) -> bool:
     """Unmount what is left of a mount of this store whose processes were all killed, so that nobody serves it.
 
     Args:
@@ -239,7 +241,7 @@ def _unmount_abandoned(place: StorePlace, mountpoint: Path, *, force: bool = Fal
     return True
 
 
-def _is_unserved(place: StorePlace, mountpoint: Path) -> bool:
+def _is_unserved(place: StoreDirectory, mountpoint: Path) -> bool:
     """Say whether a workspace of this store is mounted at a path that its mount service, if there is one, has not."""
     try:
         return _is_of(place, mountpoint) and os.fspath(mountpoint) not in _served(place)
@@ -247,12 +249,12 @@ def _is_unserved(place: StorePlace, mountpoint: Path) -> bool:
         return False
 
 
-def _is_of(place: StorePlace, mountpoint: Path) -> bool:
+def _is_of(place: StoreDirectory, mountpoint: Path) -> bool:
     """Say whether a workspace of this store is mounted at exactly a path, served or not."""
     return mountinfo.is_mounted(mountpoint) and mountinfo.source_of(mountpoint) == _source(place)
 
 
-def _served(place: StorePlace) -> dict[str, dict[str, object]]:
+def _served(place: StoreDirectory) -> dict[str, dict[str, object]]:
     """Return what the mount service has mounted, by mountpoint; see `list_mounts`.
 
     Raises:
@@ -261,7 +263,7 @@ def _served(place: StorePlace) -> dict[str, dict[str, object]]:
     return _asked(place, lambda: {str(mount["mountpoint"]): mount for mount in list_mounts(place.socket)}, {})
 
 
-def _asked(place: StorePlace, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+def _asked(place: StoreDirectory, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
     """Ask the mount service. One that is ending is waited for, and then there is none; so is one that is starting.
 
     Args:
@@ -283,14 +285,14 @@ def _asked(place: StorePlace, ask: Callable[[], _Answer], otherwise: _Answer) ->
         time.sleep(_ENDING_POLL_S)
 
 
-def _check_apart(place: StorePlace, mountpoint: Path) -> None:
+def _check_apart(place: StoreDirectory, mountpoint: Path) -> None:
     """Refuse a mountpoint in the store, and a store in the mountpoint: each would hide the other."""
     store = place.directory.resolve()
     if mountpoint == store or store in mountpoint.parents or mountpoint in store.parents:
         raise InvalidInput(f"{mountpoint} and the store {place.directory} lie one in the other; name another directory")
 
 
-def attached(place: StorePlace, workspace: str) -> FuseWorkspace | None:
+def attached(place: StoreDirectory, workspace: str) -> FuseWorkspace | None:
     """Return a workspace if it is mounted now.
 
     Raises:
@@ -299,7 +301,7 @@ def attached(place: StorePlace, workspace: str) -> FuseWorkspace | None:
     return _asked(place, lambda: attach_fuse_workspace(place.socket, workspace), None)
 
 
-def mounted_at(place: StorePlace, mountpoint: Path) -> str:
+def mounted_at(place: StoreDirectory, mountpoint: Path) -> str:
     """Return the workspace that is mounted at a place.
 
     Raises:

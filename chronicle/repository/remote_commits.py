@@ -9,7 +9,7 @@
 
 A commit is an object that is created if there is none of that number: of two nodes that commit at once, one is first,
 and the other is told. The events are those of the journal, hash-chained, so each node has a journal of its own that is
-a copy: `SharedRecord.pull` brings it up to date, checking the chain as it goes. Several commands of a node may do that
+a copy: `RemoteCommits.pull` brings it up to date, checking the chain as it goes. Several commands of a node may do that
 at the same moment, without a lock: who finds in the journal what it was about to put there has nothing left to do.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.media.fsspec_objects import RemoteObjects
     from chronicle.journal.port import JournalStore
 
-__all__ = ["FORMAT", "SharedRecord"]
+__all__ = ["FORMAT", "RemoteCommits"]
 
 FORMAT: Final = 2
 """Of a store whose commits are objects; 1 is a directory with a journal of its own."""
@@ -45,7 +45,7 @@ _TOGETHER: Final = 256
 """Commits that are read at once."""
 
 
-class SharedRecord:
+class RemoteCommits:
     """What of a store's commits is in an object store.
 
     Args:

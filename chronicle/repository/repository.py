@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.errors import Conflict, InvalidInput, NotFound, StorageRefused, Unavailable
-from chronicle.repository import commit_steps, mounts
+from chronicle.repository import commit_writer, mounts
 from chronicle.repository.checkout import Progress, checkout, count
-from chronicle.repository.commits import (
+from chronicle.repository.commit_log import (
     NOW,
     Committed,
     commit_at,
@@ -25,9 +25,9 @@ from chronicle.repository.commits import (
     parse_moment,
     session_of,
 )
-from chronicle.repository.store_directory import StorePlace
+from chronicle.repository.store_directory import StoreDirectory
 from chronicle.workspace.api.workspace import open_api_workspace
-from chronicle.workspace.committed.committed_workspace import CommittedWorkspace
+from chronicle.workspace.committed.workspace import CommittedWorkspace
 from chronicle.workspace.layer.history_reads import encode_path
 from chronicle.workspace.layer.opening import check_spec, open_layer
 from chronicle.workspace.layer.restore import restored_tree
@@ -55,8 +55,8 @@ __all__ = ["Repository"]
 log = logging.getLogger(__name__)
 
 
-class Repository(StorePlace):
-    """A store and what is done with its workspaces. For its arguments see `StorePlace`."""
+class Repository(StoreDirectory):
+    """A store and what is done with its workspaces. For its arguments see `StoreDirectory`."""
 
     # -- commits --------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Repository(StorePlace):
                 ref = opened.seal()
                 if ref == last or (last is None and ref.tree_id == EMPTY):
                     return None
-                done = commit_steps.put_commit(self, journal, session, ref, message)
+                done = commit_writer.put_commit(self, journal, session, ref, message)
                 opened.adopt(ref)
                 opened.begin_turn(done.turn + 1)
         except (OSError, StorageRefused, Unavailable) as error:
@@ -140,11 +140,11 @@ class Repository(StorePlace):
             InvalidInput: the name cannot be one, or the moment is no commit.
             Conflict: there is a workspace of that name.
         """
-        check_spec(LayerSpec(target, self.layers, None, commit_steps.EPOCH, 1))
+        check_spec(LayerSpec(target, self.layers, None, commit_writer.EPOCH, 1))
         with self.journal() as journal:
             source = session_of(journal, workspace)
             found = commit_at(journal, workspace, _committed_moment(moment))
-            commit_steps.fork_session(self, journal, source, found, target)
+            commit_writer.fork_session(self, journal, source, found, target)
             return found
 
     @contextmanager
@@ -157,14 +157,14 @@ class Repository(StorePlace):
             Conflict: it is mounted, or another process has it open.
             InvalidInput: the name cannot be one.
         """
-        check_spec(LayerSpec(workspace, self.layers, None, commit_steps.EPOCH, 1))
+        check_spec(LayerSpec(workspace, self.layers, None, commit_writer.EPOCH, 1))
         self.create()
         with self.busy(), self.journal(workspace, new=True) as journal, self.blobs() as blobs, ExitStack() as stack:
-            session = commit_steps.ensure_session(self, journal, workspace)
+            session = commit_writer.ensure_session(self, journal, workspace)
             with self.queue(workspace):
-                spec = replace(commit_steps.spec_of(self, journal, session), quota=quota)
+                spec = replace(commit_writer.spec_of(self, journal, session), quota=quota)
                 opened = stack.enter_context(open_api_workspace(spec, blobs, self.clock))
-                commit_steps.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
+                commit_writer.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
             yield opened
 
     # -- looking and going back -----------------------------------------------------------------------------------
@@ -337,10 +337,10 @@ class Repository(StorePlace):
                     queueing.close()
                 else:  # nobody else can open it before it is closed: let others wait for that
                     blobs = stack.enter_context(self.blobs())
-                    spec = commit_steps.spec_of(self, journal, session)
+                    spec = commit_writer.spec_of(self, journal, session)
                     layer, recovered = open_layer(spec, blobs, self.clock)
                     stack.callback(layer.close)
-                    commit_steps.keep_recovered(self, spec, recovered, layer.begin_turn)
+                    commit_writer.keep_recovered(self, spec, recovered, layer.begin_turn)
             if attached is not None:
                 stack.callback(attached.detach)
             yield attached if attached is not None else layer
@@ -349,9 +349,9 @@ class Repository(StorePlace):
         """Return a workspace if it is mounted, with nothing left to keep."""
         attached = mounts.attached(self, session.name)
         if attached is not None:
-            spec = commit_steps.spec_of(self, journal, session)
+            spec = commit_writer.spec_of(self, journal, session)
             try:
-                commit_steps.keep_recovered(self, spec, attached.recovered, attached.begin_turn)
+                commit_writer.keep_recovered(self, spec, attached.recovered, attached.begin_turn)
             except BaseException:
                 attached.detach()
                 raise

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.clock import Clock
-    from chronicle.repository.remote_commits import SharedRecord
+    from chronicle.repository.remote_commits import RemoteCommits
 
-__all__ = ["SCHEME", "StorePlace"]
+__all__ = ["SCHEME", "StoreDirectory"]
 
 _FORMAT: Final = 1
 _FORMAT_OF_URL: Final = 2
@@ -58,7 +58,7 @@ _TURN_DEADLINE_S: Final = 60.0
 _TURN_POLL_S: Final = 0.01
 
 
-class StorePlace:
+class StoreDirectory:
     """Where a store is, and what is in it.
 
     Args:
@@ -150,7 +150,7 @@ class StorePlace:
             ) from error
         self.check_format()
 
-    def _check_unknown(self, shared: SharedRecord) -> None:
+    def _check_unknown(self, shared: RemoteCommits) -> None:
         """Refuse to make the store at the URL, where there is none, if this node knows one there.
 
         Raises:
@@ -319,14 +319,14 @@ class StorePlace:
         return f"{self._url}/blobs" if self._url is not None else f"file://{self.directory / 'blobs'}"
 
     @property
-    def shared(self) -> SharedRecord | None:
+    def shared(self) -> RemoteCommits | None:
         """What of the store is at its URL, if it has one."""
         if self._url is None:
             return None
         from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
-        from chronicle.repository.remote_commits import SharedRecord  # noqa: PLC0415
+        from chronicle.repository.remote_commits import RemoteCommits  # noqa: PLC0415
 
-        return SharedRecord(open_remote(self._url), self.name, self.directory)
+        return RemoteCommits(open_remote(self._url), self.name, self.directory)
 
     @contextmanager
     def journal(self, workspace: str | None = None, *, new: bool = False) -> Iterator[SqliteJournalStore]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.workspace.history.records import Record
+    from chronicle.workspace.history.path_histories import Record
     from chronicle.workspace.history.view import HistoryView
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.tree import Entry

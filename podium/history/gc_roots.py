@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.canonical import decode
 from chronicle.journal.payloads import payload_bytes
-from chronicle.workspace.history.reachability import MomentReach
+from chronicle.workspace.history.commit_reachability import CommitReach
 from podium.agent_record import trees_of
 from podium.artifacts.artifacts import contents_of
 
@@ -35,7 +35,7 @@ def reached_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeR
         NotFound, Corrupt: something that is needed is damaged, so that it is not known what is.
         Unavailable: a store could not be reached.
     """
-    reach = MomentReach(blobs)
+    reach = CommitReach(blobs)
     for ref in layers:  # before the journal: what a layer had sealed may be committed by then
         reach.add(ref)
     for session in store.sessions():
@@ -45,7 +45,7 @@ def reached_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeR
     return reach.ids()
 
 
-def _add(reach: MomentReach, event: Event, blobs: BlobReader) -> None:
+def _add(reach: CommitReach, event: Event, blobs: BlobReader) -> None:
     if event.erased:
         return
     if event.payload_ref is not None:

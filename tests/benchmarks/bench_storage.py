@@ -21,7 +21,7 @@ from chronicle.blobs.gc.collector import collect
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.repository.repository import Repository
 from chronicle.workspace.api.workspace import open_api_workspace
-from chronicle.workspace.history.reachability import MomentReach
+from chronicle.workspace.history.commit_reachability import CommitReach
 from chronicle.workspace.port import LayerSpec
 from tests.benchmarks.fuse_sides import PLACEMENTS, blobs_of, mounted, open_workspace, place, row, running_zygote
 
@@ -98,7 +98,7 @@ def stored_bytes(directory: Path) -> list[Row]:
 
 def reached(blobs: FsspecBlobStore, ref: TreeRef) -> set[BlobId]:
     """Return what a workspace's commits and histories refer to."""
-    reach = MomentReach(blobs)
+    reach = CommitReach(blobs)
     reach.add(ref)
     return reach.ids()
 

@@ -30,8 +30,8 @@ from chronicle.blobs.gc.collector import collect
 from chronicle.errors import NotFound, Unavailable
 from chronicle.fuse.server.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
 from chronicle.fuse.zygote import zygote
-from chronicle.repository import Repository, commit_steps, mounts
-from chronicle.repository.commits import session_of
+from chronicle.repository import Repository, commit_writer, mounts
+from chronicle.repository.commit_log import session_of
 from chronicle.repository.maintenance import _reached
 from chronicle.workspace.port import LayerSpec
 from tests.crash.blobs.gc_work import body
@@ -39,7 +39,7 @@ from tests.crash.blobs.gc_work import body
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chronicle.repository.commits import Committed
+    from chronicle.repository.commit_log import Committed
 
 T = TypeVar("T")
 Files = dict[str, str]
@@ -318,7 +318,7 @@ class Worker:
         with self.timed():
             ref = patiently(workspace.seal)
             with self.repository.journal(name) as journal:
-                commit_steps.put_commit(self.repository, journal, session_of(journal, name), ref, "changed elsewhere")
+                commit_writer.put_commit(self.repository, journal, session_of(journal, name), ref, "changed elsewhere")
         patiently(lambda: workspace.adopt(ref))
 
     # -- the others' enemy ----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
 from chronicle.fuse.served.magic_text import query_pieces
 from chronicle.fuse.served.operations import ChronicleOperations
-from chronicle.workspace.committed.committed_workspace import CommittedWorkspace
+from chronicle.workspace.committed.workspace import CommittedWorkspace
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.layers import abandon, file_at, place

@@ -34,7 +34,7 @@ from chronicle.fuse.served.inodes import FLEETING, MAGIC
 from chronicle.fuse.served.magic_text import Text, log_lines, query_pieces
 from chronicle.fuse.served.magic_turns import Turns
 from chronicle.workspace.content import content as contents
-from chronicle.workspace.history.records import DIRECTORY, OTHER
+from chronicle.workspace.history.path_histories import DIRECTORY, OTHER
 from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.trees import tree_diff
 from chronicle.workspace.trees.tree import Kind

@@ -14,9 +14,9 @@ from blake3 import blake3
 
 from chronicle.blobs.readers import RecordingReader
 from chronicle.errors import Corrupt, InvalidInput, NotFound
-from chronicle.workspace.check.map_shape import MapChecker
 from chronicle.workspace.check.verify_content import ContentChecker
-from chronicle.workspace.history import records as history
+from chronicle.workspace.check.verify_maps import MapChecker
+from chronicle.workspace.history import path_histories
 from chronicle.workspace.history.oplog import decode_attr, read_root
 from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Kind, check_name, decode_entry, encode_entry, map_root
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.content.content import Content
-    from chronicle.workspace.history.records import Record
+    from chronicle.workspace.history.path_histories import Record
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.nodes import Node
     from chronicle.workspace.trees.tree import Entry
@@ -145,11 +145,11 @@ class TreeChecker:
                 continue
             for path, value in self._unknown(self._versions, node):
                 with _part(f"the history of {_text(path)}"):
-                    versions = history.decode_history(value)
+                    versions = path_histories.decode_history(value)
                     self._check_records(versions.tail, path)
                     if versions.head is not None and versions.head not in self._blocks:
                         self._blocks.add(versions.head)
-                        self._check_records(history.newest_first(self._reader, versions), path)
+                        self._check_records(path_histories.newest_first(self._reader, versions), path)
 
     def _unknown(self, known: set[bytes], node: Node) -> Iterator[tuple[bytes, bytes]]:
         """Yield the items of a node that no node before had: of those that a turn rewrites, most are as they were."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from chronicle.errors import Corrupt
-from chronicle.workspace.check.map_shape import MapChecker
+from chronicle.workspace.check.verify_maps import MapChecker
 from chronicle.workspace.content.chunking import first_cut
 from chronicle.workspace.content.content import chunks_in, end_offset
 

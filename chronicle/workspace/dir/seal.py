@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from chronicle.workspace.history import attributes, link_map
 from chronicle.workspace.history.commit_builder import CommitBuilder
 from chronicle.workspace.history.oplog import Attr, OplogRoot
-from chronicle.workspace.history.records import Record
+from chronicle.workspace.history.path_histories import Record
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.port import Usage
 from chronicle.workspace.trees import tree
@@ -214,7 +214,7 @@ def _with_versions(buffer: BlobBuffer, state: DirState, records: dict[bytes, lis
     view = HistoryView(buffer, commit.histories, commit.moved_seq, records, state.floors, commit.gaps)
     builder = CommitBuilder(buffer, view, commit, state.base, state.base_commit)
     for path in records:
-        builder.add_versions(path, view.settle(path))
+        builder.add_versions(path, view.unstored(path))
     for path, floor in state.floors.items():
         if path not in records:
             builder.add_versions(path, (), floor=floor)

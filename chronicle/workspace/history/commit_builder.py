@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.history import oplog, records
+from chronicle.workspace.history import oplog, path_histories
 from chronicle.workspace.history.oplog import Operation, OplogRoot
 from chronicle.workspace.port import TreeRef
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BlobId
     from chronicle.workspace.history.oplog import Attr, Gap
-    from chronicle.workspace.history.records import PathHistory, Record
+    from chronicle.workspace.history.path_histories import PathHistory, Record
     from chronicle.workspace.history.view import HistoryView
     from chronicle.workspace.port import Usage
     from chronicle.workspace.trees.nodes import NodeBuffer
@@ -60,7 +60,7 @@ class CommitBuilder:
             floor: the highest number that the path was ever given, if versions were rolled back.
             logged: the sequence numbers of the versions whose operations are logged; ``None`` for all.
         """
-        history = records.append(self._buffer, self._view.stored(path), versions)
+        history = path_histories.append(self._buffer, self._view.stored(path), versions)
         self._changed[path] = replace(history, last=max(history.last, floor))
         self._operations.extend(
             Operation(
@@ -106,7 +106,7 @@ class CommitBuilder:
         """
         self._operations.sort(key=lambda operation: operation.seq)
         base = self._base
-        histories = records.update(self._buffer, self._sealed.histories, self._changed)
+        histories = path_histories.update(self._buffer, self._sealed.histories, self._changed)
         commits = self._base_root.commits
         if base is not None:
             commits = oplog.put_commit(self._buffer, commits, self._base_root.turn, base)

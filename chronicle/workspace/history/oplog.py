@@ -107,7 +107,7 @@ class OplogRoot:
     root: Attr
     """The root directory's own attributes; its `Attr.below` is the map of all others."""
     histories: BlobId | None
-    """Path → `chronicle.workspace.history.records.PathHistory`."""
+    """Path → `chronicle.workspace.history.path_histories.PathHistory`."""
     commits: BlobId | None
     """Turn → commit, this one not included; see `commit_at`."""
     links: BlobId | None

@@ -12,7 +12,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace.history import records as stored
+from chronicle.workspace.history import path_histories
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import Kind
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.history.records import PathHistory, Record
+    from chronicle.workspace.history.path_histories import PathHistory, Record
 
 __all__ = ["OwnRecords", "is_move"]
 
@@ -52,7 +52,7 @@ class OwnRecords:
     def __init__(self, reader: BlobReader, root: BlobId | None, pending: Mapping[bytes, Sequence[Record]]) -> None:
         self._reader = reader
         self._root = root
-        self._nodes = nodes.KeptNodes(reader, _KEPT_NODES)
+        self._nodes = nodes.NodeCache(reader, _KEPT_NODES)
         self._pending = pending
         self._histories: dict[bytes, PathHistory | None] = {}
         self._moves: dict[bytes, _StoredMoves] = {}
@@ -72,7 +72,7 @@ class OwnRecords:
         except KeyError:
             pass
         value = self._nodes.lookup(self._root, path)
-        found = stored.decode_history(value) if value is not None else None
+        found = path_histories.decode_history(value) if value is not None else None
         if len(self._histories) >= _KEPT:
             self._histories.clear()
         self._histories[path] = found
@@ -85,7 +85,7 @@ class OwnRecords:
     def last_stored(self, path: bytes) -> Record | None:
         """Return a path's newest stored record."""
         history = self.stored(path)
-        return next(stored.newest_first(self._reader, history), None) if history is not None else None
+        return next(path_histories.newest_first(self._reader, history), None) if history is not None else None
 
     def kinds(self, path: bytes) -> int:
         """Return what a path's own records say that it was. Reads all of them once if they are stored in format 1."""
@@ -94,13 +94,13 @@ class OwnRecords:
         if pending:
             seen, known = self._pending_kinds.get(path, (0, 0))
             if seen < len(pending):
-                known |= stored.kinds_of(pending[seen:])
+                known |= path_histories.kinds_of(pending[seen:])
                 self._pending_kinds[path] = len(pending), known
         history = self.stored(path)
         if history is None:
             return known
         if history.kinds is None:
-            kinds = stored.kinds_of(stored.newest_first(self._reader, history))
+            kinds = path_histories.kinds_of(path_histories.newest_first(self._reader, history))
             history = self._histories[path] = replace(history, kinds=kinds)
         assert history.kinds is not None
         return known | history.kinds
@@ -111,7 +111,7 @@ class OwnRecords:
         if pending and pending[0].seq < before:
             return pending[bisect_left(pending, before, key=_seq) - 1]
         history = self.stored(path)
-        return stored.last_before(self._reader, history, before) if history is not None else None
+        return path_histories.last_before(self._reader, history, before) if history is not None else None
 
     def moves(self, directory: bytes, since: int, before: int) -> list[Record]:
         """Return the moves of a directory with a seq between two, oldest first; see `is_move`."""
@@ -143,7 +143,7 @@ class OwnRecords:
         moves = self._moves.get(directory)
         if moves is None:
             history = self.stored(directory)
-            if history is None or history.kinds == stored.OTHER:
+            if history is None or history.kinds == path_histories.OTHER:
                 return None
             if len(self._moves) >= _KEPT:
                 self._moves.clear()
@@ -181,7 +181,7 @@ class OwnRecords:
                 return found
             after, value = item
             name = after[cut:].split(b"/", 1)[0]
-            kinds = stored.kinds_in(value)
+            kinds = path_histories.kinds_in(value)
             if after == prefix + name:
                 if kinds != 0:
                     found[name] = self.kinds(after) if kinds is None else kinds
@@ -197,7 +197,7 @@ class OwnRecords:
         after = prefix
         while (item := self._nodes.after(self._root, after)) is not None and item[0].startswith(prefix):
             after, value = item
-            if stored.kinds_in(value) != 0:
+            if path_histories.kinds_in(value) != 0:
                 return True
         return False
 
@@ -227,7 +227,7 @@ class _StoredMoves:
         self._newest_first: list[Record] = []
         self._minus_seqs: list[int] = []
         """Of those, and so ascending."""
-        self._rest: Iterator[Record] | None = stored.newest_first(reader, history)
+        self._rest: Iterator[Record] | None = path_histories.newest_first(reader, history)
         self._read_to = 1 << 63
         """The seq of the last record that was read."""
 
@@ -257,7 +257,7 @@ class _StoredMoves:
         try:
             record = next(self._rest, None)
         except BaseException:  # a generator that has raised would say that it is at its end
-            self._rest = stored.newest_first(self._reader, self._history)
+            self._rest = path_histories.newest_first(self._reader, self._history)
             self._newest_first.clear()
             self._minus_seqs.clear()
             self._read_to = 1 << 63

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.workspace.history.commit_builder import CommitBuilder
 from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root
-from chronicle.workspace.history.records import Record
+from chronicle.workspace.history.path_histories import Record
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import Kind
@@ -65,7 +65,7 @@ def rewound(
     view = _view(buffer, last, pending, floors)
     builder = CommitBuilder(buffer, view, last, now, last)
     for path in pending:
-        builder.add_versions(path, view.settle(path))
+        builder.add_versions(path, view.unstored(path))
     ref, _ = builder.build(
         turn=turn,
         tree_id=target.tree_id,

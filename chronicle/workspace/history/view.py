@@ -1,10 +1,10 @@
 """The whole history of a path: what is stored, what is not sealed yet, and what follows from directories that moved.
 
-Renaming a directory gives every path below it a version (``rename`` at its new place, ``delete`` at its old one), but
-writing one for each of 100,000 files would make a rename cost what the tree holds. So only the directory gets records,
-and those of the paths below are derived when they are asked for (`chronicle.workspace.history.moves`). As soon as the
-path gets a record of its own, the derived ones before it are stored with it (`HistoryView.settle`). Numbers follow the
-order of operations, and are the same before and after that.
+Renaming a directory gives every path below it a version (``rename`` at its new path, ``delete`` at its old one), but
+writing one for each of 100,000 files would make a rename cost what the tree holds. So only the directory gets records;
+those of the paths below are derived on demand (`chronicle.workspace.history.derived_versions`). When a path gets a
+record of its own, the derived ones before it are stored with it (`HistoryView.unstored`). Numbers follow the order of
+operations and are the same before and after that.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from chronicle.errors import NotFound
-from chronicle.workspace.history import records as stored
-from chronicle.workspace.history.moves import Moves, above
+from chronicle.workspace.history import path_histories
+from chronicle.workspace.history.derived_versions import DerivedVersions, above
 from chronicle.workspace.history.own_records import OwnRecords
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.history.oplog import Gap
-    from chronicle.workspace.history.records import PathHistory, Record
+    from chronicle.workspace.history.path_histories import PathHistory, Record
 
 __all__ = ["HistoryView", "Versions"]
 
@@ -62,7 +62,7 @@ class HistoryView:
     ) -> None:
         self._reader = reader
         self._own = OwnRecords(reader, root, pending)
-        self._moves = Moves(self._own, moved_seq, beat)
+        self._derived = DerivedVersions(self._own, moved_seq, beat)
         self._floors = floors
         self._gaps: dict[bytes, list[Gap]] = {}
         for gap in gaps:
@@ -71,14 +71,14 @@ class HistoryView:
 
     def moved(self, seq: int) -> None:
         """Note when a directory was renamed last."""
-        self._moves.moved_seq = seq
+        self._derived.moved_seq = seq
 
     def records(self, path: bytes) -> list[Record]:
         """Return all versions of a path, oldest first; empty if there never was one."""
         history = self.stored(path)
         if history is None:
-            return self.settle(path)
-        return stored.records(self._reader, history) + self.settle(path)
+            return self.unstored(path)
+        return path_histories.all_records(self._reader, history) + self.unstored(path)
 
     def in_order(self, path: bytes) -> Versions:
         """Return what `records` does, to be gone through in pieces."""
@@ -92,16 +92,16 @@ class HistoryView:
             if history.head is not None:
                 return False
             stored_here = len(history.tail)
-        return stored_here + len(self._own.pending(path)) <= limit and not self._moves.moved_since(path)
+        return stored_here + len(self._own.pending(path)) <= limit and not self._derived.moved_since(path)
 
     def find(self, path: bytes, number: int) -> Record | None:
         """Return one version of a path."""
         history = self.stored(path)
         if history is not None and number <= history.last:
-            found = stored.find(self._reader, history, number)
+            found = path_histories.find(self._reader, history, number)
             if found is not None:
                 return found
-        fresh = self._moves.fresh(path).records
+        fresh = self._derived.unstored(path).records
         numbers = self._count(path, fresh)[0]
         at = bisect_left(numbers, number)
         return replace(fresh[at], number=number) if at < len(numbers) and numbers[at] == number else None
@@ -125,28 +125,28 @@ class HistoryView:
 
     def last(self, path: bytes) -> Record | None:
         """Return the newest version of a path, a deletion perhaps; only its number may not be final."""
-        fresh = self._moves.fresh(path).records
+        fresh = self._derived.unstored(path).records
         return fresh[-1] if fresh else self._own.last_stored(path)
 
     def kinds(self, path: bytes) -> int:
-        """Return what a path ever was, as in `chronicle.workspace.history.records.PathHistory.kinds`; 0 for nothing."""
+        """Return what a path ever was, as in `PathHistory.kinds`; 0 for nothing."""
         own = self._own.kinds(path)
         directory, _, name = path.rpartition(b"/")
-        if not self._moves.came(directory).get(name, 0) & ~own:
+        if not self._derived.came(directory).get(name, 0) & ~own:
             return own
-        return own | self._moves.fresh(path).kinds
+        return own | self._derived.unstored(path).kinds
 
     def floor(self, path: bytes) -> int:
         """Return the highest number ever given out for a path."""
-        return self._count(path, self._moves.fresh(path).records)[1]
+        return self._count(path, self._derived.unstored(path).records)[1]
 
-    def settle(self, path: bytes) -> list[Record]:
+    def unstored(self, path: bytes) -> list[Record]:
         """Return the versions of a path that are not stored: pending and derived ones, with their final numbers."""
         return [replace(record, number=number) for number, record in self.numbered(path)]
 
     def numbered(self, path: bytes) -> list[tuple[int, Record]]:
-        """Return what `settle` does, the numbers beside the records."""
-        fresh = self._moves.fresh(path).records
+        """Return what `unstored` does, the numbers beside the records."""
+        fresh = self._derived.unstored(path).records
         return list(zip(self._count(path, fresh)[0], fresh, strict=True)) if fresh else []
 
     def noted(self, path: bytes) -> list[tuple[int, Record]]:
@@ -156,13 +156,13 @@ class HistoryView:
 
     def had_entries(self, path: bytes) -> bool:
         """Say whether anything ever had a version below a path."""
-        return self._own.any_below(path) or any(self.kinds(path + b"/" + name) for name in self._moves.came(path))
+        return self._own.any_below(path) or any(self.kinds(path + b"/" + name) for name in self._derived.came(path))
 
     def names(self, path: bytes) -> list[bytes]:
         """Return the names in a directory that ever had a version, or below which something had."""
         own = self._own.children(path)
         prefix = path + b"/" if path else b""
-        came = (name for name in self._moves.came(path) if name not in own and self.kinds(prefix + name))
+        came = (name for name in self._derived.came(path) if name not in own and self.kinds(prefix + name))
         return sorted([*own, *came])
 
     def stored(self, path: bytes) -> PathHistory | None:
@@ -225,7 +225,7 @@ class Versions:
     def __iter__(self) -> Iterator[Record]:
         """Yield them."""
         if self._history is not None:
-            yield from stored.oldest_first(self._reader, self._history)
+            yield from path_histories.oldest_first(self._reader, self._history)
         for number, record in self._fresh:
             yield replace(record, number=number)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.history.records import Record
+    from chronicle.workspace.history.path_histories import Record
     from chronicle.workspace.history.view import Versions
 
 __all__ = ["HistoryLayer", "Iterations", "Operations", "encode_path", "iteration_of"]
@@ -67,7 +67,7 @@ class HistoryLayer(EntryLayer):
         return self._view().last(path)
 
     def kinds_of(self, path: bytes) -> int:
-        """Return what a path ever was, as in `chronicle.workspace.history.records.PathHistory.kinds`; 0 for nothing."""
+        """Return what a path ever was, as in `PathHistory.kinds`; 0 for nothing."""
         return self._view().kinds(path)
 
     def has_short_history(self, path: bytes, limit: int) -> bool:

@@ -19,7 +19,7 @@ from chronicle.errors import InvalidInput
 from chronicle.system.heap import give_back_all
 from chronicle.system.locks import unlock
 from chronicle.workspace.history.oplog import Gap, first_root, read_root, stored_operations
-from chronicle.workspace.history.records import path_history
+from chronicle.workspace.history.path_histories import path_history
 from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log import LayerLog, position
 from chronicle.workspace.layer.disk.log_records import Header, pack

@@ -83,8 +83,8 @@ class Names:
         """Numbers that were given to what is in the tree without one: they must not be given again."""
         self._loaded = 0
         """How many nodes were made from the tree since `shed` looked at them."""
-        self._tree_finder = nodes.KeptNodes(reader)
-        self._attr_finder = nodes.KeptNodes(reader)
+        self._tree_finder = nodes.NodeCache(reader)
+        self._attr_finder = nodes.NodeCache(reader)
         root = tree.entry_at(reader, commit.tree_id, b"")
         assert root is not None
         self.root = DirNode(ROOT_INO, stat.S_IFDIR | root.mode, *self.owner_of(root), commit.root.mtime_ns)

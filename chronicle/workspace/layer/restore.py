@@ -138,7 +138,7 @@ class _Planner:
         self._root = root
         self._ts_ns = ts_ns
         self._alone = alone
-        self._finder = nodes.KeptNodes(layer.reader)
+        self._finder = nodes.NodeCache(layer.reader)
         self._above: dict[bytes, BlobId | None] = {}
         """By directory, the map of attributes that it had."""
         self._at: dict[bytes, _Thing | None] = {}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.content.content import Content
     from chronicle.workspace.history.oplog import Gap
-    from chronicle.workspace.history.records import Record
+    from chronicle.workspace.history.path_histories import Record
     from chronicle.workspace.history.view import HistoryView
     from chronicle.workspace.layer.disk.files import LayerFiles
     from chronicle.workspace.layer.disk.undo import Held

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronicle.workspace.content.lazy_reader import LazyFile
 from chronicle.workspace.history.oplog import first_root, read_root
-from chronicle.workspace.history.records import Record
+from chronicle.workspace.history.path_histories import Record
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.disk.partial_files import Partial
 from chronicle.workspace.layer.names import Names

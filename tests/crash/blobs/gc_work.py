@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import Conflict, NotFound
 from chronicle.repository import Repository
-from chronicle.repository.commits import Committed
+from chronicle.repository.commit_log import Committed
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
 

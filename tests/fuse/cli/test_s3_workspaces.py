@@ -19,7 +19,7 @@ from chronicle.blobs.media.fsspec_objects import open_remote
 from chronicle.cli import ExitCode, main
 from chronicle.errors import Unavailable
 from chronicle.fuse.mountpoints import mountinfo
-from chronicle.repository import Repository, commit_steps
+from chronicle.repository import Repository, commit_writer
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.fuse.conftest import end_service
 from tests.s3_server import BUCKET, S3Server, point_at, running_s3
@@ -246,7 +246,7 @@ def test_a_commit_keeps_what_a_mount_was_killed_before_it_kept(
     first, second, third = nodes
     overtaken(first, second)
     with monkeypatch.context() as patch:
-        patch.setattr(commit_steps, "keep_recovered", lambda *_: None)  # as if it had been killed just before
+        patch.setattr(commit_writer, "keep_recovered", lambda *_: None)  # as if it had been killed just before
         root = first.mount()
     assert (root / "a").read_text() == "second's"
     assert kept_by(first) == []
@@ -264,7 +264,7 @@ def test_several_commands_keep_what_a_mount_did_not_once(
     first, second, third = nodes
     overtaken(first, second)
     with monkeypatch.context() as patch:
-        patch.setattr(commit_steps, "keep_recovered", lambda *_: None)
+        patch.setattr(commit_writer, "keep_recovered", lambda *_: None)
         first.mount()
 
     def look() -> list[str]:
@@ -291,7 +291,7 @@ def test_a_mount_that_cannot_keep_what_it_found_is_taken_back(
         raise Unavailable("the store went away just now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit_steps, "put_commit", is_away)
+        patch.setattr(commit_writer, "put_commit", is_away)
         assert "just now" in first("mount", first.url, first.mountpoint, code=ExitCode.UNAVAILABLE)
     assert not mountinfo.is_mounted(first.mountpoint)
     assert (first.mount() / "a").read_text() == "second's"

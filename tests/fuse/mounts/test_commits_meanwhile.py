@@ -17,7 +17,7 @@ import pytest
 from chronicle.errors import Conflict
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts
 from chronicle.fuse.zygote import zygote
-from chronicle.repository import Repository, commit_steps, mounts, store_directory
+from chronicle.repository import Repository, commit_writer, mounts, store_directory
 from chronicle.repository import repository as repository_module
 from tests.fuse.conftest import end_service, wait_for_end
 
@@ -96,7 +96,7 @@ def test_what_compares_waits_for_a_commit(
             found.append(len(changes))
 
     other = threading.Thread(target=compare)
-    put_into_the_journal = commit_steps.put_commit
+    put_into_the_journal = commit_writer.put_commit
 
     def commit(*arguments: object) -> object:
         (root / "file").write_text("three")
@@ -105,7 +105,7 @@ def test_what_compares_waits_for_a_commit(
         return put_into_the_journal(*arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit_steps, "put_commit", commit)
+        patch.setattr(commit_writer, "put_commit", commit)
         repository.commit("main", "second")
     other.join(DEADLINE_S)
     assert found == [1]

@@ -16,13 +16,13 @@ from chronicle.workspace.trees.nodes.boundaries import Cutter
 from chronicle.workspace.trees.nodes.building import NodeBuffer, build
 from chronicle.workspace.trees.nodes.editing import update
 from chronicle.workspace.trees.nodes.node import Node, decode_node, encode_node
-from chronicle.workspace.trees.nodes.reading import KeptNodes, diff, items, lookup, lookup_many, walk
+from chronicle.workspace.trees.nodes.reading import NodeCache, diff, items, lookup, lookup_many, walk
 
 __all__ = [
     "Cutter",
-    "KeptNodes",
     "Node",
     "NodeBuffer",
+    "NodeCache",
     "build",
     "decode_node",
     "diff",

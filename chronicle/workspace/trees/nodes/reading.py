@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
-__all__ = ["KeptNodes", "diff", "items", "lookup", "lookup_many", "walk"]
+__all__ = ["NodeCache", "diff", "items", "lookup", "lookup_many", "walk"]
 
 _KEPT_NODES: Final = 8
 """Two ways down a map of four levels."""
@@ -30,7 +30,7 @@ def lookup(reader: BlobReader, root: BlobId | None, key: bytes) -> bytes | None:
     return _value(lambda identifier: decode_node(reader.get(identifier)), root, key)
 
 
-class KeptNodes:
+class NodeCache:
     """Looks into maps again and again, and keeps the nodes that were used last: keys in order cost little each.
 
     Args:

@@ -21,7 +21,7 @@ from chronicle.cli import ExitCode, main
 from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound, StorageRefused
 from chronicle.ids import BlobId
-from chronicle.repository import Repository, commit_steps
+from chronicle.repository import Repository, commit_writer
 from chronicle.repository.checkout import Amount, Progress, checkout, count
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -220,13 +220,13 @@ def store(made: tuple[FsspecBlobStore, TreeRef, Path], tmp_path: Path) -> Path:
     repository = Repository(directory)
     repository.create()
     with repository.journal() as journal:
-        commit_steps.ensure_session(repository, journal, "main")
+        commit_writer.ensure_session(repository, journal, "main")
     with repository.blobs() as blobs:
         source = made[0]
         blobs.put({key: source.get(key) for key in source.blob_ids()})
     with repository.journal() as journal:
         session = journal.session("main")
-        commit_steps.put_commit(repository, journal, session, made[1], "one")
+        commit_writer.put_commit(repository, journal, session, made[1], "one")
     return directory
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.repository import Repository, commit_steps
+from chronicle.repository import Repository, commit_writer
 from chronicle.workspace.api.workspace import open_api_workspace
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def commit(repository: Repository, workspace: str, text: str) -> None:
 
 def spec_of(repository: Repository, workspace: str) -> LayerSpec:
     with repository.journal(workspace) as journal:
-        return commit_steps.spec_of(repository, journal, commit_steps.ensure_session(repository, journal, workspace))
+        return commit_writer.spec_of(repository, journal, commit_writer.ensure_session(repository, journal, workspace))
 
 
 def write_elsewhere(repository: Repository, workspace: str, elsewhere: Path, text: str) -> TreeRef:
@@ -47,7 +47,7 @@ def write_elsewhere(repository: Repository, workspace: str, elsewhere: Path, tex
 def keep(repository: Repository, workspace: str, recovered: TreeRef) -> int:
     """Keep it, and return the turn that begins then."""
     begun: list[int] = []
-    commit_steps.keep_recovered(repository, spec_of(repository, workspace), recovered, begun.append)
+    commit_writer.keep_recovered(repository, spec_of(repository, workspace), recovered, begun.append)
     (turn,) = begun
     return turn
 

@@ -14,8 +14,8 @@ from chronicle.blobs.media.fsspec_objects import RemoteObjects, open_remote
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository, remote_commits
-from chronicle.repository.remote_commits import SharedRecord
-from chronicle.repository.store_directory import StorePlace
+from chronicle.repository.remote_commits import RemoteCommits
+from chronicle.repository.store_directory import StoreDirectory
 from chronicle.workspace.layer.layer import Layer
 from tests.s3_server import BUCKET, running_s3
 
@@ -101,7 +101,7 @@ def test_a_commit_that_another_command_pulls_before_it_is_in_the_journal_is_done
 ) -> None:
     commit(first, "one")
     write(first, "two")
-    pulled = meanwhile(monkeypatch, SharedRecord, "publish", lambda: messages(again(first)), after=True)
+    pulled = meanwhile(monkeypatch, RemoteCommits, "publish", lambda: messages(again(first)), after=True)
     committed = first.commit("main", "two")
     assert pulled
     assert committed is not None
@@ -122,7 +122,7 @@ def test_a_commit_is_done_even_if_others_have_gone_on_before_it_is_in_the_journa
         assert commit(second, "three") == 3
         assert messages(again(first)) == ["one", "two", "three"]
 
-    meanwhile(monkeypatch, SharedRecord, "publish", go_on, after=True)
+    meanwhile(monkeypatch, RemoteCommits, "publish", go_on, after=True)
     committed = first.commit("main", "two")
     assert committed is not None
     assert committed.turn == 2
@@ -144,7 +144,7 @@ def test_a_commit_that_another_node_forestalls_is_not_done(
         commit(second, "second's")
         assert messages(again(first)) == ["one", "second's"]
 
-    meanwhile(monkeypatch, SharedRecord, "publish", be_first)
+    meanwhile(monkeypatch, RemoteCommits, "publish", be_first)
     with pytest.raises(Conflict, match="another node has committed 'main' meanwhile"):
         first.commit("main", "first's")
     assert messages(first) == messages(second) == ["one", "second's"]
@@ -353,7 +353,7 @@ def test_of_two_who_fork_to_one_name_one_does(
     first: Repository, second: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(first, "one")
-    meanwhile(monkeypatch, SharedRecord, "create_fork", lambda: second.fork("main", "last", "side"))
+    meanwhile(monkeypatch, RemoteCommits, "create_fork", lambda: second.fork("main", "last", "side"))
     with pytest.raises(Conflict, match="there is a workspace 'side' already; give another name"):
         first.fork("main", "last", "side")
     commit(second, "on the side", "side")
@@ -364,7 +364,7 @@ def test_of_two_who_fork_the_time_before_the_first_commit_to_one_name_one_does(
     first: Repository, second: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(first, "one")
-    meanwhile(monkeypatch, SharedRecord, "ensure_session", lambda: second.fork("main", "last", "side"))
+    meanwhile(monkeypatch, RemoteCommits, "ensure_session", lambda: second.fork("main", "last", "side"))
     with pytest.raises(Conflict, match="there is a workspace 'side' already"):
         first.fork("main", "0", "side")
     assert messages(first, "side") == messages(second, "side") == ["one"]
@@ -374,7 +374,7 @@ def test_a_workspace_that_is_forked_while_it_is_made_is_the_fork(
     first: Repository, second: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(first, "one")
-    meanwhile(monkeypatch, SharedRecord, "ensure_session", lambda: second.fork("main", "last", "side"))
+    meanwhile(monkeypatch, RemoteCommits, "ensure_session", lambda: second.fork("main", "last", "side"))
     assert read(first, "side") == "one"
     assert commit(first, "two", "side") == 2
     assert messages(second, "side") == ["one", "two"]
@@ -396,7 +396,7 @@ def test_two_make_a_store_at_once(
 def test_a_store_that_another_command_makes_and_commits_to_at_the_same_moment_is_not_lost(
     first: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = meanwhile(monkeypatch, StorePlace, "_check_unknown", lambda: commit(again(first), "one"))
+    made = meanwhile(monkeypatch, StoreDirectory, "_check_unknown", lambda: commit(again(first), "one"))
     assert commit(first, "two") == 2
     assert made
     assert messages(first) == ["one", "two"]
@@ -409,7 +409,7 @@ def test_a_journal_that_another_command_is_making_knows_of_no_lost_store(
         again(first).create()
         (first.directory / "journal.db").touch()
 
-    made = meanwhile(monkeypatch, StorePlace, "_check_unknown", begin)
+    made = meanwhile(monkeypatch, StoreDirectory, "_check_unknown", begin)
     assert commit(first, "one") == 1
     assert made
 

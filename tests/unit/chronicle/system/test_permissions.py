@@ -18,7 +18,7 @@ from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.ids import BranchId, SessionId
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository
-from chronicle.repository.store_directory import StorePlace
+from chronicle.repository.store_directory import StoreDirectory
 from chronicle.system.permissions import make_private, private_mode
 from coordinator.home import Home
 
@@ -64,7 +64,7 @@ def found_by_a_stranger(place: Path) -> list[str]:
 @pytest.mark.parametrize("kind", ["store", "home"])
 def test_a_stranger_reads_nothing_of_what_is_kept(public: Path, kind: str) -> None:
     place = public / "kept"
-    StorePlace.at(str(place)).create() if kind == "store" else Home(place).create()
+    StoreDirectory.at(str(place)).create() if kind == "store" else Home(place).create()
     keep(place)
     assert list((place / "blobs").rglob("*"))
     assert found_by_a_stranger(public) == []
@@ -73,7 +73,7 @@ def test_a_stranger_reads_nothing_of_what_is_kept(public: Path, kind: str) -> No
 def test_a_directory_of_the_users_keeps_its_mode_and_the_blobs_in_it_are_theirs(public: Path) -> None:
     place = public / "kept"
     place.mkdir(mode=0o755)
-    StorePlace.at(str(place)).create()
+    StoreDirectory.at(str(place)).create()
     keep(place)
     assert (mode(place), mode(place / "blobs")) == (0o755, 0o700)
 

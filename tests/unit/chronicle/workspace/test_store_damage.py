@@ -15,7 +15,7 @@ from chronicle.blobs import blob_id
 from chronicle.cli import ExitCode, main
 from chronicle.errors import BlobMissing
 from chronicle.repository import Repository
-from chronicle.repository.store_directory import StorePlace
+from chronicle.repository.store_directory import StoreDirectory
 from tests.unit.read_only import listing, without_write_access
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_a_store_whose_journal_was_lost_is_not_taken_for_an_empty_one(store: Sto
 def test_a_store_that_is_filled_while_it_is_opened_has_lost_nothing(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new = StorePlace(tmp_path / "new")
+    new = StoreDirectory(tmp_path / "new")
     new.create()
     glob = Path.glob
 

@@ -13,7 +13,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, NewMessage, Outcome, Settlement
 from chronicle.workspace.content.content import store_bytes
-from chronicle.workspace.history import records
+from chronicle.workspace.history import path_histories
 from chronicle.workspace.history.oplog import (
     Attr,
     Operation,
@@ -23,7 +23,7 @@ from chronicle.workspace.history.oplog import (
     put_commit,
     store_operations,
 )
-from chronicle.workspace.history.records import Record
+from chronicle.workspace.history.path_histories import Record
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, update_tree
@@ -167,17 +167,17 @@ class MadeAgent:
         now_ms = self.home.clock.now_ms()
         before = self._oplog
         entries: dict[bytes, Entry | None] = {}
-        histories: dict[bytes, records.PathHistory] = {}
+        histories: dict[bytes, path_histories.PathHistory] = {}
         done: list[Operation] = []
         for seq, (name, data) in enumerate(files.items(), start=before.next_seq):
             path = name.encode(errors="surrogateescape")
             content = store_bytes(buffer, data) if data is not None else None
             entries[path] = Entry(Kind.FILE, 0o644, content=content) if content is not None else None
-            known = records.path_history(buffer, before.histories, path)
+            known = path_histories.path_history(buffer, before.histories, path)
             number = known.last + 1 if known else 1
             op = "write" if content is not None else "delete"
             record = Record(number, seq, now_ms, op, turn, Kind.FILE, content)
-            histories[path] = records.append(buffer, known, [record])
+            histories[path] = path_histories.append(buffer, known, [record])
             done.append(Operation(seq, now_ms, op, turn, path, number, record.size))
             self._names[path] = Attr(seq + 1, now_ms * 1_000_000, now_ms * 1_000_000)
         for path in list(entries):
@@ -193,7 +193,7 @@ class MadeAgent:
             tree_id=tree_id,
             previous=self.ref.oplog_id if self.ref else None,
             root=Attr(1, now_ms, now_ms, below=nodes.update(buffer, None, attributes)),
-            histories=records.update(buffer, before.histories, histories),
+            histories=path_histories.update(buffer, before.histories, histories),
             commits=commits,
             links=None,
             next_ino=before.next_ino + len(files),

@@ -11,7 +11,7 @@ from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.gc_roots import layer_refs
-from chronicle.workspace.history.reachability import MomentReach
+from chronicle.workspace.history.commit_reachability import CommitReach
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from coordinator.verification import Verifier
@@ -47,7 +47,7 @@ async def test_what_is_reached_is_what_is_verified() -> None:
         await agent.send("fail")
         await agent.sleep()
         rewind_agent(agent.store, agent.blobs, agent.address, 1, None, IdSource(), agent.clock.now_ms())
-        checker, reach = TreeChecker(agent.blobs), MomentReach(agent.blobs)
+        checker, reach = TreeChecker(agent.blobs), CommitReach(agent.blobs)
         for event, payload in agent.events():
             tree = tree_of(payload) if "." in event.type else None
             if tree is not None:

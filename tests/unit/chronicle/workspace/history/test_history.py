@@ -19,9 +19,9 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
-from chronicle.workspace.history import oplog, records
+from chronicle.workspace.history import oplog, path_histories
 from chronicle.workspace.history.oplog import Attr, Gap, Operation, OplogRoot
-from chronicle.workspace.history.records import PathHistory, Record
+from chronicle.workspace.history.path_histories import PathHistory, Record
 from chronicle.workspace.layer.disk.log import LayerLog
 from chronicle.workspace.layer.disk.log_records import Header, pack, unpack_ref
 from chronicle.workspace.layer.disk.undo import DataFile, Undo, VersionFile
@@ -60,28 +60,28 @@ def test_histories_find_what_was_appended(batches: list[int], probe: int) -> Non
         # Numbers leave gaps, as after a rollback.
         added = [record(2 * (len(every) + index) + 1) for index in range(batch)]
         every += added
-        kept = records.append(buffer, kept, added)
+        kept = path_histories.append(buffer, kept, added)
     if kept is None:
         return
-    assert records.records(buffer, kept) == every
-    assert list(records.oldest_first(buffer, kept)) == every
+    assert path_histories.all_records(buffer, kept) == every
+    assert list(path_histories.oldest_first(buffer, kept)) == every
     assert kept.last == every[-1].number
-    assert records.find(buffer, kept, probe) == next((one for one in every if one.number == probe), None)
+    assert path_histories.find(buffer, kept, probe) == next((one for one in every if one.number == probe), None)
     before = [one for one in every if one.seq < probe * 10]
-    assert records.last_before(buffer, kept, probe * 10) == (before[-1] if before else None)
+    assert path_histories.last_before(buffer, kept, probe * 10) == (before[-1] if before else None)
 
 
 def test_any_of_many_versions_is_a_few_reads_away() -> None:
     buffer = BlobBuffer(MemoryBlobStore())
     kept: PathHistory | None = None
     for start in range(1, 10_001, 100):
-        kept = records.append(buffer, kept, [record(number) for number in range(start, start + 100)])
+        kept = path_histories.append(buffer, kept, [record(number) for number in range(start, start + 100)])
     assert kept is not None
     reader = CountingReader(buffer)
     worst = 0
     for number in random.Random(7).sample(range(1, 10_001), 300):
         reader.reads = 0
-        found = records.find(reader, kept, number)
+        found = path_histories.find(reader, kept, number)
         assert found is not None
         assert found.number == number
         worst = max(worst, reader.reads)
@@ -90,12 +90,14 @@ def test_any_of_many_versions_is_a_few_reads_away() -> None:
 
 def test_map_of_histories() -> None:
     buffer = BlobBuffer(MemoryBlobStore())
-    whole = records.append(buffer, None, [record(1), Record(2, 25, 9, "delete", 4, Kind.FILE)])
-    link = records.append(buffer, None, [Record(1, 30, 9, "symlink", 4, Kind.SYMLINK, target=b"to", source=b"from")])
-    root = records.update(buffer, None, {b"a": whole, b"d/l": link})
-    assert records.path_history(buffer, root, b"a") == whole
-    assert records.path_history(buffer, root, b"d/l") == link
-    assert records.path_history(buffer, root, b"b") is None
+    whole = path_histories.append(buffer, None, [record(1), Record(2, 25, 9, "delete", 4, Kind.FILE)])
+    link = path_histories.append(
+        buffer, None, [Record(1, 30, 9, "symlink", 4, Kind.SYMLINK, target=b"to", source=b"from")]
+    )
+    root = path_histories.update(buffer, None, {b"a": whole, b"d/l": link})
+    assert path_histories.path_history(buffer, root, b"a") == whole
+    assert path_histories.path_history(buffer, root, b"d/l") == link
+    assert path_histories.path_history(buffer, root, b"b") is None
 
 
 COMMIT = OplogRoot(
@@ -117,7 +119,7 @@ COMMIT = OplogRoot(
 def test_older_code_finds_a_newer_format_and_no_damage() -> None:
     """It takes a value apart into four fields before it looks at the first one."""
     buffer = BlobBuffer(MemoryBlobStore())
-    root = records.update(buffer, None, {b"path": records.append(buffer, None, [record(1)])})
+    root = path_histories.update(buffer, None, {b"path": path_histories.append(buffer, None, [record(1)])})
     value = nodes.lookup(buffer, root, b"path")
     assert value is not None
     version, _, _, _ = msgpack.unpackb(value)
@@ -133,9 +135,9 @@ def test_formats_do_not_change() -> None:
         oplog.add_root(buffer, replace(COMMIT, usage=Usage(5, 2)))
         == "ebeb0eb37e67b793f4e99d92b446d76e65b12146460297a7502166f4bf125ee4"
     )
-    many = records.append(buffer, None, [record(number) for number in range(1, 40)])
+    many = path_histories.append(buffer, None, [record(number) for number in range(1, 40)])
     assert (
-        records.update(buffer, None, {b"path": many})
+        path_histories.update(buffer, None, {b"path": many})
         == "d667984b17b510c58aef9b9f9396eb5c64cbdca76c66d3b66cefa48739f128b4"
     )
     done = [Operation(1, 2, "rename", 3, b"p", 4, 5, b"s")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
-from chronicle.workspace.history import records
+from chronicle.workspace.history import path_histories
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.layer.opening import open_layer
@@ -124,7 +124,7 @@ def test_what_is_gone_through_quickly_is_what_is_decoded(tmp_path: Path) -> None
     values = [value for _, value in nodes.items(layer.reader, root.histories)]
     assert len(values) == FILES + 1
     for value in values:
-        decoded = records.decode_history(value)
+        decoded = path_histories.decode_history(value)
         contents = [record.content for record in decoded.tail if record.content is not None]
-        assert records.contents_in(value) == (contents, decoded.head)
+        assert path_histories.contents_in(value) == (contents, decoded.head)
     layer.close()

@@ -9,7 +9,7 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
-from chronicle.workspace.committed.committed_workspace import CommittedWorkspace
+from chronicle.workspace.committed.workspace import CommittedWorkspace
 from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef

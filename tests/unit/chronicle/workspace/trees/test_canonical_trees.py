@@ -13,8 +13,8 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.ident import to_raw
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Corrupt, NotFound
-from chronicle.workspace.check.map_shape import MapChecker
 from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.check.verify_maps import MapChecker
 from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES, chunks, first_cut
 from chronicle.workspace.content.content import Content, chunk_list, store_bytes
 from chronicle.workspace.trees import nodes, tree

@@ -80,7 +80,7 @@ def test_the_root_depends_on_content_alone(
 def test_nodes_that_are_kept_say_the_same(content: dict[bytes, bytes], wanted: list[bytes]) -> None:
     buffer = Counting()
     root = nodes.update(buffer, None, content)
-    kept = nodes.KeptNodes(buffer, most=64)
+    kept = nodes.NodeCache(buffer, most=64)
     asked = [*wanted, *content, b""]
     assert [kept.lookup(root, key) for key in asked] == [content.get(key) for key in asked]
     assert [kept.after(root, key) for key in asked] == [next(nodes.items(buffer, root, key), None) for key in asked]

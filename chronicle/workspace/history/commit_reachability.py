@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.readers import RecordingReader
-from chronicle.workspace.history import records
+from chronicle.workspace.history import path_histories
 from chronicle.workspace.history.oplog import decode_attr, read_root
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.reachability import Reach
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from chronicle.workspace.content.content import Content
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["MomentReach"]
+__all__ = ["CommitReach"]
 
 
-class MomentReach:
+class CommitReach:
     """The blobs that moments of workspaces refer to; grows as they are added.
 
     Args:
@@ -85,11 +85,11 @@ class MomentReach:
             if node.level:
                 continue
             for value in node.values:
-                contents, head = records.contents_in(value)
+                contents, head = path_histories.contents_in(value)
                 for content in contents:
                     self._reach.add_content(content)
                 if head is not None and head not in self._blocks:
                     self._blocks.add(head)
-                    for record in records.newest_first(self._reader, records.PathHistory(0, head)):
+                    for record in path_histories.newest_first(self._reader, path_histories.PathHistory(0, head)):
                         if record.content is not None:
                             self._reach.add_content(record.content)

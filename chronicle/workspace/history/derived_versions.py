@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace.history.records import DIRECTORY, Record, kinds_of
+from chronicle.workspace.history.path_histories import DIRECTORY, Record, kinds_of
 from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from chronicle.workspace.history.own_records import OwnRecords
 
-__all__ = ["NOW", "Fresh", "Moves", "above"]
+__all__ = ["NOW", "DerivedVersions", "Unstored", "above"]
 
 NOW: Final = 1 << 62
 """Greater than any seq."""
@@ -34,16 +34,16 @@ Stamp = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
+class Unstored:
     """The versions of a path that are not stored, oldest first. Their numbers do not count."""
 
     records: Sequence[Record]
     """Not to be changed. Valid until the next operation."""
     kinds: int
-    """What they were; see `chronicle.workspace.history.records.PathHistory.kinds`."""
+    """What they were; see `chronicle.workspace.history.path_histories.PathHistory.kinds`."""
 
 
-class Moves:
+class DerivedVersions:
     """Derives versions.
 
     Args:
@@ -58,7 +58,7 @@ class Moves:
         self.moved_seq = moved_seq
         self._last: dict[tuple[bytes, int], tuple[bytes, Record] | None] = {}
         self._alive: dict[tuple[bytes, int], Record | None] = {}
-        self._fresh: dict[bytes, tuple[Stamp, Fresh]] = {}
+        self._fresh: dict[bytes, tuple[Stamp, Unstored]] = {}
         self._fresh_size = 0
         self._came: dict[bytes, tuple[Stamp, dict[bytes, int]]] = {}
         self._came_size = 0
@@ -98,7 +98,7 @@ class Moves:
         known.update(dict.fromkeys(trail, found))
         return found
 
-    def fresh(self, path: bytes) -> Fresh:
+    def unstored(self, path: bytes) -> Unstored:
         """Return the versions of a path after the stored ones."""
         own = self._own.pending(path)
         stamp = (self.moved_seq, len(own), *(len(self._own.pending(directory)) for directory in above(path)))
@@ -110,11 +110,11 @@ class Moves:
         moves = self._moves_above(path, since) if self.moved_seq > since else []
         if moves:
             found = self._merged(path, own, moves, last)
-            fresh = Fresh(found, kinds_of(found))
+            fresh = Unstored(found, kinds_of(found))
         elif known is not None and known[1].records is own:
-            fresh = Fresh(own, known[1].kinds | kinds_of(own[known[0][1] :]))
+            fresh = Unstored(own, known[1].kinds | kinds_of(own[known[0][1] :]))
         else:
-            fresh = Fresh(own, kinds_of(own))
+            fresh = Unstored(own, kinds_of(own))
         size = 1 if fresh.records is own else 1 + len(fresh.records)
         self._fresh_size += size
         if self._fresh_size > _KEPT:
@@ -190,8 +190,8 @@ class Moves:
         """Return what may have come into a directory, and gone since, by renaming directories.
 
         Returns:
-            By name, at least what it was then, as in `chronicle.workspace.history.records.PathHistory.kinds`. It may be
-            more, and of names that never came.
+            By name, at least what it was then, as in `PathHistory.kinds`. It may be more, and of names that never
+            came.
         """
         own = self._own
         stamp = tuple(len(own.pending(at)) for at in (*above(directory), directory))

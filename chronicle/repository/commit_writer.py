@@ -10,7 +10,7 @@ from chronicle.errors import BranchVersionConflict, Conflict, NotFound, StorageR
 from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Session
-from chronicle.repository.commits import COMMITTED, Committed, commits, last_commit, owner_of, session_of
+from chronicle.repository.commit_log import COMMITTED, Committed, commits, last_commit, owner_of, session_of
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer.opening import MAX_WORKSPACE_ID
 from chronicle.workspace.port import LayerSpec
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json
     from chronicle.journal.sqlite import SqliteJournalStore
-    from chronicle.repository.store_directory import StorePlace
+    from chronicle.repository.store_directory import StoreDirectory
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["EPOCH", "ensure_session", "fork_session", "keep_recovered", "put_commit", "spec_of"]
@@ -32,7 +32,7 @@ EPOCH: Final = 1
 _KEPT_DIGITS: Final = 12
 
 
-def ensure_session(place: StorePlace, journal: SqliteJournalStore, workspace: str) -> Session:
+def ensure_session(place: StoreDirectory, journal: SqliteJournalStore, workspace: str) -> Session:
     """Return a workspace's session; it is made if there is none."""
     now_ms, ids = place.clock.now_ms(), IdSource()
     with suppress(NotFound):
@@ -46,7 +46,7 @@ def ensure_session(place: StorePlace, journal: SqliteJournalStore, workspace: st
 
 
 def fork_session(
-    place: StorePlace, journal: SqliteJournalStore, source: Session, found: Committed | None, target: str
+    place: StoreDirectory, journal: SqliteJournalStore, source: Session, found: Committed | None, target: str
 ) -> Session:
     """Make a workspace's session, which goes on from a commit of another one; ``None`` for the time before the first.
 
@@ -83,14 +83,14 @@ def fork_session(
     )
 
 
-def spec_of(place: StorePlace, journal: SqliteJournalStore, session: Session) -> LayerSpec:
+def spec_of(place: StoreDirectory, journal: SqliteJournalStore, session: Session) -> LayerSpec:
     """Return what opens a workspace."""
     head = journal.head(session.main_branch_id)
     return LayerSpec(session.name, place.layers, last_commit(journal, head), EPOCH, head.turn + 1)
 
 
 def put_commit(
-    place: StorePlace, journal: SqliteJournalStore, session: Session, ref: TreeRef, message: str
+    place: StoreDirectory, journal: SqliteJournalStore, session: Session, ref: TreeRef, message: str
 ) -> Committed:
     """Make a stored tree a workspace's last commit: in the store's URL first, if it has one.
 
@@ -124,7 +124,7 @@ def put_commit(
 
 
 def keep_recovered(
-    place: StorePlace, spec: LayerSpec, recovered: TreeRef | None, begin_turn: Callable[[int], None]
+    place: StoreDirectory, spec: LayerSpec, recovered: TreeRef | None, begin_turn: Callable[[int], None]
 ) -> None:
     """See to what a workspace held, when it was opened, on top of a commit that is not the last any more.
 
@@ -143,7 +143,7 @@ def keep_recovered(
         begin_turn(spec.turn)
 
 
-def _keep(place: StorePlace, workspace: str, recovered: TreeRef) -> None:
+def _keep(place: StoreDirectory, workspace: str, recovered: TreeRef) -> None:
     """Put what was written on top of a commit that is not the last any more into a workspace of its own.
 
     That one goes on from the commit, as one that was forked there. What was committed itself, by a process that could
@@ -163,7 +163,9 @@ def _keep(place: StorePlace, workspace: str, recovered: TreeRef) -> None:
     log.warning("what was written to %s and not committed is kept in the workspace %s", workspace, kept)
 
 
-def _stood_on(place: StorePlace, journal: SqliteJournalStore, workspace: str, recovered: TreeRef) -> Committed | None:
+def _stood_on(
+    place: StoreDirectory, journal: SqliteJournalStore, workspace: str, recovered: TreeRef
+) -> Committed | None:
     """Return the commit that something was written on top of; ``None`` if there was none yet."""
     with place.blobs() as blobs:
         previous = read_root(blobs, recovered.oplog_id).previous

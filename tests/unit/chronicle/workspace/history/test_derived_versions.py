@@ -20,9 +20,9 @@ from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
 from chronicle.workspace.dir.workspace import open_dir_workspace
-from chronicle.workspace.history import records
+from chronicle.workspace.history import path_histories
 from chronicle.workspace.history.oplog import Operation, add_root, first_root, operations, store_operations
-from chronicle.workspace.history.records import DIRECTORY, OTHER, Record
+from chronicle.workspace.history.path_histories import DIRECTORY, OTHER, Record
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.node import FileNode
 from chronicle.workspace.layer.opening import open_layer
@@ -270,21 +270,21 @@ def test_histories_of_format_1_are_read(blobs: MemoryBlobStore) -> None:
             b"none": msgpack.packb((1, 4, None, [])),
         },
     )
-    directory = records.path_history(buffer, root, b"d")
+    directory = path_histories.path_history(buffer, root, b"d")
     assert directory is not None
     assert directory.tail == (Record(1, 10, 5, "mkdir", 1, Kind.DIR),)
     assert directory.kinds == DIRECTORY
     written = [Record(n, n * 10, 5, "write", 1, Kind.FILE, Content(ID, 7, chunked=False)) for n in range(1, 17)]
-    found = records.path_history(buffer, root, b"f")
+    found = path_histories.path_history(buffer, root, b"f")
     assert found is not None
     assert found.kinds is None
-    assert records.records(buffer, found) == [*written, Record(17, 170, 5, "delete", 1, Kind.FILE)]
-    assert list(records.oldest_first(buffer, found)) == records.records(buffer, found)
+    assert path_histories.all_records(buffer, found) == [*written, Record(17, 170, 5, "delete", 1, Kind.FILE)]
+    assert list(path_histories.oldest_first(buffer, found)) == path_histories.all_records(buffer, found)
     more = Record(18, 180, 5, "mkdir", 1, Kind.DIR, mode=0o700)
-    grown = records.append(buffer, found, [more])
-    root = records.update(buffer, root, {b"f": grown})
-    assert records.path_history(buffer, root, b"f") == grown
-    assert records.records(buffer, grown)[-1] == more
+    grown = path_histories.append(buffer, found, [more])
+    root = path_histories.update(buffer, root, {b"f": grown})
+    assert path_histories.path_history(buffer, root, b"f") == grown
+    assert path_histories.all_records(buffer, grown)[-1] == more
     view = HistoryView(buffer, root, 0, {}, {}, ())
     assert view.kinds(b"f") == DIRECTORY | OTHER
     assert view.names(b"") == [b"d", b"f"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.blobs.ident import blob_id
 from chronicle.workspace.api.workspace import Status
-from chronicle.workspace.committed.committed_workspace import CommittedWorkspace
+from chronicle.workspace.committed.workspace import CommittedWorkspace
 from chronicle.workspace.content import content
 from chronicle.workspace.history.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.layer.history_reads import encode_path
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import Iteration, TreeRef
     from chronicle.workspace.trees.tree import Entry
 
-__all__ = ["MomentView"]
+__all__ = ["CommittedFiles"]
 
 Found = tuple["Entry", "Attr | None"]
 """What is somewhere, and its inode number and times."""
 
 
-class MomentView:
+class CommittedFiles:
     """A commit's files. Errors of use are ``OSError`` with the errno that a file system gives.
 
     Args:

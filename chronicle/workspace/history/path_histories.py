@@ -38,6 +38,7 @@ __all__ = [
     "OTHER",
     "PathHistory",
     "Record",
+    "all_records",
     "append",
     "contents_in",
     "decode_history",
@@ -48,7 +49,6 @@ __all__ = [
     "newest_first",
     "oldest_first",
     "path_history",
-    "records",
     "update",
 ]
 
@@ -231,7 +231,7 @@ def oldest_first(reader: BlobReader, history: PathHistory) -> Iterator[Record]:
     yield from history.tail
 
 
-def records(reader: BlobReader, history: PathHistory) -> list[Record]:
+def all_records(reader: BlobReader, history: PathHistory) -> list[Record]:
     """Return all records, oldest first."""
     return list(newest_first(reader, history))[::-1]
 
