@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "Caller",
-    "Door",
+    "Acceptor",
+    "Connection",
+    "ControlClient",
     "Ended",
     "Message",
-    "Peer",
     "answer_error",
     "answer_ok",
     "iteration_from_wire",
@@ -89,7 +89,7 @@ _MESSAGE_ONLY: Final = {
 } | {"Ended": Ended}
 
 
-class Caller:
+class ControlClient:
     """The blocking end: one request, one answer. Not for two threads at once.
 
     Args:
@@ -147,7 +147,7 @@ class Caller:
         return bytes(parts)
 
 
-class Peer:
+class Connection:
     """The serving end of one connection: takes what is there and never waits for more.
 
     Args:
@@ -218,7 +218,7 @@ class Peer:
         self._socket.close()
 
 
-class Door:
+class Acceptor:
     """The serving end of a listening socket, which never raises: a loop with other things to do goes on with them.
 
     Args:
@@ -233,7 +233,7 @@ class Door:
         """Return the descriptor to wait on."""
         return self._listener.fileno()
 
-    def accept(self) -> Peer | None:
+    def accept(self) -> Connection | None:
         """Let in who waits first; None if nobody does any more, or the process has no descriptor or memory for it.
 
         Who is not let in goes on waiting. That is logged once, until somebody is let in again.
@@ -249,7 +249,7 @@ class Door:
             time.sleep(_SHUT_S)
             return None
         self._shut = False
-        return Peer(connection)
+        return Connection(connection)
 
 
 def listen(path: Path) -> socket.socket:

@@ -1,17 +1,17 @@
-"""A blob store whose reads end in time, and hold nobody up meanwhile.
+"""Deadlines for reads of a remote blob store, and the parking of requests that wait for one.
 
-A mount server has one thread. A read of a store beyond a network is therefore made by a helper thread. The request that
-needs it is not kept in the server's thread: `Pending` is raised, and the session puts the request aside, serves others,
-and carries it out again, from its beginning, when the blob is there (`chronicle.fuse.transport.parked_requests`). What
-it has read is kept for it (`Supply`), so each attempt gets further than the one before. This works because an operation
-reads what it needs before it changes anything: one that has logged a change waits in the server's thread, as what is no
-request does, such as a seal.
+A mount server has one thread, so a helper thread reads a store beyond a network. The request that needs the blob does
+not block the server's thread: `Pending` is raised, and the session parks the request, serves others, and executes it
+again, from its beginning, when the blob is there (`chronicle.fuse.transport.parked_requests`). The blobs that it has
+read are kept for it (`FetchedBlobs`), so each attempt gets further than the one before. This works because an operation
+reads everything it needs before it changes anything. An operation that has logged a change blocks the server's thread
+instead, and so does work that is no request, such as a seal.
 
-After a deadline a read is given up: whoever asked gets EIO. The read itself cannot be ended; until it has, those that
-wait in the server's thread are given little time, so that they do not each wait for the whole deadline.
+After a deadline a read fails, and the caller gets EIO. The read itself cannot be cancelled; until it ends, reads in the
+server's thread get a short deadline, so that they do not each wait for the whole one.
 
-A store on a local disk is read directly: another thread would cost more than the read, and a disk that hangs holds up
-the layer as well. For that there is `chronicle.fuse.watchdog`.
+A store on a local disk is read directly: another thread would cost more than the read, and a disk that hangs blocks the
+layer as well. `chronicle.fuse.watchdog` covers that.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.ids import BlobId
 
-__all__ = ["Supply", "TimedBlobStore", "Waiting", "supply_of"]
+__all__ = ["FetchedBlobs", "ParkingPolicy", "TimedBlobStore", "fetched_of"]
 
 T = TypeVar("T")
 
 _THREADS: Final = 16
-"""Reads at a time. More wait in line, and their deadline runs."""
+"""Concurrent reads. Further ones queue, and their deadline runs."""
 _IMPATIENT: Final = 0.05
-"""The part of the deadline that reads in the server's thread get while an earlier one hangs."""
+"""The share of the deadline that reads in the server's thread get while an earlier one hangs."""
 _GRACE_S: Final = 0.002
-"""A read that is answered so soon is not worth putting a request aside."""
-_MOST_ATTEMPTS: Final = 64
-"""A request that still lacks blobs after so many attempts waits in the server's thread: each repeats what the ones
-before have computed."""
+"""A read that is answered within this time is not worth parking its request."""
+_MAX_ATTEMPTS: Final = 64
+"""A request that still lacks blobs after so many attempts blocks the server's thread: each attempt repeats the work of
+those before it."""
 
 
-class Supply:
-    """What a request that was put aside has read, and what it waits for. Belongs to the server's thread."""
+class FetchedBlobs:
+    """The blobs that a parked request has read, and the read that it waits for. Belongs to the server's thread."""
 
     def __init__(self) -> None:
         self.attempts = 1
@@ -55,47 +55,47 @@ class Supply:
         self._failed: dict[BlobId, Exception] = {}
         self._future: Future[Mapping[BlobId, bytes]] | Future[bytes] | None = None
         self._wanted: Sequence[BlobId] = ()
-        self._is_own = False
+        self._is_exclusive = False
         self._until_s = 0.0
         self._deadline_s = 0.0
 
-    def expect(
+    def wait_for_read(
         self,
         future: Future[Mapping[BlobId, bytes]] | Future[bytes],
         wanted: Sequence[BlobId],
         deadline_s: float,
         *,
-        is_own: bool,
+        is_exclusive: bool,
     ) -> None:
-        """Note the read that is waited for: of several blobs, or of the only one that is wanted.
+        """Set the read to wait for: of several blobs, or of a single one.
 
         Args:
             future: the read.
-            wanted: which blobs are taken of it.
-            deadline_s: how long it is waited for, seconds.
-            is_own: whether only this request waits for it: then it is cancelled when its deadline has come.
+            wanted: the blobs to take from it.
+            deadline_s: time limit, seconds.
+            is_exclusive: whether only this request waits for it: then it is cancelled at the deadline.
         """
-        self._future, self._wanted, self._is_own = future, wanted, is_own
+        self._future, self._wanted, self._is_exclusive = future, wanted, is_exclusive
         self._deadline_s = deadline_s
         self._until_s = time.monotonic() + deadline_s
 
-    def call_back(self, wake: Callable[[], None]) -> None:
-        """Have something called when the read has ended, in any thread."""
+    def on_done(self, wake: Callable[[], None]) -> None:
+        """Call back when the read has ended, in any thread."""
         assert self._future is not None
         self._future.add_done_callback(lambda _: wake())
 
     def is_due(self, now_s: float) -> bool:
-        """Whether the request is to be carried out again: the read has ended, or its deadline has come."""
+        """Whether the request is to be executed again: the read has ended, or its deadline has expired."""
         return self._future is None or self._future.done() or now_s >= self._until_s
 
-    def take_in(self) -> None:
-        """Take in what the read gave, or that it failed."""
+    def collect(self) -> None:
+        """Store the read's blobs, or its failure."""
         future, self._future = self._future, None
         self.attempts += 1
         if future is None:
             return
         if not future.done():
-            if self._is_own:
+            if self._is_exclusive:
                 future.cancel()
             late = Unavailable(f"the blob store did not answer within {self._deadline_s:g} s")
             self._failed |= dict.fromkeys(self._wanted, late)
@@ -103,14 +103,14 @@ class Supply:
         try:
             result = future.result()
         except CancelledError:
-            return  # reading ahead was given up: it is asked for again
-        except Exception as error:  # noqa: BLE001 - raised to who asks for it
+            return  # a cancelled read-ahead: it is read again
+        except Exception as error:  # noqa: BLE001 - raised by `found`
             self._failed |= dict.fromkeys(self._wanted, error)
         else:
             self._found |= {self._wanted[0]: result} if isinstance(result, bytes) else result
 
-    def have(self, wanted: Sequence[BlobId]) -> dict[BlobId, bytes]:
-        """Return those of some blobs that were read.
+    def found(self, wanted: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return those of the blobs that were read.
 
         Raises:
             Exception: reading one of them failed.
@@ -121,21 +121,20 @@ class Supply:
         return {blob_id: self._found[blob_id] for blob_id in wanted if blob_id in self._found}
 
 
-def supply_of(pending: Pending) -> Supply:
-    """Return what the request has read that is to be put aside."""
-    supply = pending.args[0]
-    assert isinstance(supply, Supply)
-    return supply
+def fetched_of(pending: Pending) -> FetchedBlobs:
+    """Return the blobs that the request to be parked has read."""
+    fetched = pending.args[0]
+    assert isinstance(fetched, FetchedBlobs)
+    return fetched
 
 
-class Waiting:
-    """Which requests may be put aside, and what the one that is carried out has read already.
+class ParkingPolicy:
+    """Decides which requests may be parked, and holds the blobs that the current one has read.
 
-    What runs outside `begin` and `end` is no request, and waits in the server's thread: a command, or the dropping of
-    inodes.
+    Work outside `begin` and `end` is no request and blocks the server's thread: commands, and the dropping of inodes.
 
     Args:
-        logged: returns how much the layer has logged; what has logged something since it began is not put aside.
+        logged: returns the layer's log position; an operation that has logged something since it began is not parked.
     """
 
     def __init__(self, logged: Callable[[], object]) -> None:
@@ -143,42 +142,42 @@ class Waiting:
         self._thread = threading.get_ident()
         self._begun_at: object = None
         self._is_active = False
-        """Whether a request is being carried out."""
-        self.is_on = False
-        """Whether the session puts requests aside."""
-        self.supply: Supply | None = None
-        """Of the request that is being carried out, unless this is its first attempt."""
+        """Whether a request is being executed."""
+        self.enabled = False
+        """Whether the session parks requests."""
+        self.fetched: FetchedBlobs | None = None
+        """Of the current request, unless this is its first attempt."""
 
-    def begin(self, supply: Supply | None = None) -> None:
-        """Note that a request begins, which has read so much if it is not its first attempt. By the transport."""
+    def begin(self, fetched: FetchedBlobs | None = None) -> None:
+        """Record the start of an attempt at a request, with the blobs of the earlier ones. For transports."""
         self._begun_at = self._logged()
         self._is_active = True
-        self.supply = supply
+        self.fetched = fetched
 
     def end(self) -> None:
-        """Note that an attempt at a request has ended, however it did."""
+        """Record the end of an attempt, however it ended."""
         self._is_active = False
-        self.supply = None
+        self.fetched = None
 
     @property
-    def may(self) -> bool:
-        """Whether what is being done may be put aside."""
+    def may_park(self) -> bool:
+        """Whether the current work may be parked."""
         return (
-            self.is_on
+            self.enabled
             and self._is_active
             and threading.get_ident() == self._thread
             and self._begun_at == self._logged()
-            and (self.supply is None or self.supply.attempts < _MOST_ATTEMPTS)
+            and (self.fetched is None or self.fetched.attempts < _MAX_ATTEMPTS)
         )
 
 
 class TimedBlobStore:
-    """A `chronicle.blobs.port.BlobStore` whose reads have a deadline. What writes has the caller's.
+    """A `chronicle.blobs.port.BlobStore` whose reads have a deadline. Writes have their caller's.
 
     Args:
         blobs: the store.
-        deadline_s: how long one read may take, seconds.
-        beat: called with each read that has ended in the thread that asked.
+        deadline_s: time limit of one read, seconds.
+        beat: called after each read that ended in the calling thread.
     """
 
     def __init__(self, blobs: BlobStore, deadline_s: float, beat: Callable[[], None]) -> None:
@@ -188,8 +187,8 @@ class TimedBlobStore:
         self._beat = beat
         self._threads: ThreadPoolExecutor | None = None
         self._hung: list[Future[Any]] = []
-        self.waiting: Waiting | None = None
-        """Set when requests may be put aside."""
+        self.parking: ParkingPolicy | None = None
+        """Set when requests may be parked."""
 
     @property
     def is_far(self) -> bool:
@@ -200,7 +199,7 @@ class TimedBlobStore:
         """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`.
 
         Raises:
-            Pending: the request is to be put aside.
+            Pending: the request is to be parked.
         """
         return self.get_many([blob_id])[blob_id]
 
@@ -208,94 +207,96 @@ class TimedBlobStore:
         """Return the bytes of blobs; see `chronicle.blobs.port.BatchReader.get_many`.
 
         Raises:
-            Pending: the request is to be put aside.
+            Pending: the request is to be parked.
         """
-        waiting = self.waiting
-        supply = waiting.supply if waiting is not None else None
-        found = supply.have(blob_ids) if supply is not None else {}
+        parking = self.parking
+        fetched = parking.fetched if parking is not None else None
+        found = fetched.found(blob_ids) if fetched is not None else {}
         if self._near is not None:  # without another thread
             found |= self._near.get_here([blob_id for blob_id in blob_ids if blob_id not in found])
         lacking = [blob_id for blob_id in blob_ids if blob_id not in found]
         if not lacking:
             return found
-        if waiting is None or not waiting.may:
+        if parking is None or not parking.may_park:
             return {**found, **self._in_time(lambda: self._blobs.get_many(lacking))}
         read = self._submit(lambda: self._blobs.get_many(lacking))
-        fetched = self._or_pending(read, lacking, supply, is_own=True)
-        return {**found, **fetched}
+        read_now: Mapping[BlobId, bytes] = self._or_pending(read, lacking, fetched, is_exclusive=True)
+        return {**found, **read_now}
 
     def wait_for(self, blob_id: BlobId, future: Future[bytes]) -> bytes:
         """Return a blob that is being read; see `chronicle.blobs.port.wait_for`.
 
-        Others may wait for it too, so it is never cancelled here.
+        Other requests may wait for it too, so it is never cancelled here.
 
         Raises:
-            CancelledError: it is not read any more.
-            Pending: the request is to be put aside.
-            Unavailable: it took longer than the deadline.
+            CancelledError: the read was cancelled.
+            Pending: the request is to be parked.
+            Unavailable: the deadline expired.
         """
-        waiting = self.waiting
-        if waiting is None or not waiting.may:
-            return self._result(future, is_own=False)
-        supply = waiting.supply
-        found = supply.have([blob_id]) if supply is not None else {}
-        return found[blob_id] if found else self._or_pending(future, [blob_id], supply, is_own=False)
+        parking = self.parking
+        if parking is None or not parking.may_park:
+            return self._result(future, is_exclusive=False)
+        fetched = parking.fetched
+        found = fetched.found([blob_id]) if fetched is not None else {}
+        return found[blob_id] if found else self._or_pending(future, [blob_id], fetched, is_exclusive=False)
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
         """Store blobs."""
         self._blobs.put(blobs)
 
     def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:
-        """Return those of the ids that the store does not have."""
+        """Return those of the ids that the store lacks."""
         return self._blobs.missing(blob_ids)
 
     def blob_ids(self) -> Iterator[BlobId]:
-        """Yield all ids."""
+        """Yield the ids of all blobs."""
         return self._blobs.blob_ids()
 
     def drop_cached(self) -> None:
-        """Remove from memory what the store has cached."""
+        """Drop the store's caches in memory."""
         drop_cached(self._blobs)
 
     def close(self) -> None:
-        """Release what the store holds. Reads that hang are left to themselves: the process ends."""
+        """Close the store. Reads that hang are abandoned: the process ends."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         self._blobs.close()
 
     def _submit(self, read: Callable[[], T]) -> Future[T]:
-        if self._threads is None:  # not before it is needed: a thread costs memory
+        if self._threads is None:  # on first use: a thread costs memory
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="blobs")
         return self._threads.submit(read)
 
-    def _or_pending(self, future: Future[T], wanted: Sequence[BlobId], supply: Supply | None, *, is_own: bool) -> T:
+    def _or_pending(
+        self, future: Future[T], wanted: Sequence[BlobId], fetched: FetchedBlobs | None, *, is_exclusive: bool
+    ) -> T:
         try:
             return future.result(_GRACE_S)
         except concurrent.futures.TimeoutError:
-            if future.done():  # it raised this by itself, or has just ended
+            if future.done():  # the read itself raised this, or has just ended
                 return future.result()
-        supply = supply if supply is not None else Supply()
-        supply.expect(
+        fetched = fetched if fetched is not None else FetchedBlobs()
+        fetched.wait_for_read(
             future,  # type: ignore[arg-type]  # of one blob, or a map of several
             wanted,
             self._deadline_s,
-            is_own=is_own,
+            is_exclusive=is_exclusive,
         )
-        raise Pending(supply)
+        raise Pending(fetched)
 
     def _in_time(self, read: Callable[[], T]) -> T:
-        return self._result(self._submit(read), is_own=True)
+        return self._result(self._submit(read), is_exclusive=True)
 
-    def _result(self, future: Future[T], *, is_own: bool) -> T:
-        """Return what a read gives within the deadline; one that only the caller waits for is cancelled then."""
+    def _result(self, future: Future[T], *, is_exclusive: bool) -> T:
+        """Return a read's result within the deadline; an exclusive read is cancelled when that expires."""
         self._hung = [other for other in self._hung if not other.done()]
         deadline_s = self._deadline_s * (_IMPATIENT if self._hung else 1)
         try:
             return future.result(deadline_s)
         except concurrent.futures.TimeoutError as error:
-            if future.done():  # it raised this by itself, or has just ended
+            if future.done():  # the read itself raised this, or has just ended
                 return future.result()
-            if is_own and not future.cancel():
+            if is_exclusive and not future.cancel():
                 self._hung.append(future)
             raise Unavailable(f"the blob store did not answer within {deadline_s:g} s") from error
         finally:

@@ -1,19 +1,20 @@
-"""Whether mount servers get on: a few numbers in memory that they share with the zygote.
+"""The watchdog of mount servers: heartbeats in memory that they share with the zygote.
 
-A server says when it begins with a request or a command, when it gets on with it, and when it waits for the next. The
-zygote looks now and then. One that has been at the same point of the same request for too long hangs: its disk does not
-answer, it was stopped, or it runs in circles. Nothing inside such a process can be relied on, so the zygote aborts the
-connection, upon which everyone who waits gets an error, and puts another server in its place.
+A server records when it begins a request or a command, when it makes progress, and when it is idle. The zygote checks
+the records at an interval. A server that stays at one point of a request for too long hangs: its disk does not answer,
+it was stopped, or it loops. Nothing inside such a process can be relied on, so the zygote aborts the connection, upon
+which all callers get an error, and replaces the server.
 
-A command may be longer at one point than a request: syncing and removing many files. One that takes much longer than
-that gets on where it does, and says so, or lets requests in meanwhile (`chronicle.fuse.transport.interleave`).
+A command may stay at one point longer than a request: it syncs and removes many files. Longer commands record progress
+themselves, or interleave requests (`chronicle.fuse.transport.interleave`).
 
-One that waits for requests looks the same when it was stopped (SIGSTOP, a frozen control group), and how the system
-shows such a process depends on what stopped it. So a server that nothing was heard of for a while is asked, and the
-answer is that it beats. One that opens its layer has nothing to beat with: it gets on if it uses the processor, which
-who waits for a disk that does not answer, or was stopped, does not.
+An idle server and a stopped one (SIGSTOP, a frozen control group) look the same, and how the system shows a stopped
+process depends on what stopped it. So an idle server that was silent for a while is probed, and answers by a heartbeat.
+A server that opens its layer records nothing; there, CPU time is progress. A process that waits for a hung disk or was
+stopped uses none.
 
-The memory is made before the template is forked, so that all servers have it; each writes only its own numbers.
+The memory is allocated before the prefork process is forked, so that all servers share it; each writes its own cells
+only.
 """
 
 from __future__ import annotations
@@ -24,108 +25,118 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-__all__ = ["COMMAND", "IDLE", "LOOKS", "OPENING", "REQUEST", "Finding", "Pulse", "Pulses", "Watcher", "unwatched"]
+__all__ = [
+    "CHECKS_PER_DEADLINE",
+    "COMMAND",
+    "IDLE",
+    "OPENING",
+    "REQUEST",
+    "Heartbeat",
+    "HeartbeatTable",
+    "Verdict",
+    "Watchdog",
+    "unwatched_heartbeat",
+]
 
 IDLE: Final = 0
 REQUEST: Final = 1
 COMMAND: Final = 2
 OPENING: Final = 3
-LOOKS: Final = 6
-"""How often a server is looked at within the time that it may be at one point of a request."""
+CHECKS_PER_DEADLINE: Final = 6
+"""Checks of a server per request deadline."""
 _SERVERS: Final = 8192
-"""As many as can be watched at once: 16 bytes each, of which only those in use take memory."""
+"""The limit of watched servers: 16 bytes each, of which only those in use take memory."""
 _COMMAND_PATIENCE: Final = 5
-"""How many times as long as in a request a server may be at one point of a command: rolling back a million files is
-one such point."""
+"""A command's deadline as a multiple of a request's: rolling back a million files is one point of a command."""
 
 
-class Pulse:
-    """The numbers of one server.
+class Heartbeat:
+    """The record of one server.
 
     Args:
-        cells: two of them: how often it got on, and what it is doing.
+        cells: two numbers: a counter of progress, and the current activity.
     """
 
     def __init__(self, cells: memoryview) -> None:
         self.cells = cells
 
     def beat(self) -> None:
-        """Get on: what comes next may take long again."""
+        """Record progress; restarts the watchdog deadline."""
         self.cells[0] += 1
 
 
-class Pulses:
-    """The numbers of all servers of a zygote."""
+class HeartbeatTable:
+    """The records of all servers of a zygote."""
 
     def __init__(self) -> None:
         self._cells = memoryview(mmap.mmap(-1, _SERVERS * 16)).cast("Q")
         self._free = list(range(_SERVERS - 1, -1, -1))
 
-    def take(self) -> int | None:
-        """Return a place for a server; None if there is none left, and the server is not watched."""
+    def allocate(self) -> int | None:
+        """Return a slot for a server; None if all are taken, and the server is not watched."""
         return self._free.pop() if self._free else None
 
-    def give_back(self, place: int) -> None:
-        """Say that the server of a place has ended."""
-        self.at(place).cells[1] = IDLE
-        self._free.append(place)
+    def release(self, number: int) -> None:
+        """Free the slot of a server that has ended."""
+        self.slot(number).cells[1] = IDLE
+        self._free.append(number)
 
-    def at(self, place: int) -> Pulse:
-        """Return the numbers of a place."""
-        return Pulse(self._cells[2 * place : 2 * place + 2])
+    def slot(self, number: int) -> Heartbeat:
+        """Return the record in a slot."""
+        return Heartbeat(self._cells[2 * number : 2 * number + 2])
 
 
-class Finding(Enum):
-    """What a look at a server found."""
+class Verdict(Enum):
+    """The result of a check."""
 
-    WELL = "well"
-    QUIET = "quiet"
-    """It waits for requests and had none for some time: ask it whether it would hear one."""
-    HANGS = "hangs"
+    ALIVE = "well"
+    SILENT = "quiet"
+    """Idle and without progress for some time: probe it."""
+    HUNG = "hangs"
 
 
 @dataclass(slots=True)
-class Watcher:
-    """Looks at one server.
+class Watchdog:
+    """Checks one server.
 
     Args:
-        pulse: its numbers.
-        request_deadline_s: how long a server may be at one point of a request, of the opening of its layer, or leave
-            half of it unheard that it was asked; of a command longer, see `_COMMAND_PATIENCE`.
+        heartbeat: its record.
+        request_deadline_s: limit for one point of a request or of opening the layer, and, from half of it on, for the
+            answer to a probe. Commands have a longer one, see `_COMMAND_PATIENCE`.
     """
 
-    pulse: Pulse
+    heartbeat: Heartbeat
     request_deadline_s: float
-    _seen: tuple[int, int, int] = (-1, -1, -1)
-    _waited_s: float = 0.0
-    _looked_s: float = 0.0
-    _asked: bool = False
+    _last_state: tuple[int, int, int] = (-1, -1, -1)
+    _stalled_s: float = 0.0
+    _checked_s: float = 0.0
+    _probed: bool = False
 
-    def look(self, now_s: float, pid: int) -> Finding:
-        """Look, and say what was found.
+    def check(self, now_s: float, pid: int) -> Verdict:
+        """Check the server.
 
         Args:
-            now_s: monotonic seconds. Of a long time between two looks little is counted: the zygote may have been
+            now_s: monotonic seconds. A long gap between two checks counts in part only: the zygote may have been
                 stopped together with its servers.
             pid: the server's process; 0 if it has none yet.
         """
-        beats, doing = self.pulse.cells
-        seen = beats, doing, _processor_ticks(pid) if doing == OPENING else 0
-        step_s = min(now_s - self._looked_s, 2 * self.request_deadline_s / LOOKS)
-        self._looked_s = now_s
-        if seen != self._seen:
-            self._seen, self._waited_s, self._asked = seen, 0.0, False
-            return Finding.WELL
-        self._waited_s += step_s
-        if doing == IDLE and not self._asked:
-            self._asked = self._waited_s >= self.request_deadline_s / 2
-            return Finding.QUIET if self._asked else Finding.WELL
+        beats, doing = self.heartbeat.cells
+        state = beats, doing, _processor_ticks(pid) if doing == OPENING else 0
+        step_s = min(now_s - self._checked_s, 2 * self.request_deadline_s / CHECKS_PER_DEADLINE)
+        self._checked_s = now_s
+        if state != self._last_state:
+            self._last_state, self._stalled_s, self._probed = state, 0.0, False
+            return Verdict.ALIVE
+        self._stalled_s += step_s
+        if doing == IDLE and not self._probed:
+            self._probed = self._stalled_s >= self.request_deadline_s / 2
+            return Verdict.SILENT if self._probed else Verdict.ALIVE
         patience = _COMMAND_PATIENCE if doing == COMMAND else 1
-        return Finding.HANGS if self._waited_s > patience * self.request_deadline_s else Finding.WELL
+        return Verdict.HUNG if self._stalled_s > patience * self.request_deadline_s else Verdict.ALIVE
 
 
 def _processor_ticks(pid: int) -> int:
-    """Return how long a process has computed, in units of some 10 ms; 0 if there is no such process."""
+    """Return the CPU time of a process in units of some 10 ms; 0 if there is no such process."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -133,6 +144,6 @@ def _processor_ticks(pid: int) -> int:
     return int(after_name[11]) + int(after_name[12])  # utime and stime, of proc(5)
 
 
-def unwatched() -> Pulse:
-    """Return numbers that nobody looks at."""
-    return Pulse(memoryview(bytearray(16)).cast("Q"))
+def unwatched_heartbeat() -> Heartbeat:
+    """Return a record that no watchdog checks."""
+    return Heartbeat(memoryview(bytearray(16)).cast("Q"))

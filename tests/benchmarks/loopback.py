@@ -21,7 +21,7 @@ import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError
 
 from chronicle.fuse.mountpoints.mounts import unmount
-from chronicle.fuse.transport.pyfuse3_driver import MountSession
+from chronicle.fuse.transport.pyfuse3_session import Pyfuse3Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -307,7 +307,7 @@ def _attributes(inode: int, status: os.stat_result) -> EntryAttributes:
 def main(arguments: list[str]) -> int:
     """Serve a mirror until it is unmounted or told to end."""
     source, mountpoint = Path(arguments[0]).absolute(), Path(arguments[1]).absolute()
-    session = MountSession(Loopback(source), mountpoint)
+    session = Pyfuse3Session(Loopback(source), mountpoint)
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)

@@ -89,7 +89,7 @@ def served(socket: Path) -> list[dict[str, object]]:
         time.sleep(0.005)
 
 
-def template_of(service: int, *, after: int = 0) -> int:
+def prefork_process_of(service: int, *, after: int = 0) -> int:
     """The process that forks a mount service's servers.
 
     Args:

@@ -23,7 +23,7 @@ from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.server.server import MountRequest, Served
 from chronicle.fuse.transport.choice import import_transport
-from chronicle.fuse.watchdog import Pulse
+from chronicle.fuse.watchdog import Heartbeat
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
@@ -103,7 +103,7 @@ class Misbehaving(PlainDirectory):
         return super().read(handle, offset, size)
 
 
-def open_mirror(request: MountRequest, _: Pulse) -> Served:
+def open_mirror(request: MountRequest, _: Heartbeat) -> Served:
     if request.spec.workspace_id == "refused":
         raise Corrupt("its log is damaged")
     directory = request.spec.layers / request.spec.workspace_id

@@ -69,7 +69,7 @@ class Walker:
             if stat.S_ISDIR(found.mode):
                 operations.releasedir(operations.opendir(found.ino, os.O_RDONLY, PROCESS))
                 raise IsADirectoryError(errno.EISDIR, "a directory", path)
-            handle, _ = operations.open(found.ino, os.O_RDONLY, kill_privileges=None, asker=PROCESS)
+            handle, _ = operations.open(found.ino, os.O_RDONLY, kill_privileges=None, pid=PROCESS)
             content = bytearray()
             while part := operations.read(handle, len(content), 65_536):
                 content += part

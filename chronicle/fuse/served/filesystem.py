@@ -1,9 +1,8 @@
 """What a mount serves: the port between a workspace's operations and whatever speaks to the kernel.
 
-The transports (`chronicle.fuse.transport.raw`, `chronicle.fuse.transport.pyfuse3_driver`) turn the kernel's requests
-into these calls and their results into its replies. Calls come one after the other, from one thread. What goes wrong is
-raised as ``OSError`` or `chronicle.errors.ChronicleError` and becomes an errno in one place,
-`chronicle.fuse.served.errnos`.
+The transports (`chronicle.fuse.transport`) turn the kernel's requests into these calls and their results into its
+replies. Calls come one after the other, from one thread. Errors are raised as ``OSError`` or
+`chronicle.errors.ChronicleError`; `chronicle.fuse.served.errnos` is the one table that turns them into errnos.
 
 The mount has ``default_permissions``: the kernel has checked modes, owners and sticky bits before it asks.
 """
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from chronicle.fuse.deadlines import Waiting
+    from chronicle.fuse.deadlines import ParkingPolicy
 
 __all__ = ["DIRECT_IO", "KEEP_CACHE", "NO_FLUSH", "Attributes", "Caller", "Changes", "FileSystem"]
 
@@ -113,11 +112,11 @@ class FileSystem(Protocol):
     taken) makes the kernel know that inode once more, until `forget` takes it back.
     """
 
-    keep_s: int
+    cache_s: int
     """How long the kernel may keep names and attributes; nothing but the kernel changes them."""
-    fleeting: int
+    uncached_from: int
     """Inode numbers from this one on are not to be kept at all."""
-    waiting: Waiting | None
+    parking: ParkingPolicy | None
     """How requests wait for a store beyond a network, if there is one: a call may raise `Pending` then."""
     notify_attributes: Callable[[int], None]
     """Set by the transport, to be called with an inode whose attributes changed without the kernel's having said so."""
@@ -125,13 +124,13 @@ class FileSystem(Protocol):
     def known_inodes(self) -> list[int]:
         """Return the inodes that the kernel may have pages or names cached of."""
 
-    def lookup(self, parent: int, name: bytes, asker: int = 0) -> Attributes | None:
+    def lookup(self, parent: int, name: bytes, pid: int = 0) -> Attributes | None:
         """Return what a name is; None if it is nothing, and the kernel may keep that in mind.
 
         Args:
             parent: the directory.
             name: in it.
-            asker: the process that asks; 0 if it is not known.
+            pid: the process that asks; 0 if it is not known.
         """
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
@@ -182,21 +181,27 @@ class FileSystem(Protocol):
     def removexattr(self, inode: int, name: bytes) -> None:
         """Remove an extended attribute."""
 
-    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, asker: int = 0) -> tuple[int, int]:
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, pid: int = 0) -> tuple[int, int]:
         """Open a file: a handle, and how to treat it. Flags as the system call's, ``O_TRUNC`` included.
 
         Args:
             inode: the file.
             flags: see above.
             kill_privileges: who truncates it, if set-user-id and the like go because of that.
-            asker: as in `lookup`.
+            pid: as in `lookup`.
         """
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes; fewer only at the end, and of what was opened with `DIRECT_IO`."""
 
     def write(
-        self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None, whole: bool = True
+        self,
+        handle: int,
+        offset: int,
+        data: bytes | memoryview,
+        *,
+        kill_privileges: Caller | None,
+        report_partial: bool = True,
     ) -> int:
         """Write; return how many bytes: fewer than all only if the rest failed, which the next write will hear.
 
@@ -223,13 +228,13 @@ class FileSystem(Protocol):
     def fsync(self, handle: int) -> None:
         """Make an open file's bytes and names survive the loss of power."""
 
-    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, asker: int = 0) -> int:
+    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, pid: int = 0) -> int:
         """Open a directory: a handle.
 
         Args:
             inode: the directory.
             flags: the system call's. ESTALE makes the kernel look all names of the path up again, once.
-            asker: as in `lookup`.
+            pid: as in `lookup`.
         """
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:

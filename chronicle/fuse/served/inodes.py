@@ -13,16 +13,16 @@ from chronicle.packed_map import PackedMap
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["FLEETING", "MAGIC", "Inodes"]
+__all__ = ["MAGIC", "UNCACHED", "LookupCounts"]
 
 MAGIC: Final = 1 << 62
 """``.chronicle`` itself. Numbers from here on are those of what is in it."""
-FLEETING: Final = MAGIC + (1 << 60)
+UNCACHED: Final = MAGIC + (1 << 60)
 """Of what has this number or a greater one, the kernel may keep nothing."""
 _COUNT_BYTES: Final = 8
 
 
-class Inodes:
+class LookupCounts:
     """The kernel's lookup counts.
 
     Args:

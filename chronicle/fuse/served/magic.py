@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from chronicle.blobs.readers import ProgressReader
-from chronicle.fuse.served.inodes import FLEETING, MAGIC
-from chronicle.fuse.served.magic_text import Text, log_lines, query_pieces
-from chronicle.fuse.served.magic_turns import Turns
+from chronicle.fuse.served.inodes import MAGIC, UNCACHED
+from chronicle.fuse.served.magic_text import GeneratedText, log_lines, query_pieces
+from chronicle.fuse.served.magic_turns import TurnTrees
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.history.path_histories import DIRECTORY, OTHER
 from chronicle.workspace.layer.node import DirNode
@@ -51,9 +51,9 @@ NAME: Final = b".chronicle"
 """The directory's name, in the root only."""
 
 Key = tuple[bytes, ...]
-Place = tuple[Key, bool, bool]
+EntryId = tuple[Key, bool, bool]
 """A key, whether it is the directory of that key, and whether the kernel may keep what it knows of it."""
-_ROOT: Final[Place] = ((), True, True)
+_ROOT: Final[EntryId] = ((), True, True)
 _TOP_MODE: Final = stat.S_IFDIR | 0o500
 """Old contents are readable here whatever the modes of their files were, so it is for the owner of the workspace."""
 _DIR_MODE: Final = stat.S_IFDIR | 0o555
@@ -65,7 +65,7 @@ _SIZED_VERSIONS: Final = 64
 """The size of a longer history, or of one that follows from directories that moved, is shown as 0."""
 _IN_TURN: Final = 3
 """Parts of the key of a path in the tree of a turn."""
-_READERS: Final = 64
+_MAX_WANTED: Final = 64
 """So many processes, at most, are remembered between being refused a directory and asking for the file."""
 
 
@@ -131,20 +131,20 @@ class Magic:
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
-        self._turns = Turns(layer)
-        self._inodes: dict[Place, int] = {_ROOT: MAGIC}
-        self._keys: dict[int, Place] = {MAGIC: _ROOT}
-        self._next = FLEETING
+        self._turns = TurnTrees(layer)
+        self._inode_of: dict[EntryId, int] = {_ROOT: MAGIC}
+        self._id_of: dict[int, EntryId] = {MAGIC: _ROOT}
+        self._next_uncached = UNCACHED
         self._next_lasting = MAGIC + 1
-        self._readers: dict[int, Key] = {}
+        self._file_wanted_by: dict[int, Key] = {}
         """By process, what it wants to read, and not to look into."""
 
     def forget(self, inode: int) -> None:
         """Let go of an inode number that the kernel has forgotten."""
         if inode != MAGIC:
-            place = self._keys.pop(inode, None)
-            if place is not None:
-                del self._inodes[place]
+            entry_id = self._id_of.pop(inode, None)
+            if entry_id is not None:
+                del self._inode_of[entry_id]
 
     def root(self) -> MagicEntry:
         """Return ``.chronicle`` itself."""
@@ -152,48 +152,48 @@ class Magic:
 
     def entry(self, inode: int) -> MagicEntry | None:
         """Return what has an inode number, None if it is not there any more."""
-        place = self._keys.get(inode)
-        if place is None:
+        entry_id = self._id_of.get(inode)
+        if entry_id is None:
             return None
-        key, is_directory, _ = place
+        key, is_directory, _ = entry_id
         if key and key[0] == b"turn" and len(key) == _IN_TURN:
             return self._find_in_turn(key)
         return self._find_directory(key) if is_directory else self._find_file(key)
 
-    def lookup(self, inode: int, name: bytes, asker: int = 0) -> MagicEntry | None:
+    def lookup(self, inode: int, name: bytes, pid: int = 0) -> MagicEntry | None:
         """Return what a name in a directory is.
 
         Args:
             inode: the directory's.
             name: in it.
-            asker: the process that looks it up.
+            pid: the process that looks it up.
         """
-        place = self._keys.get(inode)
-        if place is None:
+        entry_id = self._id_of.get(inode)
+        if entry_id is None:
             return None
-        key = _below(place[0], name)
-        if self._readers and self._readers.get(asker) == key:
+        key = _child_key(entry_id[0], name)
+        if self._file_wanted_by and self._file_wanted_by.get(pid) == key:
             return self._find_file(key)
         if key[0] == b"turn" and len(key) == _IN_TURN:
             return self._find_in_turn(key)
         return self._find_directory(key) or self._find_file(key)
 
-    def wants_file(self, inode: int, asker: int) -> bool:
+    def wants_file(self, inode: int, pid: int) -> bool:
         """Say whether who opens a directory for reading means the file of the same name, and give it that from now on.
 
         That ends when the process opens it, or another one.
         """
-        key = self._keys[inode][0]
+        key = self._id_of[inode][0]
         if self._find_file(key) is None:
             return False
-        if len(self._readers) >= _READERS:
-            del self._readers[next(iter(self._readers))]
-        self._readers[asker] = key
+        if len(self._file_wanted_by) >= _MAX_WANTED:
+            del self._file_wanted_by[next(iter(self._file_wanted_by))]
+        self._file_wanted_by[pid] = key
         return True
 
-    def has_opened(self, asker: int) -> None:
+    def forget_wanted_file(self, pid: int) -> None:
         """Note that a process has got what it wants to read."""
-        self._readers.pop(asker, None)
+        self._file_wanted_by.pop(pid, None)
 
     def listing(self, inode: int, known: Container[int]) -> list[tuple[bytes, int]]:
         """Return the names in a directory, and what they are, as in ``st_mode``.
@@ -204,7 +204,7 @@ class Magic:
 
         ``at`` and ``diff`` list nothing: what could be asked for there is endless.
         """
-        key = self._keys[inode][0]
+        key = self._id_of[inode][0]
         match key:
             case (b"turn",):
                 return [(b"%d" % turn, stat.S_IFDIR) for turn in range(self._turns.last() + 1)]
@@ -237,13 +237,13 @@ class Magic:
         match entry.key:
             case (b"log",):
                 done = self._layer.operations()
-                return cast("BinaryIO", Text(lambda: log_lines(done)))
+                return cast("BinaryIO", GeneratedText(lambda: log_lines(done)))
             case (b"query", path):
                 history = self._layer.iterations(path)
-                return cast("BinaryIO", Text(lambda: query_pieces(history)))
+                return cast("BinaryIO", GeneratedText(lambda: query_pieces(history)))
             case (b"diff", name):
-                trees = self._turns_of(name)
-                return cast("BinaryIO", Text(lambda: self._diff(trees)))
+                trees = self._compared_trees(name)
+                return cast("BinaryIO", GeneratedText(lambda: self._diff(trees)))
             case (b"at", number, path):
                 return self._layer.at(os.fsdecode(path), int(number))
             case (b"turn", number, path):
@@ -310,7 +310,7 @@ class Magic:
                 return self._live(key, self._query_size(path))
             case (b"at", number, path) if _NUMBER.fullmatch(number):
                 return self._file_at(key, int(number), path)
-            case (b"diff", name) if self._turns_of(name) is not None:
+            case (b"diff", name) if self._compared_trees(name) is not None:
                 return self._live(key, 0)  # its size is known when it was read
         return None
 
@@ -350,17 +350,17 @@ class Magic:
         return MagicEntry(key, ino, _FILE_MODE, size, self._layer.root.mtime_ns, live=True)
 
     def _inode(self, key: Key, *, is_directory: bool, lasting: bool = False) -> int:
-        place = key, is_directory, lasting
-        inode = self._inodes.get(place)
+        entry_id = key, is_directory, lasting
+        inode = self._inode_of.get(entry_id)
         if inode is None:
             if lasting:
                 inode = self._next_lasting
                 self._next_lasting += 1
             else:
-                inode = self._next
-                self._next += 1
-            self._inodes[place] = inode
-            self._keys[inode] = place
+                inode = self._next_uncached
+                self._next_uncached += 1
+            self._inode_of[entry_id] = inode
+            self._id_of[inode] = entry_id
         return inode
 
     # -- query and diff -------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ class Magic:
             names.update(name for name, _, _ in self._layer.listed(directory))
         return sorted(names)
 
-    def _turns_of(self, name: bytes) -> tuple[BlobId, BlobId] | None:
+    def _compared_trees(self, name: bytes) -> tuple[BlobId, BlobId] | None:
         """Return the trees that a name in ``diff`` compares; None if it is not one."""
         first, dots, second = name.partition(b"..")
         if not dots or not _NUMBER.fullmatch(first) or not _NUMBER.fullmatch(second):
@@ -400,7 +400,7 @@ def _shown_kind(kind: Kind) -> int:
     return stat.S_IFDIR if kind is Kind.DIR else stat.S_IFLNK if kind is Kind.SYMLINK else stat.S_IFREG
 
 
-def _below(key: Key, name: bytes) -> Key:
+def _child_key(key: Key, name: bytes) -> Key:
     """Return the key of a name in the directory of a key: everything after the fixed parts is one path."""
     fixed = {b"query": 1, b"at": 2, b"turn": 2}.get(key[0], 2) if key else 0
     if len(key) > fixed:

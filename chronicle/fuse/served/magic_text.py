@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.oplog import Operation
     from chronicle.workspace.port import Iteration
 
-__all__ = ["Text", "log_lines", "query_pieces"]
+__all__ = ["GeneratedText", "log_lines", "query_pieces"]
 
-_KEPT_BYTES: Final = 1024 * 1024
+_WINDOW_BYTES: Final = 1024 * 1024
 """Of a text that is made while it is read. The kernel reads ahead 128 KiB."""
 
 
@@ -54,7 +54,7 @@ def query_pieces(history: Iterable[Iteration]) -> Iterator[bytes]:
     yield b"\n]\n"
 
 
-class Text(io.RawIOBase):
+class GeneratedText(io.RawIOBase):
     """A text that is made while it is read.
 
     Of what was read the last is kept, as the kernel may ask for pieces a little out of order.
@@ -73,8 +73,8 @@ class Text(io.RawIOBase):
 
     def _begin(self) -> None:
         self._pieces = self._make()
-        self._kept = bytearray()
-        self._kept_at = 0
+        self._window = bytearray()
+        self._window_at = 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -94,26 +94,26 @@ class Text(io.RawIOBase):
     def readinto(self, into: WriteableBuffer) -> int:
         """Read on; less than wanted only at the end."""
         target = memoryview(into).cast("B")
-        if self._at < self._kept_at:
+        if self._at < self._window_at:
             self._begin()
         try:
             self._read_up_to(self._at + len(target))
         except BaseException:
             self._begin()  # a generator that has raised would say that the text ends there
             raise
-        first = self._at - self._kept_at
-        part = self._kept[first : first + len(target)]
+        first = self._at - self._window_at
+        part = self._window[first : first + len(target)]
         target[: len(part)] = part
         self._at += len(part)
         return len(part)
 
     def _read_up_to(self, end: int) -> None:
-        while self._kept_at + len(self._kept) < end:
+        while self._window_at + len(self._window) < end:
             piece = next(self._pieces, None)
             if piece is None:
                 return
-            self._kept += piece
-            old = min(self._at - self._kept_at, len(self._kept)) - _KEPT_BYTES
-            if old >= _KEPT_BYTES:
-                del self._kept[:old]
-                self._kept_at += old
+            self._window += piece
+            old = min(self._at - self._window_at, len(self._window)) - _WINDOW_BYTES
+            if old >= _WINDOW_BYTES:
+                del self._window[:old]
+                self._window_at += old

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.tree import Entry, Kind
 
-__all__ = ["TurnEntry", "Turns"]
+__all__ = ["TurnEntry", "TurnTrees"]
 
-_KEPT_ENTRIES: Final = 20_000
+_CACHED_ENTRIES: Final = 20_000
 """Directories, and entries of those that were listed: some 10 MB."""
-_KEPT_TURNS: Final = 1000
-_LOADED_TOGETHER: Final = 1000
+_CACHED_TURNS: Final = 1000
+_MAX_LISTED: Final = 1000
 """Directories with up to so many entries are kept with them when they were listed."""
 
 
@@ -50,7 +50,7 @@ class _Directory:
         """All of them, if they were listed and are few."""
 
 
-class Turns:
+class TurnTrees:
     """Reads the trees of turns that are over.
 
     Args:
@@ -63,7 +63,7 @@ class Turns:
         """The last commit, and its turn."""
         self._refs: dict[int, TreeRef | None] = {}
         self._directories: OrderedDict[tuple[int, bytes], _Directory] = OrderedDict()
-        self._kept_entries = 0
+        self._cached_entries = 0
 
     def last(self) -> int:
         """Return the last turn that a tree was committed at; 0 if there was none."""
@@ -100,10 +100,10 @@ class Turns:
             entries = tree.list_dir(self._layer.reader, directory.subtree)
             values = dict(nodes.items(self._layer.reader, directory.attributes))
             found = {name: _turn_entry(entry, values.get(name)) for name, entry in entries}
-            if len(found) > _LOADED_TOGETHER:
+            if len(found) > _MAX_LISTED:
                 return [(name, there.entry.kind) for name, there in found.items()]
             directory.entries = found
-            self._count(len(found))
+            self._count_cached(len(found))
         return [(name, there.entry.kind) for name, there in directory.entries.items()]
 
     def _root(self, turn: int) -> TurnEntry:
@@ -123,7 +123,7 @@ class Turns:
         if turn >= self.last():
             return self._layer.base
         if turn not in self._refs:
-            if len(self._refs) >= _KEPT_TURNS:
+            if len(self._refs) >= _CACHED_TURNS:
                 self._refs.clear()
             reader = self._layer.reader
             found = oplog.commit_at(reader, oplog.read_root(reader, self._layer.base.oplog_id).commits, turn)
@@ -139,7 +139,7 @@ class Turns:
             at, _, name = at.rpartition(b"/")
             names.append(name)
         if directory is None:
-            directory = self._keep(turn, b"", _Directory(self._root(turn)))
+            directory = self._cache(turn, b"", _Directory(self._root(turn)))
         else:
             self._directories.move_to_end((turn, at))
         for name in reversed(names):
@@ -147,20 +147,20 @@ class Turns:
             if found is None or found.entry.subtree is None:
                 return None
             at = at + b"/" + name if at else name
-            directory = self._keep(turn, at, _Directory(found))
+            directory = self._cache(turn, at, _Directory(found))
         return directory
 
-    def _keep(self, turn: int, path: bytes, directory: _Directory) -> _Directory:
+    def _cache(self, turn: int, path: bytes, directory: _Directory) -> _Directory:
         self._directories[turn, path] = directory
-        self._count(1)
+        self._count_cached(1)
         return directory
 
-    def _count(self, more: int) -> None:
+    def _count_cached(self, more: int) -> None:
         """Count what is kept, and let go of what was used longest ago."""
-        self._kept_entries += more
-        while self._kept_entries > _KEPT_ENTRIES:
+        self._cached_entries += more
+        while self._cached_entries > _CACHED_ENTRIES:
             _, dropped = self._directories.popitem(last=False)
-            self._kept_entries -= 1 + len(dropped.entries or ())
+            self._cached_entries -= 1 + len(dropped.entries or ())
 
     def _child(self, directory: _Directory, name: bytes) -> TurnEntry | None:
         if directory.entries is not None:

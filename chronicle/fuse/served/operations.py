@@ -17,7 +17,7 @@ from copy import copy
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.fuse.served.filesystem import DIRECT_IO, KEEP_CACHE, NO_FLUSH
-from chronicle.fuse.served.inodes import FLEETING, MAGIC, Inodes
+from chronicle.fuse.served.inodes import MAGIC, UNCACHED, LookupCounts
 from chronicle.fuse.served.magic import NAME, Magic, MagicEntry
 from chronicle.workspace.history.oplog import ROOT_INO
 from chronicle.workspace.layer.node import DirNode, FileNode, LinkNode, Node
@@ -26,13 +26,13 @@ from chronicle.workspace.trees.tree import MAX_NAME_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from chronicle.fuse.deadlines import Waiting
+    from chronicle.fuse.deadlines import ParkingPolicy
     from chronicle.fuse.served.filesystem import Attributes, Caller, Changes
     from chronicle.workspace.layer.layer import Handle, Layer
 
 __all__ = ["ChronicleOperations"]
 
-_KEEP_S: Final = 86_400
+_CACHE_S: Final = 86_400
 """How long the kernel may keep names and attributes. A day: what is kept longer is asked for again, which is cheap."""
 _LOADED_TOGETHER: Final = 1000
 """Directories with up to so many entries are loaded at once when they are listed; of larger ones only what is shown
@@ -47,7 +47,7 @@ _XATTR_CREATE: Final = 1
 _XATTR_REPLACE: Final = 2
 
 
-class _Listing:
+class _OpenDirectory:
     """An open directory: its entries as they were when it was opened, or rewound.
 
     Offsets are positions in it, so they stay what they are while the directory changes: entries that go are passed
@@ -62,7 +62,7 @@ class _Listing:
         self.magic: list[tuple[bytes, int]] = []
 
 
-class _Reading:
+class _OpenHistoryFile:
     """An open file of ``.chronicle``."""
 
     __slots__ = ("file", "inode", "live")
@@ -78,38 +78,38 @@ class ChronicleOperations:
 
     Args:
         layer: what it serves; its thread is the one that runs the operations.
-        waiting: how requests wait for its blob store, if that is beyond a network.
+        parking: how requests wait for its blob store, if that is beyond a network.
     """
 
-    keep_s = _KEEP_S
-    fleeting = FLEETING
+    cache_s = _CACHE_S
+    uncached_from = UNCACHED
 
-    def __init__(self, layer: Layer, waiting: Waiting | None = None) -> None:
+    def __init__(self, layer: Layer, parking: ParkingPolicy | None = None) -> None:
         self._layer = layer
-        self.waiting = waiting
+        self.parking = parking
         self._magic = Magic(layer)
-        self._inodes = Inodes(self._forgotten)
-        self._counts = self._inodes.counts
-        layer.names.referred = self._inodes
+        self._lookups = LookupCounts(self._forgotten)
+        self._counts = self._lookups.counts
+        layer.names.referred = self._lookups
         self._handles: dict[int, Handle] = {}
-        self._listings: dict[int, _Listing] = {}
-        self._readings: dict[int, _Reading] = {}
+        self._open_directories: dict[int, _OpenDirectory] = {}
+        self._history_files: dict[int, _OpenHistoryFile] = {}
         self._next_handle = 1
         self.notify_attributes: Callable[[int], None] = lambda _: None
 
     def known_inodes(self) -> list[int]:
         """Return the inode numbers that the kernel may have pages or names cached of."""
-        return self._inodes.known()
+        return self._lookups.known()
 
     # -- names ----------------------------------------------------------------------------------------------------
 
-    def lookup(self, parent: int, name: bytes, asker: int = 0) -> Attributes | None:
+    def lookup(self, parent: int, name: bytes, pid: int = 0) -> Attributes | None:
         """Return what a name is."""
         if parent >= MAGIC or (parent == ROOT_INO and name == NAME):
-            found = self._magic.lookup(parent, name, asker) if parent >= MAGIC else self._magic.root()
+            found = self._magic.lookup(parent, name, pid) if parent >= MAGIC else self._magic.root()
             if found is None:
                 raise FileNotFoundError(errno.ENOENT, "nothing has this name")
-            self._inodes.count(found.ino)
+            self._lookups.count(found.ino)
             return found
         self._layer.shed()
         node = self._layer.lookup(self._directory(parent), name)
@@ -117,11 +117,11 @@ class ChronicleOperations:
             if len(name) > MAX_NAME_BYTES:
                 raise OSError(errno.ENAMETOOLONG, "name too long")
             return None
-        return self._counted(node)
+        return self._count_lookup(node)
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
         """Take off what the kernel has forgotten."""
-        self._inodes.forget(forgotten)
+        self._lookups.forget(forgotten)
 
     def _forgotten(self, inode: int) -> None:
         if inode >= MAGIC:
@@ -131,18 +131,18 @@ class ChronicleOperations:
 
     def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> tuple[Attributes, int, int]:
         """Make a regular file and open it."""
-        directory = self._place(parent, name)
+        directory = self._writable_directory(parent, name)
         if directory.mode & stat.S_ISGID:
             gid = directory.gid
         handle = self._layer.create(directory, name, mode, uid, gid)
         number = self._next_handle
         self._next_handle = number + 1
         self._handles[number] = handle
-        return self._counted(handle.node), number, KEEP_CACHE
+        return self._count_lookup(handle.node), number, KEEP_CACHE
 
     def make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, device: int = 0) -> Attributes:
         """Make the file, directory, FIFO, socket or device that ``mode`` says."""
-        directory = self._place(parent, name)
+        directory = self._writable_directory(parent, name)
         if directory.mode & stat.S_ISGID:  # its group is inherited, and by directories the bit as well: inode(7)
             gid = directory.gid
             if stat.S_ISDIR(mode):
@@ -151,41 +151,41 @@ class ChronicleOperations:
         if stat.S_ISREG(mode):
             handle = layer.create(directory, name, stat.S_IMODE(mode), uid, gid)
             layer.release(handle)
-            return self._counted(handle.node)
+            return self._count_lookup(handle.node)
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            return self._counted(layer.make_device(directory, name, mode, uid, gid, device))
-        return self._counted(layer.make(directory, name, mode, uid, gid))
+            return self._count_lookup(layer.make_device(directory, name, mode, uid, gid, device))
+        return self._count_lookup(layer.make(directory, name, mode, uid, gid))
 
     def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> Attributes:
         """Make a symlink."""
-        directory = self._place(parent, name)
+        directory = self._writable_directory(parent, name)
         if directory.mode & stat.S_ISGID:
             gid = directory.gid
-        return self._counted(self._layer.make(directory, name, stat.S_IFLNK | 0o777, uid, gid, target))
+        return self._count_lookup(self._layer.make(directory, name, stat.S_IFLNK | 0o777, uid, gid, target))
 
     def link(self, inode: int, parent: int, name: bytes) -> Attributes:
         """Give a file one more name."""
-        directory = self._place(parent, name)
+        directory = self._writable_directory(parent, name)
         if inode >= MAGIC:
             raise OSError(errno.EXDEV, "history is not part of the workspace")
         node = self._layer.node(inode)
         self._layer.link(node, directory, name)
-        return self._counted(node)
+        return self._count_lookup(node)
 
     def unlink(self, parent: int, name: bytes) -> None:
         """Remove a name that is no directory's."""
-        self._layer.unlink(self._place(parent, name), name)
+        self._layer.unlink(self._writable_directory(parent, name), name)
 
     def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty directory."""
-        self._layer.rmdir(self._place(parent, name), name)
+        self._layer.rmdir(self._writable_directory(parent, name), name)
 
     def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
         """Move a name."""
-        directory = self._place(parent, name)
-        self._layer.rename(directory, name, self._place(new_parent, new_name), new_name, flags)
+        directory = self._writable_directory(parent, name)
+        self._layer.rename(directory, name, self._writable_directory(new_parent, new_name), new_name, flags)
 
-    def _place(self, parent: int, name: bytes) -> DirNode:
+    def _writable_directory(self, parent: int, name: bytes) -> DirNode:
         """Return the directory in which a name is to be changed."""
         if parent >= MAGIC or (parent == ROOT_INO and name == NAME):
             raise OSError(errno.EROFS, "history cannot be changed")
@@ -203,7 +203,7 @@ class ChronicleOperations:
             raise OSError(errno.EISDIR if isinstance(node, DirNode) else errno.EINVAL, "not a regular file")
         return node
 
-    def _counted(self, node: Node) -> Node:
+    def _count_lookup(self, node: Node) -> Node:
         """Return a node for a reply that makes the kernel know it once more."""
         counts = self._counts
         counts[node.ino] = counts.get(node.ino, 0) + 1
@@ -326,10 +326,10 @@ class ChronicleOperations:
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, asker: int = 0) -> tuple[int, int]:
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, pid: int = 0) -> tuple[int, int]:
         """Open a file."""
         if inode >= MAGIC:
-            self._magic.has_opened(asker)
+            self._magic.forget_wanted_file(pid)
             return self._open_magic(inode, flags)
         self._layer.shed()
         node = self._file(inode)
@@ -348,7 +348,7 @@ class ChronicleOperations:
         entry = self._magic_entry(inode)
         number = self._next_handle
         self._next_handle = number + 1
-        self._readings[number] = _Reading(inode, self._magic.open(entry), live=entry.live)
+        self._history_files[number] = _OpenHistoryFile(inode, self._magic.open(entry), live=entry.live)
         return number, NO_FLUSH | (DIRECT_IO if entry.live else KEEP_CACHE if entry.lasting else 0)
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
@@ -356,12 +356,18 @@ class ChronicleOperations:
         opened = self._handles.get(handle)
         if opened is not None:
             return self._layer.read(opened, offset, size)
-        reading = self._readings[handle]
+        reading = self._history_files[handle]
         reading.file.seek(offset)
         return reading.file.read(min(size, _MADE_BYTES) if reading.live else size)
 
     def write(
-        self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None, whole: bool = True
+        self,
+        handle: int,
+        offset: int,
+        data: bytes | memoryview,
+        *,
+        kill_privileges: Caller | None,
+        report_partial: bool = True,
     ) -> int:
         """Write; return how many bytes."""
         opened = self._handles[handle]
@@ -370,7 +376,7 @@ class ChronicleOperations:
             while written < len(data):
                 written += self._layer.write(opened, offset + written, data[written:])
         except OSError:  # the disk is full: what was written stands, and the next write hears of it
-            if whole:
+            if report_partial:
                 raise
         node = opened.node
         if (kill_privileges or node.xattrs) and self._drop_privileges(node, kill_privileges):
@@ -398,7 +404,7 @@ class ChronicleOperations:
         if opened is not None:
             self._layer.release(opened)
         else:
-            self._readings.pop(handle).file.close()
+            self._history_files.pop(handle).file.close()
 
     def fsync(self, handle: int) -> None:
         """Make a file's bytes and names survive the loss of power."""
@@ -408,20 +414,20 @@ class ChronicleOperations:
 
     # -- directories ----------------------------------------------------------------------------------------------
 
-    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, asker: int = 0) -> int:
+    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, pid: int = 0) -> int:
         """Open a directory."""
         if inode < MAGIC:
             self._directory(inode)
-        elif not flags & os.O_DIRECTORY and self._magic.wants_file(inode, asker):
+        elif not flags & os.O_DIRECTORY and self._magic.wants_file(inode, pid):
             raise OSError(errno.ESTALE, "the file of this name is meant")
         number = self._next_handle
         self._next_handle = number + 1
-        self._listings[number] = _Listing(inode)
+        self._open_directories[number] = _OpenDirectory(inode)
         return number
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         """Yield entries from an offset on."""
-        listing = self._listings[handle]
+        listing = self._open_directories[handle]
         if listing.inode >= MAGIC:
             yield from self._list_magic(listing, start)
             return
@@ -445,7 +451,7 @@ class ChronicleOperations:
 
     def list_names(self, handle: int, start: int) -> Iterator[tuple[bytes, int, int, int]]:
         """Yield entries from an offset on, without attributes."""
-        listing = self._listings[handle]
+        listing = self._open_directories[handle]
         if listing.inode >= MAGIC:
             if start == 0:
                 listing.magic = self._magic.listing(listing.inode, self._counts)
@@ -470,7 +476,7 @@ class ChronicleOperations:
                 if node is not None:
                     yield name, node.ino, node.mode, position + 3
 
-    def _list_magic(self, listing: _Listing, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
+    def _list_magic(self, listing: _OpenDirectory, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         if start == 0:
             listing.magic = self._magic.listing(listing.inode, self._counts)
         for position in range(start, len(listing.magic)):
@@ -480,18 +486,18 @@ class ChronicleOperations:
                 continue
             try:
                 yield name, entry, position + 1
-                self._inodes.count(entry.ino)
+                self._lookups.count(entry.ino)
             finally:
-                self._let_go(entry)
+                self._forget_unknown(entry)
 
-    def _let_go(self, entry: MagicEntry) -> None:
+    def _forget_unknown(self, entry: MagicEntry) -> None:
         """Forget an inode number that the kernel was not given after all: it would never say that it forgets it."""
         if entry.ino not in self._counts:
             self._magic.forget(entry.ino)
 
     def releasedir(self, handle: int) -> None:
         """Close a directory."""
-        del self._listings[handle]
+        del self._open_directories[handle]
 
     def fsyncdir(self, handle: int) -> None:  # noqa: ARG002 - the log holds all names
         """Make names survive the loss of power."""

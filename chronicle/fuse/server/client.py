@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from chronicle.errors import ChronicleError, NotFound, Unavailable
 from chronicle.fuse import control
-from chronicle.fuse.control import Caller, Ended
+from chronicle.fuse.control import ControlClient, Ended
 from chronicle.workspace.port import Opened
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspa
     for mount in list_mounts(zygote_socket):
         if mount["workspace_id"] == workspace_id and mount["state"] != "failed":
             control_socket = Path(str(mount["control"]))
-            caller = Caller(control_socket, _CALL_DEADLINE_S)
+            caller = ControlClient(control_socket, _CALL_DEADLINE_S)
             try:
                 state = caller.call("ping", _CALL_DEADLINE_S)
             except ConnectionError as error:
@@ -131,7 +131,7 @@ def list_mounts(zygote_socket: Path) -> list[dict[str, object]]:
 
 def _ask_zygote(zygote_socket: Path, op: str, deadline_s: float, **arguments: object) -> Any:
     try:
-        caller = Caller(zygote_socket, deadline_s)
+        caller = ControlClient(zygote_socket, deadline_s)
         try:
             return caller.call(op, deadline_s, **arguments)
         finally:
@@ -156,7 +156,7 @@ class FuseWorkspace:
         self._base = base
         self.recovered = recovered
         """See `chronicle.workspace.port.Opened`."""
-        self._caller: Caller | None = None
+        self._caller: ControlClient | None = None
         self._lock = threading.Lock()
         self._closed = False
 
@@ -257,7 +257,7 @@ class FuseWorkspace:
                 break
             try:
                 if self._caller is None:
-                    self._caller = Caller(self._control_socket, left)
+                    self._caller = ControlClient(self._control_socket, left)
                 return self._caller.call(op, left, **arguments)
             except ConnectionError as error:  # the server died
                 self._hang_up()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import StorageRefused
-from chronicle.fuse.deadlines import TimedBlobStore, Waiting
+from chronicle.fuse.deadlines import ParkingPolicy, TimedBlobStore
 from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.fuse.server.server import Served
 from chronicle.workspace.layer.opening import open_layer
@@ -18,17 +18,17 @@ from chronicle.workspace.layer.opening import open_layer
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.fuse.server.server import MountRequest
-    from chronicle.fuse.watchdog import Pulse
+    from chronicle.fuse.watchdog import Heartbeat
 
 __all__ = ["open_served"]
 
 
-def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Served:
+def open_served(request: MountRequest, heartbeat: Heartbeat, *, deadline_s: float) -> Served:
     """Open the layer of a mount.
 
     Args:
         request: what is to be mounted where.
-        pulse: says that it gets on.
+        heartbeat: says that it gets on.
         deadline_s: how long one read of a blob store beyond a network may take, seconds.
 
     Raises:
@@ -38,7 +38,7 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
     blobs: BlobStore = FsspecBlobStore(request.blobs_url)
     far = None
     if blobs.is_far:
-        blobs = far = TimedBlobStore(blobs, deadline_s, pulse.beat)
+        blobs = far = TimedBlobStore(blobs, deadline_s, heartbeat.beat)
     try:
         layer, _ = open_layer(request.spec, blobs, SystemClock())
     except OSError as error:
@@ -48,7 +48,7 @@ def open_served(request: MountRequest, pulse: Pulse, *, deadline_s: float) -> Se
     except BaseException:
         blobs.close()
         raise
-    layer.beat = pulse.beat
+    layer.beat = heartbeat.beat
     if far is not None:
-        far.waiting = Waiting(lambda: layer.logged)
-    return Served(layer, ChronicleOperations(layer, far.waiting if far is not None else None))
+        far.parking = ParkingPolicy(lambda: layer.logged)
+    return Served(layer, ChronicleOperations(layer, far.parking if far is not None else None))

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, StorageRefused
 from chronicle.fuse import control
-from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
+from chronicle.fuse.control import Acceptor, Connection, answer_error, answer_ok
 from chronicle.fuse.mountpoints import guard, stray_files
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.mountpoints.mounts import detach, unmount
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.served.filesystem import FileSystem
     from chronicle.fuse.transport.choice import Session
-    from chronicle.fuse.watchdog import Pulse
+    from chronicle.fuse.watchdog import Heartbeat
     from chronicle.workspace.layer.restore import Touched
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
 
@@ -171,9 +171,9 @@ class Served:
 
 def serve(
     request: MountRequest,
-    opener: Callable[[MountRequest, Pulse], Served],
+    opener: Callable[[MountRequest, Heartbeat], Served],
     transport: Transport,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     listener: socket.socket,
     channel: socket.socket,
 ) -> Exit:
@@ -182,14 +182,14 @@ def serve(
     Returns:
         What the process should exit with.
     """
-    zygote = Peer(channel)
+    zygote = Connection(channel)
     try:
-        served = opener(request, pulse)
+        served = opener(request, heartbeat)
         session = make_session(
             transport,
             served.filesystem,
             request.mountpoint,
-            pulse,
+            heartbeat,
             source=request.source,
             allow_other=os.geteuid() == 0,
         )
@@ -234,13 +234,13 @@ class _Server:
     """The mount's session, the host's connections and the channel to the zygote."""
 
     def __init__(
-        self, mountpoint: Path, served: Served, session: Session, listener: socket.socket, zygote: Peer
+        self, mountpoint: Path, served: Served, session: Session, listener: socket.socket, zygote: Connection
     ) -> None:
         self._mountpoint = mountpoint
         self._served = served
         self._engine = served.engine
         self._session = session
-        self._door = Door(listener)
+        self._acceptor = Acceptor(listener)
         self._zygote = zygote
         self._turn: int | None = None
         self._exit = Exit.CLOSED
@@ -253,7 +253,7 @@ class _Server:
         self._commands: dict[str, Callable[[dict[str, Any]], object]] = {
             "ping": lambda _: self._state(),
             "begin_turn": self._begin_turn,
-            "seal": lambda _: control.ref_to_wire(self._engine.seal(self._session.meanwhile())),
+            "seal": lambda _: control.ref_to_wire(self._engine.seal(self._session.interleave())),
             "adopt": self._adopt,
             "rollback": self._roll_back,
             "history": lambda arguments: [
@@ -265,7 +265,7 @@ class _Server:
 
     def run(self) -> Exit:
         """Serve until told to end, cut off, rolled back, unmounted or failed."""
-        self._session.watch(self._door.fileno(), self._accept)
+        self._session.watch(self._acceptor.fileno(), self._accept)
         self._session.watch(self._zygote.fileno(), self._hear_zygote)
         self._zygote.send({"up": self._state()})
         try:
@@ -289,11 +289,11 @@ class _Server:
         return {name: control.ref_to_wire(ref) for name, ref in refs.items()}
 
     def _accept(self) -> None:
-        peer = self._door.accept()
+        peer = self._acceptor.accept()
         if peer is not None:
             self._session.watch(peer.fileno(), lambda: self._hear(peer))
 
-    def _hear(self, peer: Peer) -> None:
+    def _hear(self, peer: Connection) -> None:
         messages, is_open = peer.receive()
         for message in messages:
             if message.get("op") == "restore":
@@ -362,14 +362,14 @@ class _Server:
         self._engine.rollback()
         self._exit = Exit.ROLLED_BACK
 
-    def _restore(self, message: dict[str, Any], peer: Peer) -> None:
+    def _restore(self, message: dict[str, Any], peer: Connection) -> None:
         """Restore, and answer when the kernel has forgotten what it knew."""
 
         def answer() -> None:
             peer.send(answer_ok())  # one that went away meanwhile is told nothing
 
         try:
-            self._engine.seal(self._session.meanwhile())  # what a restore begins with, and nearly all of its time
+            self._engine.seal(self._session.interleave())  # what a restore begins with, and nearly all of its time
             touched = self._engine.restore(control.ref_from_wire(message["then"]), os.fsencode(message["path"]))
         except OSError as error:  # the disk or the quota
             peer.send(answer_error(StorageRefused(f"it cannot be restored: {error.strerror}")))
@@ -378,7 +378,7 @@ class _Server:
         else:
             known = {ROOT_INO, *self._served.filesystem.known_inodes()}  # of what is new the kernel knows nothing
             names = [name for name in touched.names if name[0] in known]
-            self._session.forget(names, [inode for inode in touched.inodes if inode in known], answer)
+            self._session.invalidate(names, [inode for inode in touched.inodes if inode in known], answer)
 
     def _version(self, arguments: dict[str, Any]) -> BinaryIO:
         """Return an old version, open; its next piece is most likely asked for next."""
@@ -402,4 +402,4 @@ class _Server:
             detach(self._mountpoint)
         except ChronicleError:
             log.exception("unmounting failed: %s", self._mountpoint)
-        self._session.forget_pages(inodes)
+        self._session.drop_pages(inodes)

@@ -1,4 +1,4 @@
-"""How the kernel's requests reach a served file system: the raw FUSE protocol, or pyfuse3.
+"""The transports, which carry the kernel's requests to a served file system: the raw FUSE protocol, or pyfuse3.
 
-`choice` picks one. Requests that have to wait are deferred (a command runs) or parked (a blob is on its way).
+`choice` picks one. A request that must wait is deferred (until a command has ended) or parked (until a blob is read).
 """

@@ -1,13 +1,14 @@
-"""Requests of the kernel that wait for the end of a command, for the raw transport.
+"""Requests that are deferred until a command has ended, for the raw transport.
 
-Commands and requests are interleaved by `chronicle.fuse.transport.interleave`.
+`chronicle.fuse.transport.interleave` is the interleaving of commands and requests.
 
-Those that wait for a blob (`chronicle.fuse.transport.parked_requests`) are interrupted as well by signals that ask a
-program to end, even if it handles them: these may wait for half a minute, for something that is elsewhere.
+The kernel can withdraw a queued request when its caller is killed, but not one that was read: its caller cannot die
+before it is answered. So the requests of killed callers are answered with EINTR and never executed. The kernel reports
+every signal by INTERRUPT, including those that the program handles; no system call on a disk fails for these, so only
+requests of callers that are being killed are answered so.
 
-Who waits for a request that was read cannot be killed before it is answered, as who waits for one in the kernel's queue
-can. So who is killed gets an answer: the request was interrupted, and is not carried out. The kernel tells of each
-signal, also of those that a program handles; for these no call on a disk fails, so only who is about to die is let go.
+Parked requests (`chronicle.fuse.transport.parked_requests`) wait for a remote store, for up to half a minute. They are
+interrupted by termination signals too, even if the program handles them.
 """
 
 from __future__ import annotations
@@ -20,86 +21,86 @@ from typing import Final
 from chronicle.fuse.transport import wire
 from chronicle.fuse.transport.wire import Opcode
 
-__all__ = ["NOT_GIVEN_UP", "Kept", "is_asked_to_end", "is_dying"]
+__all__ = ["UNINTERRUPTIBLE", "DeferredRequests", "is_being_killed", "is_being_terminated"]
 
 _LIMIT_BYTES: Final = 32 * 1024 * 1024
 """As much as a seal has pending, and 64 of the longest writes."""
 _REQUEST_BYTES: Final = 512
-"""What keeping the shortest request takes, roughly."""
-NOT_GIVEN_UP: Final = frozenset(map(int, (Opcode.FLUSH, Opcode.RELEASE)))
-"""The kernel waits for these even if their caller is killed: what was written becomes a version."""
+"""Approximate overhead of a deferred request."""
+UNINTERRUPTIBLE: Final = frozenset(map(int, (Opcode.FLUSH, Opcode.RELEASE)))
+"""The kernel waits for these even if their caller is killed: they turn written content into a version."""
 _KILLED: Final = 1 << 8
-"""SIGKILL among a thread's own pending signals: what the kernel makes of each signal that ends a process."""
-_ASKED_TO_END: Final = sum(1 << number - 1 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM))
-"""Among pending signals, a thread's own and its process's."""
+"""SIGKILL in a thread's own pending signals: the kernel turns every signal that ends a process into it."""
+_TERMINATION: Final = sum(1 << number - 1 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM))
+"""In the pending signals of a thread and of its process."""
 
 
-class Kept:
-    """Requests as bytes, in the order in which they came.
+class DeferredRequests:
+    """Requests as bytes, in the order of their arrival.
 
     Args:
-        limit_bytes: when it is full.
+        limit_bytes: the queue is full from this size on.
     """
 
     def __init__(self, limit_bytes: int = _LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self._requests: dict[int, bytes] = {}
-        """By the kernel's number of each."""
+        """By the kernel's request number."""
         self._interrupted: dict[int, int] = {}
-        """Of those whose callers got a signal: which threads these are."""
+        """Thread ids of callers that have a signal pending, by request number."""
 
     def __len__(self) -> int:
         return len(self._requests)
 
     @property
     def is_full(self) -> bool:
-        """Whether no more is to be kept."""
+        """Whether no further request may be added."""
         return self._bytes >= self._limit_bytes
 
     def add(self, request: bytes) -> None:
-        """Keep a request."""
+        """Add a request."""
         self._requests[wire.IN_HEADER.unpack_from(request)[2]] = request
         self._bytes += len(request) + _REQUEST_BYTES
 
     def interrupt(self, number: int) -> None:
-        """Note that whoever waits for a request got a signal, if it is kept."""
+        """Record that a request's caller has a signal pending. Does nothing for requests that are not here."""
         request = self._requests.get(number)
         if request is not None:
             header = wire.IN_HEADER.unpack_from(request)
-            if header[1] not in NOT_GIVEN_UP:
+            if header[1] not in UNINTERRUPTIBLE:
                 self._interrupted[number] = header[6]
 
     def take(self) -> bytes | None:
-        """Return the oldest request, and keep it no more; ``None`` if there is none."""
-        return self._drop(next(iter(self._requests))) if self._requests else None
+        """Remove and return the oldest request; ``None`` if there is none."""
+        return self._remove(next(iter(self._requests))) if self._requests else None
 
     def take_killed(self) -> list[int]:
-        """Return the numbers of the requests whose callers wait for an answer to die, and keep those no more."""
-        killed = [number for number, thread in self._interrupted.items() if is_dying(thread)]
+        """Remove the requests of callers that are being killed, and return their numbers."""
+        killed = [number for number, thread in self._interrupted.items() if is_being_killed(thread)]
         for number in killed:
-            self._drop(number)
+            self._remove(number)
         return killed
 
-    def _drop(self, number: int) -> bytes:
+    def _remove(self, number: int) -> bytes:
         self._interrupted.pop(number, None)
         request = self._requests.pop(number)
         self._bytes -= len(request) + _REQUEST_BYTES
         return request
 
 
-def is_dying(thread: int) -> bool:
-    """Whether a thread has a signal pending that ends it; one that cannot be looked into lives."""
+def is_being_killed(thread: int) -> bool:
+    """Whether a fatal signal is pending for a thread; False for a thread that cannot be inspected."""
     return bool(_pending(thread, b"SigPnd:") & _KILLED)
 
 
-def is_asked_to_end(thread: int) -> bool:
-    """Whether a thread has a signal pending that ends it, or by which somebody asks it to."""
-    return bool(_pending(thread, b"SigPnd:", b"ShdPnd:") & (_KILLED | _ASKED_TO_END))
+def is_being_terminated(thread: int) -> bool:
+    """Whether a fatal signal or a termination signal is pending for a thread or its process."""
+    return bool(_pending(thread, b"SigPnd:", b"ShdPnd:") & (_KILLED | _TERMINATION))
 
 
 def _pending(thread: int, *lines: bytes) -> int:
-    """Return the signals that lines of a thread's status name, a bit each; 0 if it cannot be looked into."""
+    """Return the signals in the named lines of a thread's status as a bit mask; 0 if it cannot be inspected."""
     try:
         with open(f"/proc/{thread}/status", "rb") as status:
             found = [int(line.split()[1], 16) for line in status if line.startswith(lines)]

@@ -1,7 +1,7 @@
-"""Mounting: from a mountpoint to a descriptor of ``/dev/fuse`` on which the kernel asks.
+"""Mounting: from a mountpoint to a descriptor of ``/dev/fuse`` from which requests are read.
 
-Root mounts by mount(2). Other users have ``fusermount3`` do it, which is setuid root and hands the descriptor over; so
-does a root that may not mount, as in a container without the capability.
+Root mounts by mount(2). Other users run ``fusermount3``, which is setuid root and passes the descriptor back; so does a
+root that may not mount, as in a container without the capability.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["mount"]
 _DEVICE: Final = "/dev/fuse"
 _FUSERMOUNT: Final = "fusermount3"
 _DEADLINE_S: Final = 30
-_BLANKS: Final = str.maketrans({",": "\\,", "\\": "\\\\"})
-"""How fusermount3 takes a comma in an option."""
+_ESCAPES: Final = str.maketrans({",": "\\,", "\\": "\\\\"})
+"""Escapes of fusermount3 for commas in an option."""
 
 
 def mount(mountpoint: Path, source: str, *, allow_other: bool) -> int:
@@ -34,8 +34,8 @@ def mount(mountpoint: Path, source: str, *, allow_other: bool) -> int:
 
     Args:
         mountpoint: an existing directory.
-        source: what ``df`` and mountinfo show as the device.
-        allow_other: let users other than the mounting one in, still subject to the files' modes.
+        source: the mount's device in ``df`` and mountinfo.
+        allow_other: admit users other than the mounting one, subject to the files' modes.
 
     Raises:
         Unavailable: the kernel or ``fusermount3`` refused.
@@ -44,16 +44,16 @@ def mount(mountpoint: Path, source: str, *, allow_other: bool) -> int:
         fd = _mount_as_root(mountpoint, source, allow_other=allow_other)
         if fd is not None:
             return fd
-    return _have_mounted(mountpoint, source, allow_other=allow_other)
+    return _run_fusermount(mountpoint, source, allow_other=allow_other)
 
 
 def _mount_as_root(mountpoint: Path, source: str, *, allow_other: bool) -> int | None:
-    """Mount by system call; None if this root may not."""
+    """Mount by system call; None if this root lacks the permission."""
     try:
         fd = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise Unavailable(f"could not mount at {mountpoint}: {error}") from error
-    # The mountpoint is not looked at: what is there is a guard, which answers nothing.
+    # The mountpoint is not inspected: the guard that is mounted there answers nothing.
     options = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
     if allow_other:
         options += ",allow_other"
@@ -68,14 +68,14 @@ def _mount_as_root(mountpoint: Path, source: str, *, allow_other: bool) -> int |
     raise Unavailable(f"could not mount at {mountpoint}: {os.strerror(code)}")
 
 
-def _have_mounted(mountpoint: Path, source: str, *, allow_other: bool) -> int:
-    """Have fusermount3 mount, and take the descriptor it sends over a socket."""
+def _run_fusermount(mountpoint: Path, source: str, *, allow_other: bool) -> int:
+    """Mount by fusermount3, and receive the descriptor over a socket."""
     options = [
         "rw",
         "nosuid",
         "nodev",
         "default_permissions",
-        f"fsname={source.translate(_BLANKS)}",
+        f"fsname={source.translate(_ESCAPES)}",
         "subtype=chronicle",
     ]
     if allow_other:

@@ -1,16 +1,16 @@
-"""Serving a mount while a command of its server takes long.
+"""Interleaving of requests with a long command of the mount server.
 
-Commands and requests have one thread, so a seal of minutes would keep everyone waiting who looks at a file. It need
-not: whoever changes nothing cannot get in its way. So the seal lets requests in, between two blobs and while another
-thread puts them. What changes nothing is answered then. All else is kept, and carried out when the command has ended,
-in the order in which it came: nobody has an answer yet, so for everyone it happens after the command.
+Commands and requests share one thread, so a seal of minutes would hold up every reader. Requests that change nothing
+cannot disturb it. So a seal serves them between two blobs and while another thread stores blobs. All other requests are
+deferred until the command has ended, and then executed in the order of their arrival: no caller has an answer yet, so
+for every observer they happen after the command.
 
-    seal ──► breathe ──► requests that are there now, for some milliseconds at most ──► the seal goes on
-        └──► aside ───► a thread puts blobs; requests, as they come, until it has ───► the seal goes on
-    the command ends ──► what was kept ──► the next command or request
+    seal ──► breathe ──► the pending requests, for some milliseconds at most ──► the seal goes on
+        └──► aside ───► a thread stores blobs; requests are served as they arrive ──► the seal goes on
+    the command ends ──► the deferred requests ──► the next command or request
 
-How a request is taken and kept is a transport's business. The kernel holds locks for some of those who wait: nobody can
-list a directory in which a name is being made.
+How a request is read and deferred is the transport's business. The kernel holds locks for some callers of deferred
+requests: a directory cannot be listed while a name is being made in it.
 """
 
 from __future__ import annotations
@@ -27,76 +27,78 @@ from chronicle.fuse.watchdog import COMMAND, REQUEST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LONGEST_S", "ServedMeanwhile"]
+__all__ = ["LONGEST_S", "Interleaver"]
 
 T = TypeVar("T")
 
 LONGEST_S: Final = 1_000.0
-"""How long a command may keep requests waiting: longer than a client waits for a seal."""
-_EVERY_S: Final = 0.005
-"""How long a command goes on at least between two breaths, and how long one lasts at most: neither starves."""
+"""How long a command may defer requests: longer than a client waits for a seal."""
+_SLICE_S: Final = 0.005
+"""Minimum time slice of a command between two request slices, and maximum length of a request slice: neither
+starves."""
 _LINGER_MS: Final = 1
-"""Whoever got an answer asks again at once, as a rule: a listing is hundreds of requests, one after the other."""
-_LOOK_MS: Final = 1_000
+"""Wait for the next request within a slice. A caller that got an answer sends the next request at once, as a rule: a
+listing is hundreds of requests in sequence."""
+_CHECK_INTERVAL_MS: Final = 1_000
 
 
-class ServedMeanwhile:
-    """A `chronicle.blobs.buffer.Meanwhile` for one command: takes requests from a mount's device.
+class Interleaver:
+    """A `chronicle.blobs.buffer.Meanwhile` for one command: serves requests from a mount's device.
 
     Args:
         device: the connection's descriptor, non-blocking.
-        pulse: the server's numbers; a request that hangs is told from the command by them.
-        take: reads a request, if there is one, and answers or keeps it. False if none is to be taken from now on. It
-            must not raise.
-        look: called now and then, with nothing to do but what is on time.
-        also: a further descriptor, and what is called when it is readable.
-        longest_s: after so many seconds the command is to be given up.
+        heartbeat: the server's cells; they tell the watchdog a request that hangs from the command.
+        serve_one: reads a request, if there is one, and answers or defers it. False stops the interleaving. It must not
+            raise.
+        check: called at an interval, for deadlines and killed callers.
+        extra: a further descriptor, and its callback.
+        longest_s: the command fails after this many seconds.
     """
 
     def __init__(
         self,
         device: int,
-        pulse: memoryview,
-        take: Callable[[], bool],
-        look: Callable[[], None],
-        also: tuple[int, Callable[[], None]] | None = None,
+        heartbeat: memoryview,
+        serve_one: Callable[[], bool],
+        check: Callable[[], None],
+        extra: tuple[int, Callable[[], None]] | None = None,
         longest_s: float = LONGEST_S,
     ) -> None:
         self._device = device
-        self._pulse = pulse
-        self._take = take
-        self._look = look
+        self._heartbeat = heartbeat
+        self._serve_one = serve_one
+        self._check = check
         self._poll = select.poll()
         self._poll.register(device, select.POLLIN)
-        self._also = also
-        if also is not None:
-            self._poll.register(also[0], select.POLLIN)
-        self._takes = True
+        self._extra = extra
+        if extra is not None:
+            self._poll.register(extra[0], select.POLLIN)
+        self._is_serving = True
         now_s = monotonic()
-        self._next_s = now_s + _EVERY_S
-        self._look_s = now_s
+        self._next_slice_s = now_s + _SLICE_S
+        self._next_check_s = now_s
         self._longest_s = longest_s
         self._until_s = now_s + longest_s
 
     def breathe(self) -> None:
-        """Take the requests that are there, if it is time to."""
+        """Serve the pending requests, if a request slice is due."""
         now_s = monotonic()
-        if now_s < self._next_s:
+        if now_s < self._next_slice_s:
             return
-        self._go_on(now_s)
+        self._beat(now_s)
         patience_ms = 0
-        while self._takes and (ready := [fd for fd, _ in self._poll.poll(patience_ms)]):
+        while self._is_serving and (ready := [fd for fd, _ in self._poll.poll(patience_ms)]):
             self._serve(ready)
             patience_ms = _LINGER_MS
-            if monotonic() >= now_s + _EVERY_S:
+            if monotonic() >= now_s + _SLICE_S:
                 break
-        self._next_s = monotonic() + _EVERY_S
+        self._next_slice_s = monotonic() + _SLICE_S
 
     def aside(self, work: Callable[[], T]) -> T:
-        """Do work in another thread, and take requests until it is done."""
+        """Run work in another thread, and serve requests until it has ended."""
         try:
             ended, ends = os.pipe2(os.O_CLOEXEC)
-        except OSError:  # no descriptors are left: the work is what matters
+        except OSError:  # out of descriptors: the work comes first
             return work()
         done: list[T] = []
         failed: list[BaseException] = []
@@ -111,49 +113,51 @@ class ServedMeanwhile:
 
         try:
             threading.Thread(target=run, name="aside", daemon=True).start()
-        except RuntimeError:  # nor can another thread be had
+        except RuntimeError:  # no thread can be started
             os.close(ended)
             os.close(ends)
             return work()
         self._poll.register(ended, select.POLLIN)
         try:
             while True:
-                ready = [fd for fd, _ in self._poll.poll(_LOOK_MS)]
+                ready = [fd for fd, _ in self._poll.poll(_CHECK_INTERVAL_MS)]
                 if ended in ready:
                     break
-                self._go_on(monotonic())
+                self._beat(monotonic())
                 self._serve(ready)
         finally:
             self._poll.unregister(ended)
             os.close(ended)
-        self._next_s = monotonic() + _EVERY_S
+        self._next_slice_s = monotonic() + _SLICE_S
         if failed:
             raise failed[0]
         return done[0]
 
-    def _go_on(self, now_s: float) -> None:
-        self._pulse[0] += 1
-        if now_s >= self._look_s:
-            self._look_s = now_s + _LOOK_MS / 1_000
-            self._look()
+    def _beat(self, now_s: float) -> None:
+        """Record progress of the command, and check its limit.
+
+        Raises:
+            Unavailable: the command took too long.
+        """
+        self._heartbeat[0] += 1
+        if now_s >= self._next_check_s:
+            self._next_check_s = now_s + _CHECK_INTERVAL_MS / 1_000
+            self._check()
         if now_s > self._until_s:
             raise Unavailable(
-                f"it took longer than {self._longest_s:g} s and was given up, so that whoever changes files need not "
-                "wait; what is stored by now need not be stored again, so try once more"
+                f"it was given up after {self._longest_s:g} s, since changes of files wait for it; blobs that are "
+                "stored by now are not stored again, so try once more"
             )
 
     def _serve(self, ready: list[int]) -> None:
-        if self._also is not None and self._also[0] in ready:
-            self._pulse[1] = REQUEST
-            self._also[1]()
-            self._pulse[1] = COMMAND
+        if self._extra is not None and self._extra[0] in ready:
+            self._heartbeat[1] = REQUEST
+            self._extra[1]()
+            self._heartbeat[1] = COMMAND
         if self._device in ready:
-            self._take_one()
-
-    def _take_one(self) -> None:
-        self._pulse[1] = REQUEST
-        self._takes = self._take()
-        self._pulse[0] += 1
-        self._pulse[1] = COMMAND
-        if not self._takes:
-            self._poll.unregister(self._device)
+            self._heartbeat[1] = REQUEST
+            self._is_serving = self._serve_one()
+            self._heartbeat[0] += 1
+            self._heartbeat[1] = COMMAND
+            if not self._is_serving:
+                self._poll.unregister(self._device)

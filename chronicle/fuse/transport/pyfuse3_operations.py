@@ -1,10 +1,10 @@
-"""A file system as pyfuse3 wants it: coroutines that never suspend but at a gate, and its own types.
+"""A `FileSystem` as operations of pyfuse3: coroutines that suspend at a gate or in a parked read only.
 
-What pyfuse3 3.5 cannot say is left out: `NO_FLUSH`, and the server's own dropping of set-user-id bits, which the kernel
-then does by itself.
+Features that pyfuse3 3.5 cannot express are left out: `NO_FLUSH`, and the dropping of set-user-id bits by the server,
+which the kernel then does itself.
 """
 
-# ruff: noqa: ARG002 - pyfuse3 says what an operation is given
+# ruff: noqa: ARG002 - the signatures are pyfuse3's
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError
 
 from chronicle.blobs.port import Pending
 from chronicle.errors import ChronicleError
-from chronicle.fuse.deadlines import supply_of
+from chronicle.fuse.deadlines import fetched_of
 from chronicle.fuse.served.errnos import answer_errno
 from chronicle.fuse.served.filesystem import DIRECT_IO, KEEP_CACHE, Changes
-from chronicle.fuse.transport.pyfuse3_trio import Aside
+from chronicle.fuse.transport.pyfuse3_trio_shim import ParkedRead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from pyfuse3 import ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
-    from chronicle.fuse.deadlines import Supply
+    from chronicle.fuse.deadlines import FetchedBlobs
     from chronicle.fuse.served.filesystem import Attributes, FileSystem
-    from chronicle.fuse.transport.pyfuse3_trio import Gate
+    from chronicle.fuse.transport.pyfuse3_trio_shim import Gate
 
 __all__ = ["Pyfuse3Operations"]
 
@@ -54,23 +54,23 @@ def _change_if(
         @functools.wraps(method)
         async def operation(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             self = cast("Pyfuse3Operations", args[0])
-            supply = None
+            fetched = None
             while True:
                 if self.gate.shut and changes(*args, **kwargs):
                     await self.gate
-                self.begin(supply)
+                self.begin(fetched)
                 try:
                     return method(*args, **kwargs)
-                except Pending as pending:  # what it needs is not on this node: it is carried out again later
-                    supply = supply_of(pending)
+                except Pending as pending:  # a blob is not on this node: the operation is executed again later
+                    fetched = fetched_of(pending)
                 except FUSEError:
                     raise
                 except Exception as error:  # noqa: BLE001 - logged there
                     raise FUSEError(answer_errno(error, method.__name__)) from None
                 finally:
                     self.end()
-                await Aside(self.gate, supply)
-                supply.take_in()
+                await ParkedRead(self.gate, fetched)
+                fetched.collect()
 
         return operation
 
@@ -94,32 +94,32 @@ class Pyfuse3Operations(pyfuse3.Operations):
     """Serves a file system.
 
     Args:
-        filesystem: what it serves.
-        gate: where what changes something waits while a command runs.
+        filesystem: executes the operations.
+        gate: suspends operations that change something while a command runs.
     """
 
     supports_dot_lookup = False
-    enable_writeback_cache = False  # acknowledged writes would be lost with the process
+    enable_writeback_cache = False  # writes in it would be lost with the process
     enable_acl = False
 
     def __init__(self, filesystem: FileSystem, gate: Gate) -> None:
         super().__init__()
         self._filesystem = filesystem
-        self.waiting = filesystem.waiting
+        self.parking = filesystem.parking
         self.gate = gate
         self._absent = EntryAttributes()
         self._absent.st_ino = 0
-        self._absent.entry_timeout = filesystem.keep_s
+        self._absent.entry_timeout = filesystem.cache_s
 
-    def begin(self, supply: Supply | None) -> None:
-        """Note that an operation begins, which has read so much if it is not its first attempt."""
-        if self.waiting is not None:
-            self.waiting.begin(supply)
+    def begin(self, fetched: FetchedBlobs | None) -> None:
+        """Record the start of an attempt, with the blobs of the earlier ones."""
+        if self.parking is not None:
+            self.parking.begin(fetched)
 
     def end(self) -> None:
-        """Note that an attempt has ended."""
-        if self.waiting is not None:
-            self.waiting.end()
+        """Record the end of an attempt."""
+        if self.parking is not None:
+            self.parking.end()
 
     def _entry(self, found: Attributes) -> EntryAttributes:
         entry = EntryAttributes()
@@ -135,7 +135,7 @@ class Pyfuse3Operations(pyfuse3.Operations):
         entry.st_mtime_ns = found.mtime_ns
         entry.st_ctime_ns = found.ctime_ns
         entry.entry_timeout = entry.attr_timeout = (
-            self._filesystem.keep_s if found.ino < self._filesystem.fleeting else 0
+            self._filesystem.cache_s if found.ino < self._filesystem.uncached_from else 0
         )
         return entry
 
@@ -253,7 +253,7 @@ class Pyfuse3Operations(pyfuse3.Operations):
 
     @_change_if(lambda *call: bool(call[2] & os.O_TRUNC))
     def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
-        # What opening truncates, the kernel leaves to the server all the same.
+        # The kernel leaves the privileges of a file that is truncated by opening to the server.
         caller = (ctx.uid, ctx.gid, ctx.pid) if flags & os.O_TRUNC and ctx.uid != 0 else None
         return self._file_info(*self._filesystem.open(inode, flags, kill_privileges=caller))
 
@@ -263,7 +263,7 @@ class Pyfuse3Operations(pyfuse3.Operations):
 
     @_change
     def write(self, fh: int, off: int, buf: bytes) -> int:
-        return self._filesystem.write(fh, off, buf, whole=False, kill_privileges=None)
+        return self._filesystem.write(fh, off, buf, report_partial=False, kill_privileges=None)
 
     @_change_if(lambda self, fh: self._filesystem.wrote(fh))
     def flush(self, fh: int) -> None:
@@ -292,7 +292,7 @@ class Pyfuse3Operations(pyfuse3.Operations):
                     return
                 some = True
         except (ChronicleError, Pending):
-            if not some:  # else those are counted, and the kernel asks on from there
+            if not some:  # entries that were sent are counted, and the kernel continues after them
                 raise
 
     @_operation

@@ -1,17 +1,17 @@
-"""The kernel's requests, answered by a file system: from bytes to calls and back.
+"""Requests of the raw transport: from bytes to calls of a file system, and back.
 
-A request lies in one buffer, which is read into again and again; nothing that is handed on may keep a view of it.
+A request lies in a buffer that is reused; nothing that is passed on may keep a view of it.
 
-What is not in the table here is answered with ENOSYS, upon which the kernel does it by itself or fails it with
-EOPNOTSUPP, and does not ask again:
+Requests without a handler are answered with ENOSYS. The kernel then does the operation itself or fails it with
+EOPNOTSUPP, and does not send it again:
 
-    LSEEK               every file is all data to ``SEEK_HOLE``; else what a mapping has stored, and the kernel not yet
-                        sent, would be taken for a hole, and be missing in copies
+    LSEEK               ``SEEK_HOLE`` sees every file as all data; else pages that a mapping has stored and the kernel
+                        has not yet sent would be taken for a hole, and be missing in copies
     COPY_FILE_RANGE     the kernel reads and writes, by way of its page cache
-    STATX               the kernel asks for GETATTR
-    TMPFILE             EOPNOTSUPP, upon which programs make a file and remove its name
+    STATX               the kernel sends GETATTR
+    TMPFILE             EOPNOTSUPP: programs make a file and remove its name
     IOCTL, POLL, BMAP   ENOTTY; always ready; not supported
-    GETLK, SETLK        not even asked: locks are the kernel's own; nor is ACCESS
+    GETLK, SETLK        never sent: locks are the kernel's own; nor is ACCESS
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _FALLOCATE: Final = Struct("=QQQI")
 """handle, offset, length, mode."""
 _WRITE_BYTES: Final = 40
 _WRITE_CACHE: Final = 1 << 0
-"""The kernel writes what a mapping changed: it asks whether that failed, and not how much was written."""
+"""The kernel writes back a mapping: it checks whether that failed, and not how much was written."""
 _WRITE_KILL_SUIDGID: Final = 1 << 2
 _OPEN_KILL_SUIDGID: Final = 1 << 0
 _BILLION: Final = 1_000_000_000
 _NAME_MAX: Final = 255
-_READING: Final = frozenset(
+_READ_ONLY: Final = frozenset(
     map(
         int,
         (
@@ -85,17 +85,17 @@ _READING: Final = frozenset(
         ),
     )
 )
-"""What changes nothing, whatever it says."""
+"""Requests that change nothing, whatever their arguments."""
 _CLOSING: Final = frozenset(map(int, (Opcode.FLUSH, Opcode.RELEASE)))
 
 
 class Requests:
-    """Answers requests one by one.
+    """Executes requests, one at a time.
 
     Args:
-        filesystem: answers them.
-        buffer: where each request is.
-        start: at which offset in it.
+        filesystem: executes the operations.
+        buffer: holds the request.
+        start: its offset in the buffer.
     """
 
     def __init__(self, filesystem: FileSystem, buffer: mmap.mmap, start: int) -> None:
@@ -104,18 +104,18 @@ class Requests:
         self._view = memoryview(buffer)
         self._start = start
         self._body = start + wire.IN_HEADER.size
-        self._keep_s = filesystem.keep_s
-        self._fleeting = filesystem.fleeting
-        self._absent = wire.absent(filesystem.keep_s)
+        self._cache_s = filesystem.cache_s
+        self._uncached_from = filesystem.uncached_from
+        self._absent = wire.absent(filesystem.cache_s)
 
     def answer(self, header: Header) -> tuple[int, bytes]:
-        """Carry a request out.
+        """Execute a request.
 
         Returns:
             An errno or 0, and the reply's body.
 
         Raises:
-            Pending: it needs what is being read, and has done nothing: it is to be carried out again.
+            Pending: it waits for a blob and has changed nothing; it is to be parked and executed again.
         """
         handler = self._HANDLERS.get(header[1])
         if handler is None:
@@ -129,10 +129,10 @@ class Requests:
         except Exception as error:  # noqa: BLE001 - logged there
             return answer_errno(error, handler.__name__.lstrip("_")), _EMPTY
 
-    def changes_nothing(self, header: Header) -> bool:
-        """Say whether a request only looks at what there is, so that it may be answered while a command runs."""
+    def is_read_only(self, header: Header) -> bool:
+        """Say whether a request changes nothing, so that it may be answered during a command."""
         opcode = header[1]
-        if opcode in _READING:
+        if opcode in _READ_ONLY:
             return True
         if opcode == Opcode.OPEN:
             flags, _ = _U32_U32.unpack_from(self._buffer, self._body)
@@ -142,12 +142,12 @@ class Requests:
         return opcode not in self._HANDLERS
 
     def interrupted(self) -> int:
-        """Return the number of the request that an INTERRUPT is about."""
+        """Return the number of the request that an INTERRUPT names."""
         (number,) = _U64.unpack_from(self._buffer, self._body)
         return int(number)
 
     def forget(self, header: Header) -> None:
-        """Carry out a FORGET or BATCH_FORGET, which have no answer."""
+        """Execute FORGET or BATCH_FORGET, which have no answer."""
         if header[1] == Opcode.FORGET:
             (count,) = _U64.unpack_from(self._buffer, self._body)
             self._filesystem.forget([(header[3], count)])
@@ -158,16 +158,16 @@ class Requests:
         self._filesystem.forget([(inode, count) for inode, count in _U64_U64.iter_unpack(pairs)])
 
     def close(self) -> None:
-        """Let go of the buffer."""
+        """Release the buffer."""
         self._view.release()
 
     # -- names ----------------------------------------------------------------------------------------------------
 
-    def _keep(self, inode: int) -> int:
-        return self._keep_s if inode < self._fleeting else 0
+    def _cache_seconds(self, inode: int) -> int:
+        return self._cache_s if inode < self._uncached_from else 0
 
     def _rest(self, header: Header, skip: int) -> bytes:
-        """Return what comes after the fixed part of a request, without the zero at its end."""
+        """Return the data after the fixed part of a request, without its final zero byte."""
         return self._buffer[self._body + skip : self._start + header[0] - 1]
 
     def _lookup(self, header: Header) -> bytes:
@@ -175,22 +175,22 @@ class Requests:
         found = self._filesystem.lookup(header[3], name, header[6])
         if found is None:
             return self._absent
-        return wire.entry(found, self._keep_s if found.ino < self._fleeting else 0)
+        return wire.entry(found, self._cache_s if found.ino < self._uncached_from else 0)
 
     def _symlink(self, header: Header) -> bytes:
         name, target = self._rest(header, 0).split(b"\0", 1)
-        return wire.entry(self._filesystem.symlink(header[3], name, target, header[4], header[5]), self._keep_s)
+        return wire.entry(self._filesystem.symlink(header[3], name, target, header[4], header[5]), self._cache_s)
 
     def _mknod(self, header: Header) -> bytes:
         mode, device = _U32_U32.unpack_from(self._buffer, self._body)
         name = self._rest(header, 16)
-        return wire.entry(self._filesystem.make(header[3], name, mode, header[4], header[5], device), self._keep_s)
+        return wire.entry(self._filesystem.make(header[3], name, mode, header[4], header[5], device), self._cache_s)
 
     def _mkdir(self, header: Header) -> bytes:
         (mode,) = _U32.unpack_from(self._buffer, self._body)
         mode = stat.S_IFDIR | stat.S_IMODE(mode)
         return wire.entry(
-            self._filesystem.make(header[3], self._rest(header, 8), mode, header[4], header[5]), self._keep_s
+            self._filesystem.make(header[3], self._rest(header, 8), mode, header[4], header[5]), self._cache_s
         )
 
     def _unlink(self, header: Header) -> bytes:
@@ -215,12 +215,12 @@ class Requests:
 
     def _link(self, header: Header) -> bytes:
         (inode,) = _U64.unpack_from(self._buffer, self._body)
-        return wire.entry(self._filesystem.link(inode, header[3], self._rest(header, 8)), self._keep_s)
+        return wire.entry(self._filesystem.link(inode, header[3], self._rest(header, 8)), self._cache_s)
 
     # -- attributes -----------------------------------------------------------------------------------------------
 
     def _getattr(self, header: Header) -> bytes:
-        return wire.kept(self._filesystem.getattr(header[3]), self._keep(header[3]))
+        return wire.cached_attributes(self._filesystem.getattr(header[3]), self._cache_seconds(header[3]))
 
     def _setattr(self, header: Header) -> bytes:
         (valid, _, handle, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid) = _SETATTR.unpack_from(
@@ -235,28 +235,28 @@ class Requests:
             changes.uid = uid
         if valid & Setattr.GID:
             changes.gid = gid
-        # With ..._NOW the kernel gives the time as well: its own, which is ours.
+        # With ..._NOW the kernel sends its current time as well, which is the server's too.
         if valid & Setattr.ATIME:
             changes.atime_ns = atime * _BILLION + atime_ns
         if valid & Setattr.MTIME:
             changes.mtime_ns = mtime * _BILLION + mtime_ns
         found = self._filesystem.setattr(header[3], changes, handle if valid & Setattr.FH else None)
-        return wire.kept(found, self._keep_s)
+        return wire.cached_attributes(found, self._cache_s)
 
     def _readlink(self, header: Header) -> bytes:
         return self._filesystem.readlink(header[3])
 
     def _statfs(self, _: Header) -> bytes:
-        told = self._filesystem.statfs()
+        figures = self._filesystem.statfs()
         return _STATFS.pack(
-            told.f_blocks,
-            told.f_bfree,
-            told.f_bavail,
-            told.f_files,
-            told.f_ffree,
-            told.f_bsize,
+            figures.f_blocks,
+            figures.f_bfree,
+            figures.f_bavail,
+            figures.f_files,
+            figures.f_ffree,
+            figures.f_bsize,
             _NAME_MAX,
-            told.f_frsize,
+            figures.f_frsize,
         )
 
     def _getxattr(self, header: Header) -> bytes:
@@ -269,7 +269,7 @@ class Requests:
         return self._sized(b"".join(name + b"\0" for name in self._filesystem.listxattr(header[3])))
 
     def _sized(self, value: bytes) -> bytes:
-        """Return a value, or its size if that is what was asked for."""
+        """Return a value, or its size if the caller asked for that."""
         (room,) = _U32.unpack_from(self._buffer, self._body)
         if room == 0:
             return _U32_U32.pack(len(value), 0)
@@ -295,7 +295,7 @@ class Requests:
             header[3],
             flags,
             kill_privileges=header[4:7] if more & _OPEN_KILL_SUIDGID else None,
-            asker=header[6],
+            pid=header[6],
         )
         return _OPENED.pack(handle, how, 0)
 
@@ -303,7 +303,7 @@ class Requests:
         _, mode, _, _ = _CREATE.unpack_from(self._buffer, self._body)
         name = self._rest(header, _CREATE.size)
         made, handle, how = self._filesystem.create(header[3], name, stat.S_IMODE(mode), header[4], header[5])
-        return wire.entry(made, self._keep_s) + _OPENED.pack(handle, how, 0)
+        return wire.entry(made, self._cache_s) + _OPENED.pack(handle, how, 0)
 
     def _read(self, _: Header) -> bytes:
         return self._filesystem.read(*_READ.unpack_from(self._buffer, self._body))
@@ -314,7 +314,7 @@ class Requests:
         caller = header[4:7] if flags & _WRITE_KILL_SUIDGID else None
         data = self._view[first : first + size]
         of_mapping = bool(flags & _WRITE_CACHE)
-        written = self._filesystem.write(handle, offset, data, whole=of_mapping, kill_privileges=caller)
+        written = self._filesystem.write(handle, offset, data, report_partial=of_mapping, kill_privileges=caller)
         return _U32_U32.pack(written, 0)
 
     def _fallocate(self, _: Header) -> bytes:
@@ -353,10 +353,10 @@ class Requests:
                 if name in (b".", b".."):
                     parts.append(wire.NO_ENTRY)  # not counted
                 else:
-                    parts.append(wire.entry(found, self._keep_s if inode < self._fleeting else 0))
+                    parts.append(wire.entry(found, self._cache_s if inode < self._uncached_from else 0))
                 parts.append(wire.dirent(inode, found.mode, name, following))
         except (ChronicleError, Pending):
-            if not parts:  # else those are counted, and the kernel asks on from there
+            if not parts:  # entries that were sent are counted, and the kernel continues after them
                 raise
         return b"".join(parts)
 

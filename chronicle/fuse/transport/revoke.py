@@ -1,4 +1,4 @@
-"""Cutting a mount off: what the kernel has cached of it is dropped, so that nobody goes on reading it."""
+"""Revoking a mount: the kernel's cached pages are dropped, so that open handles and mappings cannot read them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 __all__ = ["GONE", "drop_pages"]
 
 GONE: Final = (errno.ENODEV, errno.ECONNABORTED)
-"""What the device says when it was unmounted, or aborted."""
+"""Errors of the device after an unmount or an abort."""
 _REQUEST_LIMIT: Final = 4 * 1024 * 1024
-"""The kernel gives no request to a reader who could not take the longest one: 1 MiB of data, and what comes before."""
+"""The kernel refuses reads with less room than the longest request: 1 MiB of data and its header."""
 
 
 def drop_pages(device: int, inodes: Iterable[int], drop: Callable[[int], None]) -> None:
-    """Make the kernel drop what it cached of inodes: reads and mappings of them have to ask again, in vain.
+    """Make the kernel drop the cached pages of inodes: reads and mappings of them send requests again, which fail.
 
-    Only for a session that is stopped. Dropping a page waits for the request that is to fill or to store it; so another
-    thread drops, and this one refuses what is asked. Where the connection was aborted nothing is.
+    Only for a session that is stopped. Dropping a page waits for the request that fills or stores it; so another thread
+    drops, and this one fails all requests. After an abort there are none.
 
     Args:
         device: the connection's descriptor, non-blocking.
-        inodes: which.
-        drop: tells the kernel to drop the pages of one; fails with ``OSError`` if the kernel does not know it any more.
+        inodes: the inodes.
+        drop: makes the kernel drop the pages of one; raises ``OSError`` if the kernel has forgotten it.
     """
     ended, ends = os.pipe()
     dropping = threading.Thread(target=_drop, args=(list(inodes), drop, ends), name="drop-pages")
     dropping.start()
-    _refuse_requests(device, ended)
+    _fail_requests(device, ended)
     dropping.join()
     os.close(ended)
 
@@ -51,7 +51,7 @@ def _drop(inodes: list[int], drop: Callable[[int], None], ends: int) -> None:
         os.close(ends)
 
 
-def _refuse_requests(device: int, ended: int) -> None:
+def _fail_requests(device: int, ended: int) -> None:
     """Answer requests with ENOTCONN until the other end of ``ended`` is closed or the connection is gone."""
     waiting = select.poll()
     waiting.register(device, select.POLLIN)
@@ -62,7 +62,7 @@ def _refuse_requests(device: int, ended: int) -> None:
         except OSError as error:
             if error.errno in GONE:
                 return
-            continue  # it was taken back
+            continue  # it was withdrawn
         unique = wire.IN_HEADER.unpack_from(request)[2]
-        with suppress(OSError):  # it wants no answer, or not any more
+        with suppress(OSError):  # it has no answer, or was withdrawn
             os.write(device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size, -errno.ENOTCONN, unique))

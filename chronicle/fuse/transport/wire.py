@@ -1,7 +1,7 @@
-"""The kernel's side of FUSE in bytes: what linux/fuse.h says, as far as a workspace needs it.
+"""The FUSE protocol in bytes: the part of linux/fuse.h that a workspace needs.
 
-Numbers are in the machine's own order and structures padded to 8 bytes, as the kernel and this process share a machine.
-Version 7.31 (Linux 5.4) is the oldest that is spoken; newer fields are used where the kernel offers them.
+Numbers are in native byte order and structures padded to 8 bytes, as kernel and server share a machine. Version 7.31
+(Linux 5.4) is the oldest supported one; newer fields are used where the kernel offers them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
     "Setattr",
     "absent",
     "attributes",
+    "cached_attributes",
     "dirent",
     "entry",
-    "kept",
 ]
 
 MAJOR: Final = 7
@@ -47,21 +47,21 @@ IN_HEADER: Final = Struct("=IIQQIIIHH")
 OUT_HEADER: Final = Struct("=IiQ")
 """length, minus errno, unique."""
 _ENTRY: Final = Struct("=QQQQII")
-"""inode, generation, how long to keep the name and the attributes: seconds, then nanoseconds."""
-_KEEP: Final = Struct("=QII")
-"""How long to keep attributes (seconds, nanoseconds), padding."""
+"""inode, generation, cache time of the name and of the attributes: seconds, then nanoseconds."""
+_CACHE_TIMES: Final = Struct("=QII")
+"""cache time of attributes (seconds, nanoseconds), padding."""
 _ATTRIBUTES: Final = Struct("=QQQqqqIIIIIIIIII")
 """inode, size, blocks, atime, mtime, ctime, their nanoseconds, mode, nlink, uid, gid, rdev, blksize, flags."""
 ENTRY_BYTES: Final = _ENTRY.size + _ATTRIBUTES.size
 NO_ENTRY: Final = bytes(ENTRY_BYTES)
-"""For what a listing only names."""
+"""For listed names without attributes."""
 INIT_IN: Final = Struct("=IIII")
 """major, minor, longest read-ahead, flags; from 7.36 on 48 bytes more, of which the first four are more flags."""
 FLAGS: Final = Struct("=I")
 INIT_OUT: Final = Struct("=IIIIHHIIHHIIH22x")
-"""major, minor, longest read-ahead, flags, most background requests, how many of them are a jam, longest write, steps
-of times in nanoseconds, most pages in a request, alignment of mappings, more flags, depth of stacking, seconds after
-which the kernel ends the connection because a request was not answered."""
+"""major, minor, longest read-ahead, flags, most background requests, congestion threshold of these, longest write,
+granularity of times in nanoseconds, most pages in a request, alignment of mappings, more flags, depth of stacking,
+seconds after which the kernel aborts the connection because a request was not answered."""
 NOTIFY_INODE: Final = Struct("=Qqq")
 """inode, offset (negative: only the attributes), length."""
 NOTIFY_ENTRY: Final = Struct("=QII")
@@ -78,7 +78,7 @@ _KIND_SHIFT: Final = 12
 
 
 class Opcode(IntEnum):
-    """What a request asks for."""
+    """The operation of a request."""
 
     LOOKUP = 1
     FORGET = 2
@@ -118,7 +118,7 @@ class Opcode(IntEnum):
 
 
 class Init(IntFlag):
-    """What kernel and server agree on at the start."""
+    """Features that kernel and server negotiate by INIT."""
 
     ASYNC_READ = 1 << 0
     ATOMIC_O_TRUNC = 1 << 3
@@ -135,7 +135,7 @@ class Init(IntFlag):
 
 
 class Setattr(IntFlag):
-    """Which fields of a SETATTR count."""
+    """The fields that a SETATTR sets."""
 
     MODE = 1 << 0
     UID = 1 << 1
@@ -150,14 +150,14 @@ class Setattr(IntFlag):
 
 
 class Notify(IntEnum):
-    """What the server tells the kernel unasked."""
+    """Notifications from the server to the kernel."""
 
     INVAL_INODE = 2
     INVAL_ENTRY = 3
 
 
 def attributes(found: Attributes) -> bytes:
-    """Return what ``stat`` is to show."""
+    """Return the attributes that ``stat`` shows."""
     atime, atime_ns = divmod(found.atime_ns, _BILLION)
     mtime, mtime_ns = divmod(found.mtime_ns, _BILLION)
     ctime, ctime_ns = divmod(found.ctime_ns, _BILLION)
@@ -181,22 +181,22 @@ def attributes(found: Attributes) -> bytes:
     )
 
 
-def entry(found: Attributes, keep_s: int) -> bytes:
-    """Return what a reply says of a name: what it is, and how long the kernel may keep that."""
-    return _ENTRY.pack(found.ino, 0, keep_s, keep_s, 0, 0) + attributes(found)
+def entry(found: Attributes, cache_s: int) -> bytes:
+    """Return a name's entry in a reply: its attributes, and for how long the kernel may cache both."""
+    return _ENTRY.pack(found.ino, 0, cache_s, cache_s, 0, 0) + attributes(found)
 
 
-def absent(keep_s: int) -> bytes:
-    """Return what a reply says of a name that nothing has."""
-    return _ENTRY.pack(0, 0, keep_s, 0, 0, 0) + bytes(_ATTRIBUTES.size)
+def absent(cache_s: int) -> bytes:
+    """Return the reply for a name that does not exist."""
+    return _ENTRY.pack(0, 0, cache_s, 0, 0, 0) + bytes(_ATTRIBUTES.size)
 
 
-def kept(found: Attributes, keep_s: int) -> bytes:
-    """Return attributes, and how long the kernel may keep them."""
-    return _KEEP.pack(keep_s, 0, 0) + attributes(found)
+def cached_attributes(found: Attributes, cache_s: int) -> bytes:
+    """Return attributes and for how long the kernel may cache them."""
+    return _CACHE_TIMES.pack(cache_s, 0, 0) + attributes(found)
 
 
 def dirent(inode: int, mode: int, name: bytes, following: int) -> bytes:
-    """Return a directory entry, padded; ``following`` is the offset from which to go on after it."""
+    """Return a directory entry, padded; ``following`` is the offset of the next one."""
     length = len(name)
     return _DIRENT.pack(inode, following, length, mode >> _KIND_SHIFT & 0xF) + name + bytes(-length % 8)

@@ -5,7 +5,7 @@
                   └──failed──► (unmounted, forgotten; the caller is told why)
                        └──but was up before──► FAILED ──unmount / owner gone / replaced──► (unmounted, forgotten)
 
-A server that dies again and again is given up (`Mounted.may_restart`); its host's next call fails.
+A server that dies again and again is given up (`MountRecord.may_restart`); its host's next call fails.
 
 From the order to its end a mountpoint is guarded (`chronicle.fuse.mountpoints.guard`): while no server is there, and
 after it was given up, whoever uses its path gets an error, and nobody reads or writes the directory below.
@@ -28,24 +28,24 @@ from chronicle.fuse.control import Ended, answer_error, answer_ok
 from chronicle.fuse.mountpoints import guard, mountinfo, mounts
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.server.server import Exit
-from chronicle.fuse.zygote.mount_record import Mounted, State
-from chronicle.fuse.zygote.processes import Process
+from chronicle.fuse.zygote.mount_record import MountRecord, State
+from chronicle.fuse.zygote.processes import ServerProcess
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from chronicle.fuse.control import Message, Peer
+    from chronicle.fuse.control import Connection, Message
+    from chronicle.fuse.poll_loop import PollLoop
     from chronicle.fuse.server.server import MountRequest
-    from chronicle.fuse.zygote.event_loop import Loop
-    from chronicle.fuse.zygote.processes import Processes
+    from chronicle.fuse.zygote.processes import ServerProcesses
 
-__all__ = ["Keeper"]
+__all__ = ["MountManager"]
 
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class MountManager:
     """Makes mounts, keeps them served, and takes them away.
 
     Args:
@@ -55,11 +55,13 @@ class Keeper:
         emptied: called each time the last mount is gone.
     """
 
-    def __init__(self, loop: Loop, processes: Processes, socket_path: Path, emptied: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: PollLoop, processes: ServerProcesses, socket_path: Path, emptied: Callable[[], None]
+    ) -> None:
         self._loop = loop
         self._processes = processes
         self._emptied = emptied
-        self._mounts: dict[str, Mounted] = {}
+        self._mounts: dict[str, MountRecord] = {}
         self._claims: dict[str, socket.socket] = {}
         """By mountpoint, what keeps others from it until it is unmounted: see
         `chronicle.fuse.mountpoints.mounts.claim`."""
@@ -68,7 +70,7 @@ class Keeper:
         self._serial = 0
         self._ending = False
 
-    def mount(self, request: MountRequest, peer: Peer, *, with_caller: bool) -> None:
+    def mount(self, request: MountRequest, peer: Connection, *, with_caller: bool) -> None:
         """Mount, and answer when it is up or has failed.
 
         What serves the same workspace goes first, as a newer epoch takes it over; what was given up, or is ending, in
@@ -111,7 +113,7 @@ class Keeper:
             return
         self._serial += 1
         socket_path = Path(f"{self._sockets}.{self._serial}.ctl")
-        mount = Mounted(request, control.listen(socket_path), socket_path, waiting=[peer])
+        mount = MountRecord(request, control.listen(socket_path), socket_path, waiting=[peer])
         try:
             if with_caller:
                 mount.owner_pidfd = os.pidfd_open(peer.pid())
@@ -134,7 +136,7 @@ class Keeper:
             return
         self._serve(mount)
 
-    def unmount(self, mountpoint: str, peer: Peer) -> None:
+    def unmount(self, mountpoint: str, peer: Connection) -> None:
         """Close a mount in order, and answer when it is gone.
 
         Raises:
@@ -164,7 +166,7 @@ class Keeper:
         """Say whether `end` was called and the last mount is gone since."""
         return self._ending and not self._mounts
 
-    def forget_peer(self, peer: Peer) -> None:
+    def forget_peer(self, peer: Connection) -> None:
         """Answer a peer no more."""
         for mount in self._mounts.values():
             mount.waiting = [other for other in mount.waiting if other is not peer]
@@ -172,7 +174,7 @@ class Keeper:
 
     # From the order to being up
 
-    def _mount_after(self, request: MountRequest, peer: Peer, *, with_caller: bool) -> None:
+    def _mount_after(self, request: MountRequest, peer: Connection, *, with_caller: bool) -> None:
         """Mount what had to wait for its predecessor's end."""
         if peer.fileno() < 0:  # it hung up meanwhile
             return
@@ -196,22 +198,22 @@ class Keeper:
             raise
         self._claims[path] = held
 
-    def _guard(self, mount: Mounted) -> None:
+    def _guard(self, mount: MountRecord) -> None:
         """See to it that the directory below is not written to, whatever becomes of the server."""
         guard.guard_mountpoint(mount.request.mountpoint, mount.request.source)
 
-    def _serve(self, mount: Mounted) -> None:
+    def _serve(self, mount: MountRecord) -> None:
         """Have a server started for a mount."""
         mount.state = State.STARTING
-        process = mount.process = Process(
+        process = mount.process = ServerProcess(
             mount.request,
             mount.listener,
-            heard=lambda message: self._hear(mount, message),
-            gone=lambda: self._server_gone(mount, process),
+            on_message=lambda message: self._hear(mount, message),
+            on_exit=lambda: self._server_gone(mount, process),
         )
         self._processes.start(process)
 
-    def _hear(self, mount: Mounted, message: Message) -> None:
+    def _hear(self, mount: MountRecord, message: Message) -> None:
         """Take in what a mount's server says."""
         if "up" in message:
             mount.base = message["up"]["base"]
@@ -233,12 +235,12 @@ class Keeper:
 
     # To its end
 
-    def _let_go(self, mount: Mounted) -> None:
+    def _let_go(self, mount: MountRecord) -> None:
         """Close a mount whose owner is gone."""
         self._loop.unwatch(mount.owner_pidfd)
         self._close(mount)
 
-    def _close(self, mount: Mounted) -> None:
+    def _close(self, mount: MountRecord) -> None:
         """Let a mount's server close its layer and end. Forget a mount that has none."""
         if mount.process is None:
             self._forget(mount)
@@ -246,7 +248,7 @@ class Keeper:
             mount.state = State.ENDING
             self._processes.close(mount.process)
 
-    def _cut_off(self, mount: Mounted) -> None:
+    def _cut_off(self, mount: MountRecord) -> None:
         """End a server whose layer someone else takes over: who still uses the mount gets errors from now on."""
         if mount.process is not None and mount.state is State.UP:
             mount.state = State.ENDING
@@ -254,7 +256,7 @@ class Keeper:
         else:
             self._close(mount)
 
-    def _server_gone(self, mount: Mounted, process: Process) -> None:
+    def _server_gone(self, mount: MountRecord, process: ServerProcess) -> None:
         """Unmount what a server left, and mount again or forget it."""
         mountpoint, code = mount.request.mountpoint, process.code
         if code == Exit.CLOSED and mount.state is State.UP and mountinfo.is_served(mountpoint):
@@ -274,14 +276,14 @@ class Keeper:
             log.error("gave up a mount: %s (exit code %s)", mountpoint, code)
             self._give_up(mount)
 
-    def _mount_again(self, mount: Mounted) -> None:
+    def _mount_again(self, mount: MountRecord) -> None:
         try:
             self._guard(mount)  # others than root have it anew for each server
         except (ChronicleError, OSError):
             log.exception("guarding failed: %s", mount.request.mountpoint)
         self._serve(mount)
 
-    def _give_up(self, mount: Mounted) -> None:
+    def _give_up(self, mount: MountRecord) -> None:
         """Let whoever uses a mount have errors for good; what never was up is unmounted, as its caller is told."""
         if mount.base is None:
             self._forget(mount)
@@ -290,14 +292,14 @@ class Keeper:
         mount.hang_up()
         self._answer_waiting(mount)
 
-    def _answer_waiting(self, mount: Mounted) -> None:
+    def _answer_waiting(self, mount: MountRecord) -> None:
         """Tell who waits for a mount that it will not come."""
         ended = answer_error(Unavailable(f"the mount at {mount.request.mountpoint} ended before it was up"))
         for peer in mount.waiting:
             peer.send(ended if mount.failure is None else {"error": mount.failure})
         mount.waiting = []
 
-    def _forget(self, mount: Mounted) -> None:
+    def _forget(self, mount: MountRecord) -> None:
         """Let go of a mount that nobody serves, and mount what waited for its end."""
         path = os.fspath(mount.request.mountpoint)
         del self._mounts[path]

@@ -21,7 +21,7 @@ from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, TRANSPORT
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.transport.choice import import_transport
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
-from chronicle.fuse.zygote.warmup import rehearse
+from chronicle.fuse.zygote.warmup import warm_up
 from chronicle.fuse.zygote.zygote import is_running
 
 __all__ = ["main"]
@@ -30,7 +30,7 @@ _OTHER_DEADLINE_S: Final = 10.0
 """For another zygote that was started at the same time to listen; usually a twentieth of a second. One that was stopped
 is asked once."""
 _OTHER_POLL_S: Final = 0.01
-_REHEARSALS: Final = 10
+_WARM_UPS: Final = 10
 """For a node's zygote. One that ends with its last mount will hardly have more than one."""
 
 
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     opener = partial(open_served, deadline_s=deadline_s / 2)
 
     def prepare() -> None:
-        rehearse(opener, options.transport, options.mounts, times=1 if options.until_idle else _REHEARSALS)
+        warm_up(opener, options.transport, options.mounts, times=1 if options.until_idle else _WARM_UPS)
         # What is imported by now is never collected: a collection would write into each page and unshare it.
         gc.collect()
         gc.freeze()

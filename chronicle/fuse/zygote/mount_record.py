@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chronicle.fuse.control import Peer
+    from chronicle.fuse.control import Connection
     from chronicle.fuse.server.server import MountRequest
-    from chronicle.fuse.zygote.processes import Process
+    from chronicle.fuse.zygote.processes import ServerProcess
 
-__all__ = ["Mounted", "State"]
+__all__ = ["MountRecord", "State"]
 
 _RESTARTS: Final = 5
 _RESTART_WINDOW_S: Final = 30.0
@@ -35,14 +35,14 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Mounted:
+class MountRecord:
     """One mount and the server that serves it at the moment."""
 
     request: MountRequest
     listener: socket.socket
     socket_path: Path
     state: State = State.STARTING
-    process: Process | None = None
+    process: ServerProcess | None = None
     """Of its server; ``None`` before the first and after it was given up."""
     base: list[str] | None = None
     """Of the layer when it last came up; ``None`` if it never was."""
@@ -50,9 +50,9 @@ class Mounted:
     restarts: deque[float] = field(default_factory=deque)
     """When it was mounted again after a crash, monotonic seconds."""
     owner_pidfd: int = -1
-    waiting: list[Peer] = field(default_factory=list)
+    waiting: list[Connection] = field(default_factory=list)
     """Who gets an answer when it is up."""
-    leaving: list[Peer] = field(default_factory=list)
+    leaving: list[Connection] = field(default_factory=list)
     """Who gets an answer when it is gone."""
     then: list[Callable[[], None]] = field(default_factory=list)
     """What to do when it is gone: mount what replaces it, the first come first."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Forked", "Template"]
+__all__ = ["Forked", "PreforkProcess"]
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Forked(NamedTuple):
     """-1 if the process has ended already, or was ended since it could not be watched."""
 
 
-class Template:
+class PreforkProcess:
     """The zygote's end of a template. Making one forks it from the calling process, as that is now.
 
     Args:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Unavailable
 from chronicle.fuse import control
-from chronicle.fuse.control import Peer, answer_error
+from chronicle.fuse.control import Connection, answer_error
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.server import Exit, request_from_wire, request_to_wire, serve
-from chronicle.fuse.watchdog import LOOKS, OPENING, Finding, Pulses, Watcher, unwatched
-from chronicle.fuse.zygote.prefork import Template
+from chronicle.fuse.watchdog import CHECKS_PER_DEADLINE, OPENING, HeartbeatTable, Verdict, Watchdog, unwatched_heartbeat
+from chronicle.fuse.zygote.prefork import PreforkProcess
 from chronicle.fuse.zygote.spare_server import HotPages, give_order, wait_for_order
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.control import Message
     from chronicle.fuse.mountpoints.availability import Transport
+    from chronicle.fuse.poll_loop import PollLoop
     from chronicle.fuse.server.server import MountRequest, Served
-    from chronicle.fuse.watchdog import Pulse
-    from chronicle.fuse.zygote.event_loop import Loop
+    from chronicle.fuse.watchdog import Heartbeat
 
-__all__ = ["Process", "Processes"]
+__all__ = ["ServerProcess", "ServerProcesses"]
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ _SPARE: Final = b"wait"
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class ServerProcess:
     """One mount server, from the order to its end.
 
     Args:
@@ -63,8 +63,8 @@ class Process:
 
     request: MountRequest
     listener: socket.socket
-    heard: Callable[[Message], None]
-    gone: Callable[[], None]
+    on_message: Callable[[Message], None]
+    on_exit: Callable[[], None]
     pid: int = 0
     """0 until the template has forked it."""
     pidfd: int = -1
@@ -72,15 +72,15 @@ class Process:
     """What it said its exit code would be; ``None`` if it was killed."""
     lost: bool = False
     """The template died before it said whether it forked this one: nothing is wrong with what it serves."""
-    channel: Peer | None = None
+    channel: Connection | None = None
     """``None`` when it was told to close."""
     has_begun: bool = False
     """It is up, or said why it will not be."""
     closing: bool = False
     kill_at: float | None = None
-    place: int | None = None
+    slot: int | None = None
     """Its own, among the pulses."""
-    watcher: Watcher | None = None
+    watchdog: Watchdog | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +98,7 @@ class _Spare:
             os.close(self.pidfd)
 
 
-class Processes:
+class ServerProcesses:
     """All servers of a zygote, and the template that forks them.
 
     Args:
@@ -111,8 +111,8 @@ class Processes:
 
     def __init__(
         self,
-        loop: Loop,
-        opener: Callable[[MountRequest, Pulse], Served],
+        loop: PollLoop,
+        opener: Callable[[MountRequest, Heartbeat], Served],
         transport: Transport,
         request_deadline_s: float,
         *,
@@ -122,27 +122,27 @@ class Processes:
         self._opener = opener
         self._transport = transport
         self._request_deadline_s = request_deadline_s
-        self._pulses = Pulses()
+        self._heartbeats = HeartbeatTable()
         self._look_at = 0.0
         self._hot = HotPages()
-        self._all: set[Process] = set()
-        self._ordered: deque[Process | _Spare] = deque()
+        self._all: set[ServerProcess] = set()
+        self._ordered: deque[ServerProcess | _Spare] = deque()
         """Those that the template is forking, the first asked for first."""
         self._spares = spares
         self._spare: _Spare | None = None
-        self._template = self._new_template()
+        self._prefork = self._new_prefork()
         self._prepare_at: float | None = None
         self._prepare_when_quiet()
 
-    def start(self, process: Process) -> None:
+    def start(self, process: ServerProcess) -> None:
         """Have a server forked. If the system does not allow it, it is gone by the time this returns, as refused."""
         self._all.add(process)
-        process.place = self._pulses.take()
-        if process.place is not None:
-            pulse = self._pulses.at(process.place)
-            pulse.cells[1] = OPENING
-            process.watcher = Watcher(pulse, self._request_deadline_s)
-        order = control.pack({"request": request_to_wire(process.request), "place": process.place})
+        process.slot = self._heartbeats.allocate()
+        if process.slot is not None:
+            heartbeat = self._heartbeats.slot(process.slot)
+            heartbeat.cells[1] = OPENING
+            process.watchdog = Watchdog(heartbeat, self._request_deadline_s)
+        order = control.pack({"request": request_to_wire(process.request), "slot": process.slot})
         spare = self._take_spare()
         if spare is not None:
             if give_order(spare.channel, order, process.listener):
@@ -154,16 +154,16 @@ class Processes:
             ours, theirs = _channel()
         except OSError as error:  # the others must not go with it
             refused = Unavailable(f"no mount server can be started: {error.strerror}")
-            process.heard({"failed": answer_error(refused)["error"]})
+            process.on_message({"failed": answer_error(refused)["error"]})
             process.code = Exit.REFUSED
             self._gone(process)
             return
         self._listen(process, ours)
         self._ordered.append(process)
-        self._template.order(order, process.listener, theirs)
+        self._prefork.order(order, process.listener, theirs)
         theirs.close()
 
-    def close(self, process: Process) -> None:
+    def close(self, process: ServerProcess) -> None:
         """Let a server close its layer and end; kill it if it does not."""
         # One that starts sees it as soon as it is mounted. It is not killed: a fusermount3 that it runs would go on,
         # and mount after the unmounting.
@@ -172,7 +172,7 @@ class Processes:
         self._hang_up(process)
         self._end_in_time(process)
 
-    def cut(self, process: Process) -> None:
+    def cut(self, process: ServerProcess) -> None:
         """End a server that is up, and let nobody read what the kernel has of it; kill it if it does not end."""
         if process.channel is None or not process.channel.send({"cut": True}):
             self._hang_up(process)
@@ -183,7 +183,7 @@ class Processes:
         due = [process.kill_at for process in self._all if process.kill_at is not None]
         if self._prepare_at is not None:
             due.append(self._prepare_at)
-        if any(process.watcher is not None for process in self._all):
+        if any(process.watchdog is not None for process in self._all):
             due.append(self._look_at)
         return min(due, default=None)
 
@@ -199,12 +199,12 @@ class Processes:
                 signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
         if now < self._look_at:
             return
-        self._look_at = now + self._request_deadline_s / LOOKS
+        self._look_at = now + self._request_deadline_s / CHECKS_PER_DEADLINE
         for process in self._all:
-            found = Finding.WELL if process.watcher is None else process.watcher.look(now, process.pid)
-            if found is Finding.QUIET and process.channel is not None:
+            found = Verdict.ALIVE if process.watchdog is None else process.watchdog.check(now, process.pid)
+            if found is Verdict.SILENT and process.channel is not None:
                 process.channel.send({"hear": True})
-            elif found is Finding.HANGS:
+            elif found is Verdict.HUNG:
                 self._end_hanging(process)
 
     def end(self) -> None:
@@ -212,21 +212,21 @@ class Processes:
         spare = self._take_spare()
         if spare is not None:
             spare.close()
-        self._loop.unwatch(self._template.fileno())
-        self._template.close()
+        self._loop.unwatch(self._prefork.fileno())
+        self._prefork.close()
 
-    def _end_in_time(self, process: Process) -> None:
+    def _end_in_time(self, process: ServerProcess) -> None:
         process.closing = True
         if process.pidfd >= 0:  # else from when it is forked
             process.kill_at = time.monotonic() + _CLOSE_DEADLINE_S
 
-    def _end_hanging(self, process: Process) -> None:
+    def _end_hanging(self, process: ServerProcess) -> None:
         """Whoever waits for a server gets an error, and another can be put in its place."""
-        process.watcher = None
+        process.watchdog = None
         mountpoint = process.request.mountpoint
         if process.pid == 0:
             log.error("the template hangs and is ended: %s waits for a server", mountpoint)
-            os.kill(self._template.pid, signal.SIGKILL)
+            os.kill(self._prefork.pid, signal.SIGKILL)
             return
         log.error("a mount server hangs and is ended: %s", mountpoint)
         # First the connection, so that nobody waits even if the process cannot be killed at the moment.
@@ -237,9 +237,9 @@ class Processes:
 
     # The template
 
-    def _new_template(self) -> Template:
-        template = Template(self._serve)
-        self._loop.watch(template.fileno(), self._hear_template)
+    def _new_prefork(self) -> PreforkProcess:
+        template = PreforkProcess(self._serve)
+        self._loop.watch(template.fileno(), self._hear_prefork)
         return template
 
     def _serve(self, order: bytes, listener: socket.socket, channel: socket.socket) -> int:
@@ -252,18 +252,18 @@ class Processes:
                 return Exit.CLOSED
             order, listener = given
         told = control.unpack(order)
-        pulse = self._pulses.at(told["place"]) if told["place"] is not None else unwatched()
-        code = serve(request_from_wire(told["request"]), self._opener, self._transport, pulse, listener, channel)
-        Peer(channel).send({"ended": int(code)})
+        heartbeat = self._heartbeats.slot(told["slot"]) if told["slot"] is not None else unwatched_heartbeat()
+        code = serve(request_from_wire(told["request"]), self._opener, self._transport, heartbeat, listener, channel)
+        Connection(channel).send({"ended": int(code)})
         return int(code)
 
-    def _hear_template(self) -> None:
-        forked = self._template.answer()
+    def _hear_prefork(self) -> None:
+        forked = self._prefork.answer()
         if forked is None:
-            self._replace_template()
+            self._replace_prefork()
             return
         ordered = self._ordered.popleft()
-        if isinstance(ordered, Process):
+        if isinstance(ordered, ServerProcess):
             self._forked(ordered, *forked)
         elif forked.pidfd < 0:
             ordered.close()
@@ -272,7 +272,7 @@ class Processes:
             self._spare = ordered
             self._loop.watch(forked.pidfd, self._spare_gone)
 
-    def _forked(self, process: Process, pid: int, pidfd: int) -> None:
+    def _forked(self, process: ServerProcess, pid: int, pidfd: int) -> None:
         process.pid, process.pidfd = pid, pidfd
         if pidfd < 0:
             self._gone(process)
@@ -281,12 +281,12 @@ class Processes:
         if process.closing:
             self._end_in_time(process)
 
-    def _replace_template(self) -> None:
+    def _replace_prefork(self) -> None:
         """Fork another template, from this process as it is now, and let go of what the dead one did not get to."""
         log.error("the template is dead; forking another one")
-        self._loop.unwatch(self._template.fileno())
-        self._template.close()
-        self._template = self._new_template()
+        self._loop.unwatch(self._prefork.fileno())
+        self._prefork.close()
+        self._prefork = self._new_prefork()
         ordered, self._ordered = self._ordered, deque()
         for process in ordered:
             # It may have been forked: then the channel's end makes it go.
@@ -317,7 +317,7 @@ class Processes:
         except OSError:  # then the next server is forked when it is wanted, if it can be
             return
         self._ordered.append(_Spare(ours))
-        self._template.order(_SPARE, theirs, theirs)
+        self._prefork.order(_SPARE, theirs, theirs)
         theirs.close()
 
     def _take_spare(self) -> _Spare | None:
@@ -334,12 +334,12 @@ class Processes:
 
     # Servers
 
-    def _listen(self, process: Process, channel: socket.socket) -> None:
+    def _listen(self, process: ServerProcess, channel: socket.socket) -> None:
         """Hear what a server says."""
-        peer = process.channel = Peer(channel)
+        peer = process.channel = Connection(channel)
         self._loop.watch(peer.fileno(), lambda: self._hear(process, peer))
 
-    def _hear(self, process: Process, channel: Peer) -> None:
+    def _hear(self, process: ServerProcess, channel: Connection) -> None:
         messages, is_open = channel.receive()
         for message in messages:
             if "ended" in message:
@@ -348,17 +348,17 @@ class Processes:
             if not process.has_begun:
                 process.has_begun = True
                 self._prepare_when_quiet()
-            process.heard(message)
+            process.on_message(message)
         if not is_open:
             self._loop.unwatch(channel.fileno())
 
-    def _hang_up(self, process: Process) -> None:
+    def _hang_up(self, process: ServerProcess) -> None:
         if process.channel is not None:
             self._loop.unwatch(process.channel.fileno())
             process.channel.close()
             process.channel = None
 
-    def _gone(self, process: Process) -> None:
+    def _gone(self, process: ServerProcess) -> None:
         """Forget a process, and say so to whom it was for."""
         if process.channel is not None:
             self._hear(process, process.channel)  # its last words
@@ -367,11 +367,11 @@ class Processes:
             self._loop.unwatch(process.pidfd)
             os.close(process.pidfd)
             process.pidfd = -1
-        if process.place is not None:
-            self._pulses.give_back(process.place)
+        if process.slot is not None:
+            self._heartbeats.release(process.slot)
         self._all.discard(process)
         self._prepare_when_quiet()
-        process.gone()
+        process.on_exit()
 
 
 def _channel() -> tuple[socket.socket, socket.socket]:

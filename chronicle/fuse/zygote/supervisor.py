@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput
 from chronicle.fuse import control
-from chronicle.fuse.control import Door, Peer, answer_error, answer_ok
+from chronicle.fuse.control import Acceptor, Connection, answer_error, answer_ok
 from chronicle.fuse.mountpoints import availability, mounts
+from chronicle.fuse.poll_loop import PollLoop
 from chronicle.fuse.server.server import MountRequest, Served, request_from_wire
-from chronicle.fuse.zygote.event_loop import Loop
-from chronicle.fuse.zygote.lifecycle import Keeper
-from chronicle.fuse.zygote.processes import Processes
+from chronicle.fuse.zygote.lifecycle import MountManager
+from chronicle.fuse.zygote.processes import ServerProcesses
 from chronicle.fuse.zygote.zygote import lock_path
 from chronicle.system.locks import try_lock
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.fuse.mountpoints.availability import Transport
-    from chronicle.fuse.watchdog import Pulse
+    from chronicle.fuse.watchdog import Heartbeat
 
 __all__ = ["REQUEST_DEADLINE_S", "UNUSED_S", "Zygote"]
 
@@ -68,7 +68,7 @@ class Zygote:
         self,
         socket_path: Path,
         mounts_dir: Path,
-        opener: Callable[[MountRequest, Pulse], Served],
+        opener: Callable[[MountRequest, Heartbeat], Served],
         owner_pid: int | None = None,
         *,
         transport: Transport = availability.DEFAULT_TRANSPORT,
@@ -87,16 +87,16 @@ class Zygote:
             path.unlink()
         if prepare is not None:
             prepare()
-        self._leaving: list[Peer] = []
+        self._leaving: list[Connection] = []
         """Who gets an answer when it has ended."""
         self._until_idle = until_idle
         self._unused_until: float | None = None
         self._owner_pidfd = -1
-        self._loop = Loop()
+        self._loop = PollLoop()
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._loop.watch(self._wake, self._end)
-        self._processes = Processes(self._loop, opener, transport, request_deadline_s, spares=not until_idle)
-        self._keeper = Keeper(self._loop, self._processes, socket_path, self._emptied)
+        self._processes = ServerProcesses(self._loop, opener, transport, request_deadline_s, spares=not until_idle)
+        self._manager = MountManager(self._loop, self._processes, socket_path, self._emptied)
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda *_: None)  # the wake-up descriptor is what ends the loop
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of a terminal is for its foreground job
@@ -107,14 +107,14 @@ class Zygote:
             except ProcessLookupError:
                 self._end()
         self._listener = control.listen(socket_path)
-        self._door = Door(self._listener)
-        self._loop.watch(self._door.fileno(), self._accept)
+        self._acceptor = Acceptor(self._listener)
+        self._loop.watch(self._acceptor.fileno(), self._accept)
         if until_idle:
             self._unused_until = time.monotonic() + UNUSED_S
 
     def run(self) -> None:
         """Serve until told to end, or the owner is gone; then close every mount and return."""
-        while not self._keeper.has_ended():
+        while not self._manager.has_ended():
             self._loop.wait(self._due())
             self._processes.look()
             self._end_if_unused()
@@ -131,7 +131,7 @@ class Zygote:
         """End if the first mount was waited for long enough. After it there is the last one to end with."""
         if self._unused_until is None:
             return
-        if not self._keeper.is_empty():
+        if not self._manager.is_empty():
             self._unused_until = None
         elif time.monotonic() >= self._unused_until:
             log.info("nobody mounted anything in %.0f s", UNUSED_S)
@@ -142,18 +142,18 @@ class Zygote:
         """Close every mount, and leave the loop when the last is gone."""
         self._loop.unwatch(self._wake)
         self._loop.unwatch(self._owner_pidfd)
-        self._keeper.end()
+        self._manager.end()
 
     def _emptied(self) -> None:
         if self._until_idle:
             self._end()
 
     def _accept(self) -> None:
-        peer = self._door.accept()
+        peer = self._acceptor.accept()
         if peer is not None:
             self._loop.watch(peer.fileno(), lambda: self._hear(peer))
 
-    def _hear(self, peer: Peer) -> None:
+    def _hear(self, peer: Connection) -> None:
         messages, is_open = peer.receive()
         for message in messages:
             try:
@@ -164,21 +164,21 @@ class Zygote:
                 peer.send(answer_error(error))
         if not is_open:
             self._loop.unwatch(peer.fileno())
-            self._keeper.forget_peer(peer)
+            self._manager.forget_peer(peer)
             self._leaving = [other for other in self._leaving if other is not peer]
             peer.close()
 
-    def _carry_out(self, message: dict[str, Any], peer: Peer) -> None:
+    def _carry_out(self, message: dict[str, Any], peer: Connection) -> None:
         op = message.get("op")
         if op == "mount":
-            self._keeper.mount(request_from_wire(message), peer, with_caller=bool(message.get("with_caller")))
+            self._manager.mount(request_from_wire(message), peer, with_caller=bool(message.get("with_caller")))
         elif op == "unmount":
-            self._keeper.unmount(message["mountpoint"], peer)
+            self._manager.unmount(message["mountpoint"], peer)
         elif op == "list":
-            peer.send(answer_ok(self._keeper.describe()))
+            peer.send(answer_ok(self._manager.describe()))
         elif op == "ping":
             peer.send(answer_ok({"pid": os.getpid()}))
-        elif op == "shutdown_unused" and not self._keeper.is_empty():
+        elif op == "shutdown_unused" and not self._manager.is_empty():
             peer.send(answer_ok())
         elif op in {"shutdown", "shutdown_unused"}:
             self._leaving.append(peer)

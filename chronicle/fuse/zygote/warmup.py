@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import ChronicleError
 from chronicle.fuse import control
 from chronicle.fuse.server.server import MountRequest, serve
-from chronicle.fuse.watchdog import unwatched
+from chronicle.fuse.watchdog import unwatched_heartbeat
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.server.server import Served
-    from chronicle.fuse.watchdog import Pulse
+    from chronicle.fuse.watchdog import Heartbeat
 
-__all__ = ["rehearse"]
+__all__ = ["warm_up"]
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ _GUEST_DEADLINE_S: Final = 10
 _MESSAGE_BYTES: Final = 64 * 1024
 
 
-def rehearse(
-    opener: Callable[[MountRequest, Pulse], Served], transport: Transport, mounts_dir: Path, times: int
+def warm_up(
+    opener: Callable[[MountRequest, Heartbeat], Served], transport: Transport, mounts_dir: Path, times: int
 ) -> None:
     """Be a mount server for a moment, some times over. Where nothing can be mounted, no more is done than can be.
 
@@ -58,12 +58,12 @@ def rehearse(
             if transport == "raw":
                 _serve(request, opener, transport, directory)
             else:  # pyfuse3 serves once a process
-                served = opener(request, unwatched())
+                served = opener(request, unwatched_heartbeat())
                 served.engine.close()
 
 
 def _serve(
-    request: MountRequest, opener: Callable[[MountRequest, Pulse], Served], transport: Transport, directory: Path
+    request: MountRequest, opener: Callable[[MountRequest, Heartbeat], Served], transport: Transport, directory: Path
 ) -> None:
     """Serve a workspace to a child process, to its end."""
     listener = control.listen(directory / "control")
@@ -77,12 +77,12 @@ def _serve(
                 if fd != ours.fileno():
                     with suppress(OSError):  # the listing's own
                         os.close(fd)
-            _visit(ours, request.mountpoint)
+            _use_mount(ours, request.mountpoint)
         finally:
             os._exit(0)  # the channel's end ends the server
     ours.close()
     try:
-        serve(request, opener, transport, unwatched(), listener, theirs)
+        serve(request, opener, transport, unwatched_heartbeat(), listener, theirs)
     except ChronicleError:
         log.exception("a rehearsal was not ended in order")
     os.waitpid(guest, 0)
@@ -90,7 +90,7 @@ def _serve(
     theirs.close()
 
 
-def _visit(channel: socket.socket, mountpoint: Path) -> None:
+def _use_mount(channel: socket.socket, mountpoint: Path) -> None:
     """Use a mount once it is up."""
     if b"up" in channel.recv(_MESSAGE_BYTES):
         path = mountpoint / "file"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from chronicle.errors import ChronicleError, InvalidInput, Unavailable
-from chronicle.fuse.control import Caller
+from chronicle.fuse.control import ControlClient
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 from chronicle.system.locks import is_locked
 
@@ -124,7 +124,7 @@ def _listens(command: list[str], log_path: Path) -> bool:
 def is_running(socket_path: Path) -> int | None:
     """Return the process id of the zygote that answers at a socket; ``None`` if none does."""
     try:
-        caller = Caller(socket_path, _CALL_DEADLINE_S)
+        caller = ControlClient(socket_path, _CALL_DEADLINE_S)
     except (ChronicleError, OSError):
         return None
     try:
@@ -163,7 +163,7 @@ def shut_down(socket_path: Path, *, unused: bool = False) -> None:
         Unavailable: it did not answer in time.
     """
     try:
-        caller = Caller(socket_path, _CALL_DEADLINE_S)
+        caller = ControlClient(socket_path, _CALL_DEADLINE_S)
     except (Unavailable, OSError):
         return
     try:

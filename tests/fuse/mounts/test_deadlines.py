@@ -15,14 +15,14 @@ import pytest
 
 from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
-from chronicle.fuse.watchdog import COMMAND, IDLE, OPENING, REQUEST, Finding, Pulses, Watcher
+from chronicle.fuse.watchdog import COMMAND, IDLE, OPENING, REQUEST, HeartbeatTable, Verdict, Watchdog
 from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import running_proxy
-from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, served, template_of, wait_for_end
+from tests.fuse.conftest import DEADLINE_S, Node, prefork_process_of, running_mirror, served, wait_for_end
 from tests.s3_server import BUCKET, point_at, running_s3
 
-WELL, QUIET, HANGS = Finding.WELL, Finding.QUIET, Finding.HANGS
+WELL, QUIET, HANGS = Verdict.ALIVE, Verdict.SILENT, Verdict.HUNG
 ENDED = {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
 PATIENCE_S = 4.0
 """After which a server is taken to hang. One that does not may wait for the processor, or the disk, for a second."""
@@ -121,52 +121,52 @@ def drop_node_cache(directory: Path) -> None:
             path.unlink()
 
 
-def looks(watcher: Watcher, times: int, first_s: float, pid: int = 0) -> list[Finding]:
+def looks(watchdog: Watchdog, times: int, first_s: float, pid: int = 0) -> list[Verdict]:
     """Look as often as a zygote does, for a deadline of six seconds."""
-    return [watcher.look(first_s + number, pid) for number in range(times)]
+    return [watchdog.check(first_s + number, pid) for number in range(times)]
 
 
 def test_a_server_hangs_if_it_stays_where_it_is_while_it_does_something() -> None:
-    pulse = Pulses().at(3)
-    watcher = Watcher(pulse, 6)
-    pulse.cells[1] = REQUEST
-    assert set(looks(watcher, 7, 1)) == {WELL}
-    assert watcher.look(8, 0) is HANGS
-    pulse.beat()
-    assert watcher.look(9, 0) is WELL
-    pulse.cells[1] = COMMAND
-    assert set(looks(watcher, 30, 10)) == {WELL}, "a command may be longer at one point"
-    assert set(looks(watcher, 3, 40)) == {WELL, HANGS}
+    heartbeat = HeartbeatTable().slot(3)
+    watchdog = Watchdog(heartbeat, 6)
+    heartbeat.cells[1] = REQUEST
+    assert set(looks(watchdog, 7, 1)) == {WELL}
+    assert watchdog.check(8, 0) is HANGS
+    heartbeat.beat()
+    assert watchdog.check(9, 0) is WELL
+    heartbeat.cells[1] = COMMAND
+    assert set(looks(watchdog, 30, 10)) == {WELL}, "a command may be longer at one point"
+    assert set(looks(watchdog, 3, 40)) == {WELL, HANGS}
 
 
 def test_a_server_that_waits_hangs_if_it_does_not_hear_that_it_is_asked() -> None:
-    pulse = Pulses().at(3)
-    watcher = Watcher(pulse, 6)
-    assert looks(watcher, 5, 1) == [WELL, WELL, WELL, QUIET, WELL]
-    pulse.beat()
-    assert looks(watcher, 8, 6) == [WELL, WELL, WELL, QUIET, WELL, WELL, WELL, HANGS]
+    heartbeat = HeartbeatTable().slot(3)
+    watchdog = Watchdog(heartbeat, 6)
+    assert looks(watchdog, 5, 1) == [WELL, WELL, WELL, QUIET, WELL]
+    heartbeat.beat()
+    assert looks(watchdog, 8, 6) == [WELL, WELL, WELL, QUIET, WELL, WELL, WELL, HANGS]
 
 
 def test_time_in_which_the_zygote_was_stopped_too_counts_little() -> None:
-    pulse = Pulses().at(3)
-    pulse.cells[1] = REQUEST
-    watcher = Watcher(pulse, 6)
-    assert [watcher.look(now_s, 0) for now_s in (1, 2, 1_000, 1_001, 1_002)] == [WELL] * 5
+    heartbeat = HeartbeatTable().slot(3)
+    heartbeat.cells[1] = REQUEST
+    watchdog = Watchdog(heartbeat, 6)
+    assert [watchdog.check(now_s, 0) for now_s in (1, 2, 1_000, 1_001, 1_002)] == [WELL] * 5
 
 
 def test_a_server_that_opens_its_layer_gets_on_if_it_computes() -> None:
-    pulse = Pulses().at(3)
-    pulse.cells[1] = OPENING
-    watcher = Watcher(pulse, 6)
+    heartbeat = HeartbeatTable().slot(3)
+    heartbeat.cells[1] = OPENING
+    watchdog = Watchdog(heartbeat, 6)
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         for now_s in range(20):
             before = Path(f"/proc/{busy.pid}/stat").read_text().split()[13]
-            assert watcher.look(now_s, busy.pid) is WELL
+            assert watchdog.check(now_s, busy.pid) is WELL
             while Path(f"/proc/{busy.pid}/stat").read_text().split()[13] == before:
                 pass
         busy.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, busy.pid, os.WSTOPPED | os.WNOWAIT)  # till then it computes
-        assert looks(watcher, 9, 20, busy.pid)[-1] is HANGS
+        assert looks(watchdog, 9, 20, busy.pid)[-1] is HANGS
         busy.kill()
 
 
@@ -195,19 +195,19 @@ def test_a_server_that_hangs_as_it_opens_its_layer_is_replaced(tmp_path: Path, t
 
 def test_a_template_that_hangs_is_replaced(tmp_path: Path) -> None:
     with running_mirror(tmp_path, "raw", request_deadline_s=PATIENCE_S) as node:
-        os.kill(template_of(node.process.pid), signal.SIGSTOP)
+        os.kill(prefork_process_of(node.process.pid), signal.SIGSTOP)
         for name in ("one", "two"):  # there may be a spare for the first
             (node.workspace(name).root / "a").write_text("goes on")
         assert "template hangs and is ended" in (tmp_path / "log").read_text()
 
 
 def test_places_are_given_to_one_server_at_a_time() -> None:
-    pulses = Pulses()
-    first, second = pulses.take(), pulses.take()
+    pulses = HeartbeatTable()
+    first, second = pulses.allocate(), pulses.allocate()
     assert first is not None
     assert second is not None
     assert first != second
-    pulses.at(first).cells[1] = REQUEST
-    pulses.give_back(first)
-    assert pulses.at(first).cells[1] == IDLE
-    assert pulses.take() == first
+    pulses.slot(first).cells[1] = REQUEST
+    pulses.release(first)
+    assert pulses.slot(first).cells[1] == IDLE
+    assert pulses.allocate() == first

@@ -16,7 +16,7 @@ import pytest
 
 from chronicle.fuse.server.client import open_fuse_workspace
 from chronicle.fuse.zygote import zygote
-from chronicle.fuse.zygote.prefork import Template
+from chronicle.fuse.zygote.prefork import PreforkProcess
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, served, wait_for_end
 
@@ -143,8 +143,8 @@ def test_who_cannot_be_let_in_waits_and_the_mounts_go_on(machine: Path, workspac
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from chronicle.fuse.control import Caller\n"
-        "callers = [Caller(Path(sys.argv[1]), 60) for _ in range(40)]\n"
+        "from chronicle.fuse.control import ControlClient\n"
+        "callers = [ControlClient(Path(sys.argv[1]), 60) for _ in range(40)]\n"
         "print('connected', flush=True)\n"
         "for caller in callers: caller.call('ping', 60)\n"
     )
@@ -186,7 +186,7 @@ def test_a_server_whose_pidfd_could_not_be_received_is_ended() -> None:
     def serve(order: bytes, listener: socket.socket, channel: socket.socket) -> int:
         return len(channel.recv(1))  # for as long as it may
 
-    template = Template(serve)
+    template = PreforkProcess(serve)
     ours, theirs = socket.socketpair()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:

@@ -19,7 +19,7 @@ from chronicle.fuse.mountpoints import guard, mountinfo, stray_files
 from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, unmount_workspace
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.server.server import MountRequest
-from chronicle.fuse.watchdog import unwatched
+from chronicle.fuse.watchdog import unwatched_heartbeat
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, running_mirror, served, wait_for_end
 
@@ -64,7 +64,7 @@ CLEAR = {errno.ENOTCONN, errno.ECONNABORTED}
 
 
 class Writers:
-    """Processes that write to a mount by path."""
+    """ServerProcesses that write to a mount by path."""
 
     def __init__(self, node: Node, root: Path, logs: Path, user: int) -> None:
         self._logs = logs
@@ -195,7 +195,7 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = LayerSpec("w", tmp_path / "layers", None, 1, 1)
-    served = open_served(MountRequest(spec, f"file://{tmp_path}/blobs", tmp_path), unwatched(), deadline_s=1)
+    served = open_served(MountRequest(spec, f"file://{tmp_path}/blobs", tmp_path), unwatched_heartbeat(), deadline_s=1)
     kept, handle, _ = served.filesystem.create(1, b"taken", 0o100644, os.geteuid(), os.getegid())
     served.filesystem.write(handle, 0, b"first", kill_privileges=None)
     served.filesystem.release(handle)
@@ -235,7 +235,7 @@ def test_what_cannot_be_carried_stays_whole_below(
 ) -> None:
     """And a file system that knows no leases, as of some networks, keeps nobody's file from being carried."""
     spec = LayerSpec("w", tmp_path / "layers", None, 1, 1)
-    served = open_served(MountRequest(spec, f"file://{tmp_path}/blobs", tmp_path), unwatched(), deadline_s=1)
+    served = open_served(MountRequest(spec, f"file://{tmp_path}/blobs", tmp_path), unwatched_heartbeat(), deadline_s=1)
     mountpoint = tmp_path / "m"
     mountpoint.mkdir()
     (mountpoint / "large").write_bytes(b"x" * 3_000_000)

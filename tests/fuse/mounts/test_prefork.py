@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.zygote import zygote
-from tests.fuse.conftest import DEADLINE_S, Node, running_mirror, served, template_of, wait_for_end
+from tests.fuse.conftest import DEADLINE_S, Node, prefork_process_of, running_mirror, served, wait_for_end
 
 if TYPE_CHECKING:
     from chronicle.fuse.mountpoints.availability import Transport
@@ -48,15 +48,15 @@ def test_a_killed_template_is_replaced(node: Node) -> None:
     kept = node.workspace("kept")
     (kept.root / "a").write_text("not hindered")
     pid = node.process.pid
-    template = template_of(pid)
+    template = prefork_process_of(pid)
     os.kill(template, signal.SIGKILL)
     assert (node.workspace("new").root).is_mount()
     assert (kept.root / "a").read_text() == "not hindered"
-    assert template_of(pid, after=template) != template
+    assert prefork_process_of(pid, after=template) != template
 
 
 def test_a_zygote_ends_though_its_template_was_stopped(node: Node) -> None:
-    os.kill(template_of(node.process.pid), signal.SIGSTOP)
+    os.kill(prefork_process_of(node.process.pid), signal.SIGSTOP)
     node.process.terminate()
     assert node.process.wait(DEADLINE_S) == 0
 
@@ -86,7 +86,7 @@ def test_a_spare_that_was_stopped_is_replaced(tmp_path: Path, transport: Transpo
 
 
 def test_a_spare_outlives_its_template_and_ends_with_the_zygote(node: Node) -> None:
-    template = template_of(node.process.pid)
+    template = prefork_process_of(node.process.pid)
     spare = spare_of(node)
     os.kill(template, signal.SIGKILL)
     assert server_of(node, "one") == spare
@@ -96,7 +96,7 @@ def test_a_spare_outlives_its_template_and_ends_with_the_zygote(node: Node) -> N
 
 
 def test_a_spare_that_a_dead_template_did_not_get_to_is_forked_by_the_next(node: Node) -> None:
-    spare, template = spare_of(node), template_of(node.process.pid)
+    spare, template = spare_of(node), prefork_process_of(node.process.pid)
     os.kill(template, signal.SIGSTOP)
     assert server_of(node, "one") == spare
     time.sleep(0.2)  # time enough to order another one

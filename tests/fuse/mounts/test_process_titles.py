@@ -9,7 +9,7 @@ import pytest
 
 from chronicle.fuse.zygote import zygote
 from tests.fuse.command import Command, running_command
-from tests.fuse.conftest import served, template_of
+from tests.fuse.conftest import prefork_process_of, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def test_the_processes_of_a_mount_say_what_they_are_and_whose(chronicle: Command
     pid = zygote.is_running(socket)
     assert pid is not None
     (mount,) = served(socket)
-    for process in (pid, template_of(pid), int(str(mount["pid"]))):
+    for process in (pid, prefork_process_of(pid), int(str(mount["pid"]))):
         assert Path(f"/proc/{process}/comm").read_text() == "chronicle mount\n"
         arguments = Path(f"/proc/{process}/cmdline").read_text().split("\0")
         code = arguments[arguments.index("-c") + 1]

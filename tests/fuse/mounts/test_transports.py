@@ -17,8 +17,8 @@ from chronicle.fuse.mountpoints import mountinfo, mounts
 from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
 from chronicle.fuse.transport import device, wire
-from chronicle.fuse.transport.raw import RawSession
-from chronicle.fuse.watchdog import unwatched
+from chronicle.fuse.transport.raw_session import RawSession
+from chronicle.fuse.watchdog import unwatched_heartbeat
 from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.posix.plain import PlainDirectory
@@ -209,8 +209,8 @@ def test_fusermount_mounts_for_those_who_may_not(tmp_path: Path) -> None:
     source, mountpoint = tmp_path / "source", tmp_path / "mount"
     for directory in (source, mountpoint):
         directory.mkdir()
-    session = RawSession(PlainDirectory(source), mountpoint, unwatched(), source="a,b", allow_other=False)
-    session._device = device._have_mounted(mountpoint, "a,b", allow_other=False)
+    session = RawSession(PlainDirectory(source), mountpoint, unwatched_heartbeat(), source="a,b", allow_other=False)
+    session._device = device._run_fusermount(mountpoint, "a,b", allow_other=False)
     try:
         assert mountinfo.source_of(mountpoint) == "a,b"
         assert mountinfo.fuse_mounts_under(tmp_path) == [mountpoint]
@@ -230,7 +230,7 @@ def test_why_mounting_failed_is_said(tmp_path: Path) -> None:
         device.mount(tmp_path / "missing", "chronicle", allow_other=False)
     (tmp_path / "missing").mkdir()
     with pytest.raises(Unavailable, match="could not mount at"):
-        device._have_mounted(tmp_path / "missing" / "deeper", "chronicle", allow_other=False)
+        device._run_fusermount(tmp_path / "missing" / "deeper", "chronicle", allow_other=False)
 
 
 def test_structures_have_the_kernel_s_sizes() -> None:

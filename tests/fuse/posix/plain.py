@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from chronicle.fuse.deadlines import Waiting
+from chronicle.fuse.deadlines import ParkingPolicy
 from chronicle.fuse.served.filesystem import KEEP_CACHE, Attributes, Caller, Changes
 
 ROOT = 1
@@ -40,13 +40,13 @@ class Shown:
 class PlainDirectory:
     """Mirrors a directory."""
 
-    keep_s = 300
-    fleeting = 1 << 62
+    cache_s = 300
+    uncached_from = 1 << 62
 
     def __init__(self, source: Path) -> None:
         self._paths: dict[int, bytes] = {ROOT: os.fsencode(source)}
         self._inodes: dict[bytes, int] = {os.fsencode(source): ROOT}
-        self.waiting: Waiting | None = None
+        self.parking: ParkingPolicy | None = None
         self.notify_attributes: Callable[[int], None] = lambda _: None
 
     def known_inodes(self) -> list[int]:
@@ -73,7 +73,7 @@ class PlainDirectory:
     def _child(self, parent: int, name: bytes) -> bytes:
         return self._paths[parent] + b"/" + name
 
-    def lookup(self, parent: int, name: bytes, asker: int = 0) -> Attributes | None:
+    def lookup(self, parent: int, name: bytes, pid: int = 0) -> Attributes | None:
         try:
             return self._shown(self._child(parent, name))
         except FileNotFoundError:
@@ -137,14 +137,20 @@ class PlainDirectory:
     def removexattr(self, inode: int, name: bytes) -> None:
         raise OSError(errno.EOPNOTSUPP, "none here")
 
-    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, asker: int = 0) -> tuple[int, int]:
+    def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, pid: int = 0) -> tuple[int, int]:
         return os.open(self._paths[inode], flags & ~os.O_CREAT | os.O_CLOEXEC), KEEP_CACHE
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
         return os.pread(handle, size, offset)
 
     def write(
-        self, handle: int, offset: int, data: bytes | memoryview, *, kill_privileges: Caller | None, whole: bool = True
+        self,
+        handle: int,
+        offset: int,
+        data: bytes | memoryview,
+        *,
+        kill_privileges: Caller | None,
+        report_partial: bool = True,
     ) -> int:
         return os.pwrite(handle, data, offset)
 
@@ -163,7 +169,7 @@ class PlainDirectory:
     def fsync(self, handle: int) -> None:
         os.fsync(handle)
 
-    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, asker: int = 0) -> int:
+    def opendir(self, inode: int, flags: int = os.O_DIRECTORY, pid: int = 0) -> int:
         return inode
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:

@@ -16,10 +16,10 @@ from uuid import uuid4
 
 import pytest
 
-from chronicle.fuse.deadlines import Supply, Waiting
+from chronicle.fuse.deadlines import FetchedBlobs, ParkingPolicy
 from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
-from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched
+from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched_heartbeat
 from chronicle.fuse.zygote import zygote
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import FaultyProxy, running_proxy
@@ -225,23 +225,23 @@ def test_who_waits_can_be_ended(far: Far, code: str, number: signal.Signals) -> 
 
 
 def test_a_command_goes_on_as_one_after_operations_of_pyfuse3_were_carried_out_in_it(tmp_path: Path) -> None:
-    driver = pytest.importorskip("chronicle.fuse.transport.pyfuse3_driver")
+    driver = pytest.importorskip("chronicle.fuse.transport.pyfuse3_session")
 
-    pulse = unwatched()
-    waiting = Waiting(lambda: 0)
-    session = driver.MountSession(driver.pyfuse3.Operations(), tmp_path, pulse, waiting=waiting)
+    heartbeat = unwatched_heartbeat()
+    parking = ParkingPolicy(lambda: 0)
+    session = driver.Pyfuse3Session(driver.pyfuse3.Operations(), tmp_path, heartbeat, parking=parking)
     carried_out = []
 
     def finish(_: object) -> None:
-        carried_out.append(pulse.cells[1])
+        carried_out.append(heartbeat.cells[1])
 
     session._finish = finish
     read: Future[bytes] = Future()
-    supply = Supply()
-    supply.expect(read, [], 60, is_own=True)
-    session._may_park().add(None, supply)
+    fetched = FetchedBlobs()
+    fetched.wait_for_read(read, [], 60, is_exclusive=True)
+    session._parking_queue().add(None, fetched)
     read.set_result(b"")
-    pulse.cells[1] = COMMAND
+    heartbeat.cells[1] = COMMAND
     session._resume_parked()
-    assert (carried_out, pulse.cells[1]) == ([REQUEST], COMMAND)
+    assert (carried_out, heartbeat.cells[1]) == ([REQUEST], COMMAND)
     session._parked.close()

@@ -171,13 +171,13 @@ def test_numbers_are_kept_only_of_what_the_kernel_knows(tmp_path: Path) -> None:
     try:
         directory = operations.opendir(MAGIC)
         assert len(list(operations.list_names(directory, 0))) == 5
-        assert set(operations._magic._keys) == {MAGIC}
+        assert set(operations._magic._id_of) == {MAGIC}
         entries = operations.readdir(directory, 0)
         shown = [next(entries)[1].ino, next(entries)[1].ino]
         del entries  # the second did not fit into the reply
-        assert set(operations._magic._keys) == {MAGIC, shown[0]}
+        assert set(operations._magic._id_of) == {MAGIC, shown[0]}
         operations.forget([(shown[0], 1)])
-        assert set(operations._magic._keys) == {MAGIC}
+        assert set(operations._magic._id_of) == {MAGIC}
     finally:
         layer.close()
 

@@ -41,7 +41,7 @@ def chronicle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Co
     yield from running_command(tmp_path, capsys)
 
 
-class Mounted:
+class MountRecord:
     """A workspace that is mounted, and worked on by system calls and by the command."""
 
     def __init__(self, chronicle: Command) -> None:
@@ -166,7 +166,7 @@ class Mounted:
 
 @pytest.mark.parametrize("seed", range(12 if NIGHTLY else 2))
 def test_everything_said_of_the_past_is_what_was_done(chronicle: Command, seed: int) -> None:
-    played = Story(Mounted(chronicle))
+    played = Story(MountRecord(chronicle))
     length = 300 if NIGHTLY else 40
     played.play([step for step in random_story(seed, length) if step.what != "rollback"])
     for how in (0, 3):  # SIGKILL once more; then unmounted, collected and mounted again

@@ -52,7 +52,7 @@ CHANGES = {
     "fsync": "fd = os.open('changed/synced', os.O_RDWR); now(); os.fsync(fd); os.close(fd)",
 }
 """What programs do, each in a directory that no other one locks."""
-LOOKS = (
+CHECKS_PER_DEADLINE = (
     "ls -lR kept",
     "ls -l new",
     "cat kept/file kept/link new/large",
@@ -181,7 +181,7 @@ def prepared(machine: Machine, name: str) -> FuseWorkspace:
 
 
 def look_around(root: Path) -> None:
-    script = "\n".join(("set -ex", *LOOKS))
+    script = "\n".join(("set -ex", *CHECKS_PER_DEADLINE))
     done = subprocess.run(["sh", "-c", script], cwd=root, capture_output=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
 

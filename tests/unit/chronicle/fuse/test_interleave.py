@@ -14,16 +14,16 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.errors import Unavailable
 from chronicle.fuse.transport import wire
-from chronicle.fuse.transport.deferred_requests import Kept
-from chronicle.fuse.transport.interleave import ServedMeanwhile
-from chronicle.fuse.transport.poll import Watch
+from chronicle.fuse.transport.deferred_requests import DeferredRequests
+from chronicle.fuse.transport.interleave import Interleaver
+from chronicle.fuse.transport.request_poll import RequestPoll
 from chronicle.fuse.transport.wire import Opcode
-from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched
+from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chronicle.fuse.watchdog import Pulse
+    from chronicle.fuse.watchdog import Heartbeat
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def request(number: int, opcode: Opcode = Opcode.MKDIR, body: bytes = b"", threa
 
 
 def test_requests_are_carried_out_in_the_order_in_which_they_came() -> None:
-    kept = Kept()
+    kept = DeferredRequests()
     for number in (7, 3, 5):
         kept.add(request(number, body=b"%d" % number))
     assert len(kept) == 3
@@ -42,7 +42,7 @@ def test_requests_are_carried_out_in_the_order_in_which_they_came() -> None:
 
 
 def test_so_much_is_kept_and_no_more() -> None:
-    kept = Kept(limit_bytes=10_000)
+    kept = DeferredRequests(limit_bytes=10_000)
     full = []
     for number in (1, 2):
         kept.add(request(number, Opcode.WRITE, bytes(8_000)))
@@ -56,7 +56,7 @@ def test_so_much_is_kept_and_no_more() -> None:
 
 
 def test_who_got_a_signal_and_lives_waits_on() -> None:
-    kept = Kept()
+    kept = DeferredRequests()
     kept.add(request(1, thread=threading.get_native_id()))
     kept.add(request(2, thread=1 << 22))  # no such thread: one of another namespace
     for number in (1, 2, 3):
@@ -73,7 +73,7 @@ class Device:
         self.taken = 0
         self.takes = True
         self.doing: list[int] = []
-        self.pulse: Pulse = unwatched()
+        self.heartbeat: Heartbeat = unwatched_heartbeat()
         self.looked = 0
 
     def ask(self, times: int = 1) -> None:
@@ -81,15 +81,15 @@ class Device:
 
     def take(self) -> bool:
         self.taken += len(os.read(self.reads, 1))
-        self.doing.append(self.pulse.cells[1])
+        self.doing.append(self.heartbeat.cells[1])
         return self.takes
 
     def look(self) -> None:
         self.looked += 1
 
-    def meanwhile(self, longest_s: float = 60) -> ServedMeanwhile:
-        self.pulse.cells[1] = COMMAND
-        return ServedMeanwhile(self.reads, self.pulse.cells, self.take, self.look, longest_s=longest_s)
+    def interleave(self, longest_s: float = 60) -> Interleaver:
+        self.heartbeat.cells[1] = COMMAND
+        return Interleaver(self.reads, self.heartbeat.cells, self.take, self.look, longest_s=longest_s)
 
     def close(self) -> None:
         os.close(self.reads)
@@ -103,7 +103,7 @@ def device() -> Iterator[Device]:
     made.close()
 
 
-def breathe_until(meanwhile: ServedMeanwhile, over: Callable[[], bool]) -> None:
+def breathe_until(meanwhile: Interleaver, over: Callable[[], bool]) -> None:
     until = time.monotonic() + 60
     while not over():
         meanwhile.breathe()
@@ -111,12 +111,12 @@ def breathe_until(meanwhile: ServedMeanwhile, over: Callable[[], bool]) -> None:
 
 
 def test_requests_are_taken_between_two_steps(device: Device) -> None:
-    meanwhile = device.meanwhile()
+    meanwhile = device.interleave()
     device.ask(30)
     breathe_until(meanwhile, lambda: device.taken == 30)
     assert set(device.doing) == {REQUEST}, "one that hangs is known for one"
-    assert device.pulse.cells[1] == COMMAND
-    assert device.pulse.cells[0] > 30
+    assert device.heartbeat.cells[1] == COMMAND
+    assert device.heartbeat.cells[0] > 30
     assert device.looked >= 1
 
 
@@ -128,24 +128,24 @@ def test_work_gets_on_however_many_ask(device: Device) -> None:
 
     endless = Endless()
     endless.ask()
-    meanwhile = endless.meanwhile()
+    meanwhile = endless.interleave()
     breathe_until(meanwhile, lambda: endless.taken > 100)
     endless.close()
 
 
 def test_nothing_is_taken_any_more_once_it_is_said_so(device: Device) -> None:
-    meanwhile = device.meanwhile()
+    meanwhile = device.interleave()
     device.ask(3)
     device.takes = False
     breathe_until(meanwhile, lambda: device.taken == 1)
-    before = device.pulse.cells[0]
-    breathe_until(meanwhile, lambda: device.pulse.cells[0] > before + 3)
+    before = device.heartbeat.cells[0]
+    breathe_until(meanwhile, lambda: device.heartbeat.cells[0] > before + 3)
     assert meanwhile.aside(lambda: "done") == "done"
     assert device.taken == 1
 
 
 def test_requests_are_taken_while_another_thread_works(device: Device) -> None:
-    meanwhile = device.meanwhile()
+    meanwhile = device.interleave()
     enough = threading.Event()
 
     def take() -> bool:
@@ -153,7 +153,7 @@ def test_requests_are_taken_while_another_thread_works(device: Device) -> None:
             enough.set()
         return Device.take(device)
 
-    meanwhile = ServedMeanwhile(device.reads, device.pulse.cells, take, device.look)
+    meanwhile = Interleaver(device.reads, device.heartbeat.cells, take, device.look)
     device.ask(10)
     assert meanwhile.aside(lambda: enough.wait(60)) is True, "it ended only because they were taken"
     assert device.taken == 10
@@ -164,21 +164,21 @@ def test_what_another_thread_raises_is_raised_here(device: Device) -> None:
         raise Unavailable("the store is away")
 
     with pytest.raises(Unavailable, match="away"):
-        device.meanwhile().aside(fail)
+        device.interleave().aside(fail)
 
 
 def test_a_command_that_takes_too_long_is_given_up(device: Device) -> None:
-    meanwhile = device.meanwhile(longest_s=0.1)
+    meanwhile = device.interleave(longest_s=0.1)
     with pytest.raises(Unavailable, match="given up"):
         breathe_until(meanwhile, lambda: False)
     hangs = threading.Event()
     with pytest.raises(Unavailable, match="given up"):
-        device.meanwhile(longest_s=0.1).aside(lambda: hangs.wait(60))
+        device.interleave(longest_s=0.1).aside(lambda: hangs.wait(60))
     hangs.set()
 
 
 def test_work_is_done_without_descriptors_for_another_thread(device: Device) -> None:
-    meanwhile = device.meanwhile()
+    meanwhile = device.interleave()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
@@ -209,18 +209,18 @@ def test_a_buffer_lets_others_in_with_each_blob_and_while_it_puts() -> None:
 
 
 def test_a_command_is_one_also_after_requests_that_were_carried_out_in_its_round() -> None:
-    pulse = unwatched()
-    watch = Watch(pulse)
+    heartbeat = unwatched_heartbeat()
+    watch = RequestPoll(heartbeat)
     pipes = [os.pipe() for _ in range(3)]
     doing = []
 
     def request() -> None:
         os.read(pipes[0][0], 1)
-        watch.get_on()
+        watch.begin_request()
 
     def command() -> None:
         os.read(pipes[1][0], 1)
-        doing.append(pulse.cells[1])
+        doing.append(heartbeat.cells[1])
         watch.stop()
 
     watch.add(pipes[0][0], request)

@@ -8,37 +8,37 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.control import Peer
+from chronicle.fuse.control import Connection
 from chronicle.fuse.mountpoints import guard, mounts
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
+from chronicle.fuse.poll_loop import PollLoop
 from chronicle.fuse.server.server import Exit, MountRequest
-from chronicle.fuse.zygote.event_loop import Loop
-from chronicle.fuse.zygote.lifecycle import Keeper
+from chronicle.fuse.zygote.lifecycle import MountManager
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chronicle.fuse.zygote.processes import Process, Processes
+    from chronicle.fuse.zygote.processes import ServerProcess, ServerProcesses
 
 
 class Servers:
     """Servers that are nowhere; from the second on they are gone at once, as when no descriptors are left."""
 
     def __init__(self, *, fails: bool) -> None:
-        self.started: list[Process] = []
+        self.started: list[ServerProcess] = []
         self._fails = fails
 
-    def start(self, process: Process) -> None:
+    def start(self, process: ServerProcess) -> None:
         self.started.append(process)
         if self._fails and len(self.started) > 1:
-            process.heard({"failed": {"type": "Unavailable", "message": "no mount server can be started"}})
+            process.on_message({"failed": {"type": "Unavailable", "message": "no mount server can be started"}})
             process.code = Exit.REFUSED
-            process.gone()
+            process.on_exit()
 
-    def cut(self, process: Process) -> None:
+    def cut(self, process: ServerProcess) -> None:
         process.code = Exit.CLOSED
-        process.gone()
+        process.on_exit()
 
 
 @pytest.fixture
@@ -58,16 +58,17 @@ def test_a_mount_that_follows_another_and_fails_at_once_is_let_go_of_once(
 ) -> None:
     servers = Servers(fails=fails == "server")
     emptied: list[bool] = []
-    keeper = Keeper(Loop(), cast("Processes", servers), tmp_path / "zygote.sock", lambda: emptied.append(True))
+    processes = cast("ServerProcesses", servers)
+    manager = MountManager(PollLoop(), processes, tmp_path / "zygote.sock", lambda: emptied.append(True))
     ours, theirs = socket.socketpair()
-    peer = Peer(ours)
+    peer = Connection(ours)
 
     def order(epoch: int) -> None:
         spec = LayerSpec("w", tmp_path / "layers", None, epoch, 1)
-        keeper.mount(MountRequest(spec, "file:///blobs", tmp_path / "mnt"), peer, with_caller=False)
+        manager.mount(MountRequest(spec, "file:///blobs", tmp_path / "mnt"), peer, with_caller=False)
 
     order(1)
-    servers.started[0].heard({"up": {"base": ["a", "b"], "recovered": None}})
+    servers.started[0].on_message({"up": {"base": ["a", "b"], "recovered": None}})
     if fails == "guard":
 
         def refuse(*_: object) -> None:
@@ -76,7 +77,7 @@ def test_a_mount_that_follows_another_and_fails_at_once_is_let_go_of_once(
         monkeypatch.setattr(guard, "guard_mountpoint", refuse)
     order(2)
     assert unmounted == [tmp_path / "mnt"]
-    assert keeper.is_empty()
+    assert manager.is_empty()
     assert emptied
     claim_mountpoint(tmp_path / "mnt").close()
     peer.close()

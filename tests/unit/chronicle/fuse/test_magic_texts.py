@@ -12,7 +12,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
 from chronicle.fuse.served.magic import Magic
-from chronicle.fuse.served.magic_text import Text
+from chronicle.fuse.served.magic_text import GeneratedText
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 
@@ -129,11 +129,11 @@ def test_any_part_of_a_long_log_is_read_in_any_order(layer: Layer, blobs: Counti
 
 def test_a_log_that_is_read_through_is_not_kept() -> None:
     line = b"x" * 999 + b"\n"
-    file = Text(lambda: (line for _ in range(10_000)))
+    file = GeneratedText(lambda: (line for _ in range(10_000)))
     text = whole(file)
     assert text == line * 10_000
-    assert len(file._kept) < len(text) / 3
-    assert file._kept_at + len(file._kept) == len(text)
+    assert len(file._window) < len(text) / 3
+    assert file._window_at + len(file._window) == len(text)
 
 
 def test_what_failed_is_no_end_of_the_log(layer: Layer, blobs: Counting) -> None:

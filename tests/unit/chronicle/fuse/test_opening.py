@@ -7,7 +7,7 @@ import pytest
 from chronicle.errors import StorageRefused
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.server.server import MountRequest
-from chronicle.fuse.watchdog import unwatched
+from chronicle.fuse.watchdog import unwatched_heartbeat
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ def test_a_layer_that_the_system_refuses_to_open_is_told_with_its_path(tmp_path:
     spec = LayerSpec("w", tmp_path / "layers", None, 1, 1)
     request = MountRequest(spec, f"file://{tmp_path}/blobs", tmp_path / "mount")
     with pytest.raises(StorageRefused, match=f"{log} could not be opened: Is a directory"):
-        open_served(request, unwatched(), deadline_s=1)
+        open_served(request, unwatched_heartbeat(), deadline_s=1)
     log.rmdir()
-    served = open_served(request, unwatched(), deadline_s=1)
+    served = open_served(request, unwatched_heartbeat(), deadline_s=1)
     assert served.engine.unheard is None
     served.engine.close()

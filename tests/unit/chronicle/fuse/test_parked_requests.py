@@ -19,12 +19,12 @@ from chronicle.blobs.port import BlobStore, Pending
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound, Unavailable
 from chronicle.fuse import deadlines
-from chronicle.fuse.deadlines import Supply, TimedBlobStore, Waiting, supply_of
+from chronicle.fuse.deadlines import FetchedBlobs, ParkingPolicy, TimedBlobStore, fetched_of
 from chronicle.fuse.served.operations import ChronicleOperations
-from chronicle.fuse.transport import raw, wire
-from chronicle.fuse.transport.parked_requests import Parked
+from chronicle.fuse.transport import raw_session, wire
+from chronicle.fuse.transport.parked_requests import ParkedQueue
 from chronicle.fuse.transport.wire import Opcode
-from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched
+from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched_heartbeat
 from chronicle.ids import BlobId
 from chronicle.workspace.content.lazy_reader import _WORKERS, Chunks
 from chronicle.workspace.history.oplog import ROOT_INO
@@ -60,9 +60,9 @@ class Far(MemoryBlobStore):
 class Again:
     """Carries operations out as a session does: once more, as long as they are to be put aside."""
 
-    def __init__(self, operations: ChronicleOperations, waiting: Waiting) -> None:
+    def __init__(self, operations: ChronicleOperations, parking: ParkingPolicy) -> None:
         self._operations = operations
-        self._waiting = waiting
+        self._parking = parking
         self.put_aside = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -71,28 +71,28 @@ class Again:
             return found
 
         def call(*arguments: Any, **options: Any) -> Any:
-            supply = None
+            fetched = None
             while True:
-                self._waiting.begin(supply)
+                self._parking.begin(fetched)
                 try:
                     result = found(*arguments, **options)
                     return list(result) if isinstance(result, Iterator) else result
                 except Pending as pending:
                     self.put_aside += 1
-                    supply = settled(supply_of(pending))
+                    fetched = settled(fetched_of(pending))
                 finally:
-                    self._waiting.end()
+                    self._parking.end()
 
         return call
 
 
-def settled(supply: Supply) -> Supply:
+def settled(fetched: FetchedBlobs) -> FetchedBlobs:
     """Wait for what a request waits for, and let it have it."""
     until_s = time.monotonic() + LONG_S
-    while not supply.is_due(time.monotonic()):
+    while not fetched.is_due(time.monotonic()):
         assert time.monotonic() < until_s
-    supply.take_in()
-    return supply
+    fetched.collect()
+    return fetched
 
 
 class Elsewhere(World):
@@ -125,13 +125,13 @@ def test_what_is_put_aside_does_the_same_as_what_is_not(tmp_path: Path, seed: in
     plain.turn(2)
     was = shown(plain.layer)
 
-    pulse = unwatched()
-    far = TimedBlobStore(memory, LONG_S, pulse.beat)
+    heartbeat = unwatched_heartbeat()
+    far = TimedBlobStore(memory, LONG_S, heartbeat.beat)
     world = Elsewhere(tmp_path / "far", far, seed + 100, base)
-    waiting = far.waiting = Waiting(lambda: world.layer.logged)
-    again = Again(world.operations, waiting)
+    parking = far.parking = ParkingPolicy(lambda: world.layer.logged)
+    again = Again(world.operations, parking)
     world.operations = again  # type: ignore[assignment]
-    waiting.is_on = True
+    parking.enabled = True
     world.turn(2)
     assert again.put_aside > 0
     assert shown(world.layer) == was
@@ -139,7 +139,7 @@ def test_what_is_put_aside_does_the_same_as_what_is_not(tmp_path: Path, seed: in
     far.close()
 
 
-def opened(tmp_path: Path) -> tuple[Far, TimedBlobStore, Waiting, ChronicleOperations, Callable[[], None]]:
+def opened(tmp_path: Path) -> tuple[Far, TimedBlobStore, ParkingPolicy, ChronicleOperations, Callable[[], None]]:
     """A file and a directory that are in the store only; and what ends it all."""
     memory = Far()
     (tmp_path / "first").mkdir()
@@ -150,28 +150,28 @@ def opened(tmp_path: Path) -> tuple[Far, TimedBlobStore, Waiting, ChronicleOpera
     first.flush(handle)
     base = first.seal()
     first.close()
-    pulse = unwatched()
-    far = TimedBlobStore(memory, LONG_S, pulse.beat)
+    heartbeat = unwatched_heartbeat()
+    far = TimedBlobStore(memory, LONG_S, heartbeat.beat)
     (tmp_path / "there").mkdir()
     layer, _ = open_layer(LayerSpec("w", tmp_path / "there", base, 1, 1), far, ManualClock())
-    waiting = far.waiting = Waiting(lambda: layer.logged)
-    waiting.is_on = True
-    pulse.cells[1] = REQUEST
-    waiting.begin()
+    parking = far.parking = ParkingPolicy(lambda: layer.logged)
+    parking.enabled = True
+    heartbeat.cells[1] = REQUEST
+    parking.begin()
 
     def end() -> None:
         memory.answers.set()
         layer.close()
         far.close()
 
-    return memory, far, waiting, ChronicleOperations(layer), end
+    return memory, far, parking, ChronicleOperations(layer), end
 
 
 def test_an_operation_that_has_logged_something_is_not_put_aside(tmp_path: Path) -> None:
-    memory, far, waiting, operations, end = opened(tmp_path)
-    again = Again(operations, waiting)
+    memory, far, parking, operations, end = opened(tmp_path)
+    again = Again(operations, parking)
     again.lookup(ROOT_INO, b"file")
-    waiting.begin()
+    parking.begin()
     operations.make(ROOT_INO, b"made", 0o040755, 0, 0)
     content = next(iter(set(memory.blob_ids())))
     assert far.get(content) == memory.get(content), "in this thread"
@@ -179,9 +179,9 @@ def test_an_operation_that_has_logged_something_is_not_put_aside(tmp_path: Path)
 
 
 def test_a_read_that_is_too_late_fails_its_request_and_no_other(tmp_path: Path) -> None:
-    memory, far, waiting, operations, end = opened(tmp_path)
+    memory, far, parking, operations, end = opened(tmp_path)
     far._deadline_s = 0.05
-    again = Again(operations, waiting)
+    again = Again(operations, parking)
     found = again.lookup(ROOT_INO, b"file")
     handle, _ = again.open(found.ino, 0, kill_privileges=None)
     memory.answers.clear()
@@ -195,11 +195,11 @@ def test_a_read_that_is_too_late_fails_its_request_and_no_other(tmp_path: Path) 
 
 
 def test_what_the_store_lacks_is_said(tmp_path: Path) -> None:
-    _, far, waiting, _, end = opened(tmp_path)
+    _, far, parking, _, end = opened(tmp_path)
     absent = BlobId("b3:" + "0" * 64)
     with pytest.raises(Pending) as caught:
         far.get(absent)
-    waiting.supply = settled(supply_of(caught.value))
+    parking.fetched = settled(fetched_of(caught.value))
     with pytest.raises(NotFound):
         far.get(absent)
     end()
@@ -209,11 +209,11 @@ def test_those_that_wait_are_told_when_one_is_due(tmp_path: Path) -> None:
     memory, far, _, _, end = opened(tmp_path)
     some = list(memory.blob_ids())[:2]
     memory.answers.clear()
-    parked: Parked[str] = Parked()
+    parked: ParkedQueue[str] = ParkedQueue()
     for name in some:
         with pytest.raises(Pending) as caught:
             far.get(name)
-        parked.add(name, supply_of(caught.value), 10)
+        parked.add(name, fetched_of(caught.value), 10)
     assert len(parked) == 2
     assert parked.take_due() == []
     memory.answers.set()
@@ -245,19 +245,19 @@ def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_pa
             first.release(first.create(directory, b"f%d" % number, 0o644, 0, 0))
     base = first.seal()
     first.close()
-    pulse = unwatched()
-    far = TimedBlobStore(memory, LONG_S, pulse.beat)
+    heartbeat = unwatched_heartbeat()
+    far = TimedBlobStore(memory, LONG_S, heartbeat.beat)
     (tmp_path / "there").mkdir()
     layer, _ = open_layer(LayerSpec("w", tmp_path / "there", base, 1, 2), far, ManualClock())
-    far.waiting = waiting = Waiting(lambda: layer.logged)
-    operations = ChronicleOperations(layer, waiting)
-    session = raw.RawSession(operations, tmp_path, pulse, source="x", allow_other=False)
+    far.parking = parking = ParkingPolicy(lambda: layer.logged)
+    operations = ChronicleOperations(layer, parking)
+    session = raw_session.RawSession(operations, tmp_path, heartbeat, source="x", allow_other=False)
     kernel, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.setblocking(False)
-    session._device = session._watch._device = os.dup(server.fileno())
-    waiting.is_on = True
+    session._device = session._poll._device = os.dup(server.fileno())
+    parking.enabled = True
 
-    pulse.cells[1] = COMMAND
+    heartbeat.cells[1] = COMMAND
     changed = layer.lookup(layer.names.root, b"d")
     assert isinstance(changed, DirNode)
     layer.release(layer.create(changed, b"new", 0o644, 0, 0))
@@ -265,23 +265,23 @@ def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_pa
     assert looked_at is not None
 
     memory.answers.clear()
-    pulse.cells[1] = REQUEST
+    heartbeat.cells[1] = REQUEST
     body = b"f1\0"
     length = wire.IN_HEADER.size + len(body)
     request = wire.IN_HEADER.pack(length, Opcode.LOOKUP, 7, looked_at.ino, 0, 0, 0, 0, 0) + body
-    session._buffer[raw._FIRST : raw._FIRST + len(request)] = request
-    session._carry_out(wire.IN_HEADER.unpack_from(request), len(request))
+    session._buffer[raw_session._FIRST : raw_session._FIRST + len(request)] = request
+    session._execute(wire.IN_HEADER.unpack_from(request), len(request))
     assert session._parked
     memory.answers.set()
-    wait_until(lambda: all(supply.is_due(0.0) for _, supply, _ in session._parked._requests))  # type: ignore[union-attr]
+    wait_until(lambda: all(fetched.is_due(0.0) for _, fetched, _ in session._parked._requests))  # type: ignore[union-attr]
 
-    pulse.cells[1] = COMMAND  # in this round a seal is heard first
+    heartbeat.cells[1] = COMMAND  # in this round a seal is heard first
     reader: Any = layer._reader
     reader._cache.clear()
-    meanwhile = session.meanwhile()
-    meanwhile._next_s = 0
+    meanwhile = session.interleave()
+    meanwhile._next_slice_s = 0
     assert layer.seal(meanwhile) != base
-    assert pulse.cells[1] == COMMAND
+    assert heartbeat.cells[1] == COMMAND
     assert not session._parked, "it was carried out meanwhile"
     length, code, number = wire.OUT_HEADER.unpack_from(kernel.recv(4096))
     assert (code, number, length > wire.OUT_HEADER.size) == (0, 7, True)
@@ -293,8 +293,8 @@ def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_pa
 
 
 def test_a_command_is_not_put_aside_whatever_the_pulse_says(tmp_path: Path) -> None:
-    memory, far, waiting, operations, end = opened(tmp_path)
-    again = Again(operations, waiting)
+    memory, far, parking, operations, end = opened(tmp_path)
+    again = Again(operations, parking)
     again.lookup(ROOT_INO, b"file")
     content = next(iter(set(memory.blob_ids())))
     assert far.get(content) == memory.get(content), "no request is carried out"
@@ -310,9 +310,9 @@ class Background:
         self.ids = [blob_id(data) for data in self.blobs]
         self.memory.put(dict(zip(self.ids, self.blobs, strict=True)))
         self.memory.answers.clear()
-        self.far = TimedBlobStore(self.memory, LONG_S, unwatched().beat)
-        self.waiting = self.far.waiting = Waiting(lambda: 0)
-        self.waiting.is_on = True
+        self.far = TimedBlobStore(self.memory, LONG_S, unwatched_heartbeat().beat)
+        self.parking = self.far.parking = ParkingPolicy(lambda: 0)
+        self.parking.enabled = True
         self.chunks = Chunks.of_store(self.far, keep_bytes=1)
         for chunk in self.ids[: 2 * _WORKERS]:
             self.chunks.fetch_ahead([chunk])
@@ -328,18 +328,18 @@ class Background:
 
 def test_what_waited_too_long_for_chunks_that_are_fetched_ahead_takes_them_from_nobody() -> None:
     background = Background(deadline_s=0.05)
-    waiting, chunks = background.waiting, background.chunks
+    parking, chunks = background.parking, background.chunks
     supplies = []
     for chunk in background.queued:
-        waiting.begin()
+        parking.begin()
         with pytest.raises(Pending) as caught:
             chunks.get([chunk])
-        supplies.append(supply_of(caught.value))
-    for chunk, supply in zip(background.queued, supplies, strict=True):
-        waiting.begin(settled(supply))
+        supplies.append(fetched_of(caught.value))
+    for chunk, fetched in zip(background.queued, supplies, strict=True):
+        parking.begin(settled(fetched))
         with pytest.raises(Unavailable, match=r"did not answer within 0\.05 s"):
             chunks.get([chunk])
-    waiting.end()
+    parking.end()
     assert not any(future.cancelled() for future in chunks._coming.values())
     background.memory.answers.set()
     wait_until(lambda: not chunks._coming)
@@ -353,7 +353,7 @@ def test_what_waited_too_long_for_chunks_that_are_fetched_ahead_takes_them_from_
 
 def test_what_waits_in_the_servers_thread_for_a_chunk_that_is_fetched_ahead_has_a_deadline() -> None:
     background = Background(deadline_s=0.05)
-    background.waiting.is_on = False
+    background.parking.enabled = False
     failed: list[BaseException] = []
 
     def read() -> None:

@@ -15,7 +15,7 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.ident import to_raw
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock, SystemClock
-from chronicle.fuse.served.inodes import FLEETING
+from chronicle.fuse.served.inodes import UNCACHED
 from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
@@ -323,9 +323,9 @@ def test_the_kernel_may_keep_what_stays_as_it_is(layer: Layer, walker: Walker) -
         "/turn/1/d",
         "/turn/1/d/f",
     ):
-        assert walker.lstat(f".chronicle{lasting}").ino < FLEETING, lasting
+        assert walker.lstat(f".chronicle{lasting}").ino < UNCACHED, lasting
     for changes in ("/at/7/d", "/at/1/d/f", "/query/d/f", "/query/empty", "/log", "/diff/0..1"):
-        assert walker.lstat(f".chronicle{changes}").ino >= FLEETING, changes
+        assert walker.lstat(f".chronicle{changes}").ino >= UNCACHED, changes
 
 
 def test_a_long_history_is_made_while_it_is_read(tmp_path: Path) -> None:
