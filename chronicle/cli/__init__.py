@@ -1,4 +1,8 @@
-"""The ``chronicle`` command: versioned workspaces on the command line, with no agent and no service."""
+"""The command ``chronicle``: versioned workspaces without an agent and without a service.
+
+`app` lists the subcommands, each a function in `mounts`, `commits`, `versions`, `maintenance` or `bench`. To add one,
+write it there, list it in `app`, and describe it in docs/chronicle.md. `targets` opens what a command line names.
+"""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from chronicle.cli.bench import bench
 from chronicle.cli.commits import commit, fork, log, restore
 from chronicle.cli.exits import EXITS
-from chronicle.cli.inspection import cat, diff, history
 from chronicle.cli.maintenance import gc, stats, verify
 from chronicle.cli.mounts import checkout, mount, unmount
 from chronicle.cli.output import say
+from chronicle.cli.versions import cat, diff, history
 from chronicle.cli_kit.errors import ErrorPrinter
 from chronicle.cli_kit.main import new_app, run
 

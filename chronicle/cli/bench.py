@@ -1,4 +1,4 @@
-"""``chronicle bench``: what a mount costs on this machine."""
+"""``chronicle bench``: the cost of a mount on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from chronicle.cli.options import JsonOption, directory_at
+from chronicle.cli.options import JsonOption, parse_directory
 from chronicle.cli.output import say, write, write_json
 
 __all__ = ["bench"]
@@ -21,11 +21,11 @@ def bench(
         typer.Option(
             "--dir",
             metavar="DIR",
-            parser=directory_at,
+            parser=parse_directory,
             help="On the disk to measure; default: the temporary directory.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often; the median counts.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds; the median counts.")] = 3,
     as_json: JsonOption = False,
 ) -> None:
     """Measure a mount against the plain disk.

@@ -1,4 +1,4 @@
-"""Changes of files, as the commands that compare moments show them."""
+"""Text of the changes between two moments, for ``diff`` and ``restore``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def names(changes: Iterable[Change]) -> Iterator[str]:
 
 
 class Stat:
-    """How much of each file changed.
+    """Counts of changed lines.
 
     Attributes:
-        rows: the change, and the lines that came and went; ``None`` for what is not compared line by line.
+        rows: each change with its added and removed lines; ``None`` for a file that is not compared line by line.
     """
 
     def __init__(self, rows: list[tuple[Change, int | None, int | None]]) -> None:
@@ -34,16 +34,16 @@ class Stat:
 
     @property
     def added(self) -> int:
-        """Lines that came."""
+        """Added lines of all files."""
         return sum(added or 0 for _, added, _ in self.rows)
 
     @property
     def removed(self) -> int:
-        """Lines that went."""
+        """Removed lines of all files."""
         return sum(removed or 0 for _, _, removed in self.rows)
 
     def lines(self) -> Iterator[str]:
-        """Yield it as text."""
+        """Yield a line for each change, and a line of totals."""
         for change, added, removed in self.rows:
             if added is None:
                 old, new = _size(change.old), _size(change.new)
@@ -55,7 +55,7 @@ class Stat:
 
 
 def stat(reader: BlobReader, changes: Sequence[Change]) -> Stat:
-    """Count the lines that came and went. Reads the files that changed, one after the other."""
+    """Count added and removed lines. Reads the changed files, one after the other."""
     rows: list[tuple[Change, int | None, int | None]] = []
     for change in changes:
         added = removed = 0
@@ -72,7 +72,7 @@ def stat(reader: BlobReader, changes: Sequence[Change]) -> Stat:
 
 
 def _same(change: Change) -> bool:
-    """Whether what differs is not the content."""
+    """Return whether only metadata differs."""
     return change.old is not None and change.new is not None and change.old.content == change.new.content
 
 

@@ -1,4 +1,4 @@
-"""``chronicle commit``, ``log``, ``fork`` and ``restore``: making commits and going back to them."""
+"""``chronicle commit``, ``log``, ``fork`` and ``restore``: making commits, and returning to them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from typing import Annotated
 
 import typer
 
-from chronicle.cli.options import (
-    JsonOption,
-    StoreOption,
-    WorkspaceOption,
-    repository,
-    tell_unseen,
-    workspace_name,
-    workspace_path,
-)
+from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption
 from chronicle.cli.output import commit_object, say, write, write_json
+from chronicle.cli.targets import repository, warn_if_incomplete, workspace_name, workspace_path
 from chronicle.cli_kit.times import iso
 from chronicle.errors import InvalidInput
 
@@ -24,12 +17,12 @@ __all__ = ["commit", "fork", "log", "restore"]
 
 def commit(
     *,
-    message: Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="What it is.")],
+    message: Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="Description of the commit.")],
     store: StoreOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Commit what the workspace holds, mounted or not. Nothing changed, nothing committed."""
+    """Commit the content of the workspace, mounted or not. Without a change there is no commit."""
     if not message.strip():
         raise InvalidInput("the message is empty; say what this commit is: chronicle commit -m TEXT")
     done = repository(store).commit(workspace_name(store, workspace), message)
@@ -43,7 +36,7 @@ def log(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json
     """List the commits, oldest first."""
     place, name = repository(store), workspace_name(store, workspace)
     commits = place.commits(name)
-    tell_unseen(place, name)
+    warn_if_incomplete(place, name)
     if as_json:
         write_json([commit_object(item) for item in commits])
         return
@@ -54,14 +47,14 @@ def log(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json
 def fork(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new workspace.")],
     moment: Annotated[
-        str, typer.Argument(metavar="[@MOMENT]", help="The commit that it goes on from; default: the last one.")
+        str, typer.Argument(metavar="[@MOMENT]", help="The commit to continue from; default: the last one.")
     ] = "last",
     *,
     store: StoreOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a workspace that goes on from a commit of this one. Nothing is copied, however much there is."""
+    """Make a workspace that continues this one from a commit. Nothing is copied, whatever its size."""
     source = workspace_name(store, workspace)
     found = repository(store).fork(source, moment, name)
     number = found.turn if found is not None else 0
@@ -69,7 +62,7 @@ def fork(
         tree_id = found.ref.tree_id if found is not None else None
         write_json({"workspace": name, "from": {"workspace": source, "turn": number}, "tree_id": tree_id})
     else:
-        write(f"{name} goes on from {source}@{number}")
+        write(f"{name} continues {source}@{number}")
 
 
 def restore(

@@ -16,7 +16,7 @@ EXITS: Final = ExitTable(
         ExitCode.NOT_FOUND: "no such store, workspace, commit, path or iteration",
         ExitCode.TOO_NEW: "a newer version wrote the store",
         ExitCode.UNAVAILABLE: "a mount or the blob store does not answer, or FUSE cannot be used",
-        ExitCode.CONFLICT: "someone else was first, or is at it; try again",
+        ExitCode.CONFLICT: "a concurrent change was first, or is in progress; try again",
         ExitCode.DAMAGED: "stored bytes are missing, or not what was written",
         ExitCode.BUG: "an unexpected exception: a bug",
         ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",

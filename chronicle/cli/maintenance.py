@@ -1,4 +1,4 @@
-"""``chronicle verify``, ``gc`` and ``stats``: what is done with a store as a whole."""
+"""``chronicle verify``, ``gc`` and ``stats``: operations on a whole store."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from chronicle.cli.exits import ExitCode
-from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption, repository, tell_unseen, workspace_name
+from chronicle.cli.options import JsonOption, StoreOption, WorkspaceOption
 from chronicle.cli.output import say, write, write_json
+from chronicle.cli.targets import repository, warn_if_incomplete, workspace_name
 from chronicle.cli_kit.changes import gc_summary
 from chronicle.cli_kit.times import iso
 
@@ -17,7 +18,7 @@ __all__ = ["gc", "stats", "verify"]
 
 
 def verify(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Check that everything is as it was written.
+    """Check all stored data against its hashes.
 
     That is the chain of commits of each workspace, and every blob that they reach, read back and hashed.
     """
@@ -68,7 +69,7 @@ def stats(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_js
 
     place, name = repository(store), workspace_name(store, workspace)
     counted = maintenance.count(place, name)
-    tell_unseen(place, name)
+    warn_if_incomplete(place, name)
     if as_json:
         write_json(asdict(counted))
         return

@@ -1,4 +1,4 @@
-"""``chronicle mount``, ``unmount`` and ``checkout``: files to work with."""
+"""``chronicle mount``, ``unmount`` and ``checkout``: making the files of a workspace available."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import typer
 
 from chronicle.cli.exits import ExitCode
-from chronicle.cli.options import MAIN, JsonOption, directory_at, repository_at
+from chronicle.cli.options import DEFAULT_WORKSPACE, JsonOption, parse_directory
 from chronicle.cli.output import commit_object, say, write_json
+from chronicle.cli.targets import repository_at
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["checkout", "mount", "unmount"]
 
+NameOption = Annotated[str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")]
+
 _FOREGROUND_POLL_S: Final = 0.5
 _NAMED: Final = 3
-"""How much of what was left out is named."""
+"""Skipped owners and devices that a message names."""
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _LARGEST: Final = 2**63 - 1
-"""Bytes; what the system's calls can name."""
+"""The largest offset of a file in bytes, as system calls take it."""
 
 
 def _size(text: str | None) -> int | None:
@@ -52,10 +55,12 @@ def mount(
         str, typer.Argument(metavar="STORE", help="A directory or a URL (s3://bucket/prefix); made if it is not there.")
     ],
     mountpoint: Annotated[
-        Path, typer.Argument(metavar="MOUNTPOINT", parser=directory_at, help="An empty directory; made likewise.")
+        Path, typer.Argument(metavar="MOUNTPOINT", parser=parse_directory, help="An empty directory; made likewise.")
     ],
     *,
-    workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")] = MAIN,
+    workspace: Annotated[
+        str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")
+    ] = DEFAULT_WORKSPACE,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C, then unmount.")] = False,
     quota_bytes: Annotated[
         str | None,
@@ -96,10 +101,12 @@ def checkout(
         str, typer.Argument(metavar="STORE[@TURN]", help="The store, and which commit; default: the last one.")
     ],
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", parser=directory_at, help="For the files: a new or empty directory.")
+        Path, typer.Argument(metavar="DIR", parser=parse_directory, help="For the files: a new or empty directory.")
     ],
     *,
-    workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")] = MAIN,
+    workspace: Annotated[
+        str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")
+    ] = DEFAULT_WORKSPACE,
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Say how far it is; by default on a terminal.")
     ] = None,
@@ -127,13 +134,13 @@ def checkout(
 
 
 def _few(left_out: list[LeftOut]) -> str:
-    """Name some of what was left out."""
+    """Name the first of the skipped entries."""
     named = ", ".join(f"{os.fsdecode(item.path)} ({item.detail})" for item in left_out[:_NAMED])
     return named + (f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else "")
 
 
 def _store_and_moment(source: str) -> tuple[str, str]:
-    """Take apart a store and the moment that may follow it; an ``@`` may be part of a store's name as well."""
+    """Split ``STORE[@TURN]``; an ``@`` may be part of the store's name as well."""
     store, at, moment = source.rpartition("@")
     if not at or not store or "/" in moment or Path(source).exists():
         return source, "last"
@@ -143,7 +150,7 @@ def _store_and_moment(source: str) -> tuple[str, str]:
 
 
 def unmount(
-    mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT", parser=directory_at)],
+    mountpoint: Annotated[Path, typer.Argument(metavar="MOUNTPOINT", parser=parse_directory)],
     *,
     force: Annotated[
         bool,
@@ -170,7 +177,7 @@ def unmount(
 
 
 def _stay(repository: Repository, mountpoint: Path) -> None:
-    """Wait until someone unmounts, or ends this process."""
+    """Wait until the workspace is unmounted, or this process is interrupted."""
     from chronicle.fuse.mountpoints.mountinfo import is_mounted  # noqa: PLC0415 - the help needs none of it
     from chronicle.repository import mounts  # noqa: PLC0415
 
@@ -182,4 +189,4 @@ def _stay(repository: Repository, mountpoint: Path) -> None:
         while is_mounted(mountpoint):
             time.sleep(_FOREGROUND_POLL_S)
     except KeyboardInterrupt:
-        mounts.unmount(repository, mountpoint, force=True)  # the mount goes with this process, whoever uses it
+        mounts.unmount(repository, mountpoint, force=True)  # The mount ends with this process, even if it is in use.

@@ -1,4 +1,4 @@
-"""Saying what is being waited for: a spinner on a terminal, a line for each step otherwise."""
+"""Progress of a command on stderr: a spinner on a terminal, a line for each step otherwise."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ELAPSED: Final = re.compile(r" \(\d+ s\)$")
 
 
 class Progress:
-    """What is under way, on stderr. As a context manager it is cleared at the end.
+    """The current step of a command. As a context manager it is cleared at the end.
 
     Args:
-        lines: when stderr is no terminal, print each step as a line; else such steps are not shown.
+        lines: print each step as a line when stderr is not a terminal; if false, such steps are not shown.
     """
 
     def __init__(self, *, lines: bool = True) -> None:
@@ -31,10 +31,10 @@ class Progress:
         self._status: Status | None = None
 
     def show(self, text: str, *, line: bool = False) -> None:
-        """Replace what was shown. A time in parentheses at its end does not make it a new step.
+        """Replace the current step. An elapsed time in parentheses at its end does not make it a new one.
 
         Args:
-            line: print it as a line when stderr is no terminal, also where such steps are not shown.
+            line: print it as a line when stderr is not a terminal, even if other steps are not shown there.
         """
         if not sys.stderr.isatty():
             step = _ELAPSED.sub("", text)
@@ -51,7 +51,7 @@ class Progress:
         self._status.update(strip_controls(text))
 
     def clear(self) -> None:
-        """Take it away, if it is there; the cursor is where it was before."""
+        """Remove the spinner, if there is one; the cursor returns to its place."""
         if self._status is not None:
             self._status.stop()
             self._status = None

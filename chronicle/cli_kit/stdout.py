@@ -1,8 +1,8 @@
-"""Standard output of a command: written whole or not at all, and every failure told by the command itself.
+"""Standard output of a command: no partial write goes unnoticed, and the command itself reports every failure.
 
-Python leaves two gaps. With ``PYTHONUNBUFFERED`` it takes a write that wrote only a part for a whole one, so what a
-signal, a slow pipe or a full disk cut short is lost unseen. And what could not be written is tried once more when the
-process ends, with a complaint and an exit code of Python's own.
+Python has two gaps. With ``PYTHONUNBUFFERED`` it takes a short write for a complete one, so output that a signal, a
+slow pipe or a full disk cut off is lost silently. And at exit it retries output that could not be written, with a
+message and an exit code of its own.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["whole_stdout"]
 
 @contextmanager
 def whole_stdout() -> Iterator[None]:
-    """Put a buffer under ``sys.stdout`` for a while, if it has none, and leave nothing in it for Python to write.
+    """Give ``sys.stdout`` a buffer for the duration of the context, if it has none, and leave it empty at the end.
 
-    Whoever needs to know that all was written flushes inside, and reports the `OSError`; what cannot be written then is
-    dropped at the end. What must be seen at once must be flushed.
+    To learn whether everything was written, flush inside the context and handle the `OSError`; what is still unwritten
+    at the end is dropped. Output that must appear immediately has to be flushed.
     """
     before = sys.stdout
     buffered = _buffered(before)
@@ -41,17 +41,17 @@ def whole_stdout() -> Iterator[None]:
 
 
 def _buffered(stdout: TextIO) -> TextIO | None:
-    """Return a buffered stream to the same place; ``None`` if it is buffered already, or no file."""
+    """Return a buffered stream to the same descriptor; ``None`` if it is buffered already, or not a file."""
     raw = getattr(stdout, "buffer", None)
     if not isinstance(raw, io.RawIOBase):
         return None
-    # A file object of its own that closes nothing: the descriptor is not ours.
+    # A file object that does not close the descriptor, which belongs to the old stream.
     own = io.FileIO(raw.fileno(), "wb", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(own), stdout.encoding, stdout.errors, write_through=True)
 
 
 def _drop(stdout: TextIO) -> None:
-    """Send what is left in the buffer, and all that comes, to nowhere."""
+    """Discard the rest of the buffer, and all later output."""
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(nowhere, stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Times as people read them."""
+"""Times and durations as text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def iso(epoch_ms: int) -> str:
     """Return a time in UTC with milliseconds, such as ``2025-01-31T12:00:00.123Z``."""
     try:
         moment = datetime.fromtimestamp(epoch_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):  # years that datetime does not have
+    except (ValueError, OverflowError, OSError):  # Beyond the years of datetime.
         return f"{epoch_ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def ago(duration_ms: int) -> str:
-    """Return how long ago something was, in its largest whole unit."""
+    """Return a past duration in its largest whole unit, such as ``3 min ago``."""
     seconds = duration_ms // 1000
     return next((f"{seconds // size} {unit} ago" for size, unit in _UNITS if seconds >= size), "just now")

@@ -1,5 +1,6 @@
-"""The command line: it parses, calls a use case, renders the answer, and knows nothing else.
+"""The command ``podium``: it parses arguments, calls a use case and renders the answer.
 
-Data goes to stdout, talk goes to stderr, errors are one or two lines and an exit code (:mod:`coordinator.cli.exits`).
-Nothing here imports Ray, and what is slow to import is imported by the command that needs it.
+`main` lists the subcommands; each is a file in `commands`. What both commands of the project share is in
+`chronicle.cli_kit`. To add a subcommand: write ``commands/NAME.py``, add it to ``COMMANDS`` in `main`, describe it in
+docs/cli.md. Nothing here imports Ray; a module that is slow to import is imported by the subcommand that needs it.
 """

@@ -1,4 +1,4 @@
-"""Changes of an agent's state and files, as the commands that compare moments show them."""
+"""Text of the changes of an agent's state and files, for ``diff`` and ``rewind``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["write_files", "write_state"]
 
 
 def write_state(patch: Sequence[JsonObject], most: int | None = None) -> None:
-    """Write a patch, an operation a line.
+    """Write a patch of a state, an operation a line.
 
     Args:
-        most: how many operations to write; how many are left out is said in a last line.
+        most: the limit of operations; a last line counts the others.
     """
     for operation in patch[:most]:
         write_line(f"  {json_text(operation)}")
@@ -29,6 +29,6 @@ def write_state(patch: Sequence[JsonObject], most: int | None = None) -> None:
 
 
 def write_files(changes: Iterable[Change]) -> None:
-    """Write which files changed, one a line."""
+    """Write the changed files, one a line."""
     for change in changes:
         write_line(f"  {letter_of(change)} {one_line(path_of(change))}")

@@ -1,7 +1,7 @@
-"""A conversation with one agent: messages go out in order, replies are shown while they are produced.
+"""A conversation with one agent: messages are sent in order, replies are shown while they are produced.
 
-Ctrl-C while a reply is under way asks the service to cancel that message; a second one leaves without waiting. What
-was sent is safe with the service either way.
+The first Ctrl-C during a reply asks the service to cancel the message; a second one ends the command without waiting.
+Either way an accepted message is durable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from chronicle.cli_kit.progress import Progress
 from chronicle.cli_kit.terminal import say
 from coordinator.cli.exits import ExitCode, exit_code
-from coordinator.cli.keyboard import Prompt, interrupts
+from coordinator.cli.line_input import Prompt, interrupts_handled_by
 from coordinator.cli.reply import JsonReply, TextReply, outcome
 from podium.turn.busy import BusyPolicy
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from coordinator.cli.keyboard import Lines
+    from coordinator.cli.line_input import LineSource
     from coordinator.cli.reply import ReplyView
     from coordinator.service.client import AgentRef
     from podium.errors import PodiumError
@@ -29,20 +29,20 @@ __all__ = ["Chat", "Sender"]
 
 
 _FOR_NOW: Final = frozenset({"AgentBusy", "InboxFull"})
-"""Refusals of one message that need not be refusals of the next."""
+"""Refusals of one message after which the next may be accepted."""
 _WAITS: Final = (
     "{message_id} waits in the inbox of {agent} and is handled before newer messages.\n"
-    "podium retry {agent} {message_id} tries it again, podium drop {agent} {message_id} gives it up."
+    "podium retry {agent} {message_id} retries it, podium drop {agent} {message_id} removes it."
 )
-"""What became of a message whose agent could not be woken."""
+"""The note about an accepted message whose agent could not be woken."""
 _MAY_WAIT: Final = (
     "{message_id} waits in the inbox of {agent} unless it was handled meanwhile; podium inbox {agent} shows what waits."
 )
-"""What became of a message when the service was lost."""
+"""The note about an accepted message after the connection to the service was lost."""
 
 
 class Sender(Protocol):
-    """What a conversation needs of the service's client."""
+    """The part of the service's client that a conversation needs."""
 
     def send(
         self, agent: AgentRef, key: str, message: dict[str, Any], *, when_busy: BusyPolicy
@@ -51,17 +51,17 @@ class Sender(Protocol):
         ...
 
     async def cancel(self, agent: str, message_id: str) -> object:
-        """Take a message back."""
+        """Cancel a message."""
         ...
 
 
 class Chat:
-    """One agent's end of the line.
+    """A conversation with one agent.
 
     Args:
         json: show frames as JSON instead of text.
-        when_busy: what is asked for if the agent is busy with someone else's message.
-        log: the agent's log, to be named when a turn failed.
+        when_busy: the policy if the agent is busy with another message.
+        log: the agent's log file, which the message about a failed turn names.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Chat:
         self._interrupted = False
 
     async def send_all(self, texts: Sequence[str]) -> ExitCode:
-        """Send messages one after the other, each when the one before is answered; Ctrl-C drops those not sent.
+        """Send messages in order, each after the reply to the one before; Ctrl-C drops those that were not sent.
 
         Returns:
-            the code of the first that failed.
+            the exit code of the first message that failed.
         """
         first = ExitCode.OK
         for number, text in enumerate(texts, start=1):
@@ -98,11 +98,11 @@ class Chat:
             first = first or code
         return first
 
-    async def converse(self, lines: Lines) -> ExitCode:
-        """Send each line as a message until the input ends; blank lines are passed over.
+    async def converse(self, lines: LineSource) -> ExitCode:
+        """Send each line as a message until the input ends; blank lines are skipped.
 
         Returns:
-            the code of the first that failed. A person at a prompt saw it and went on: then all is well.
+            the exit code of the first message that failed; at a prompt `ExitCode.OK`, as the user saw the failure.
         """
         first = ExitCode.OK
         while (line := await lines.next()) is not None:
@@ -112,14 +112,14 @@ class Chat:
         return ExitCode.OK if isinstance(lines, Prompt) else first
 
     async def send(self, text: str) -> ExitCode:
-        """Send one message and show its frames to the last."""
+        """Send one message and show all its frames."""
         name = f"{self._agent.agent_type}/{self._key}"
         with Progress(lines=False) as waiting:
             waiting.show(f"{name} …")
             view: ReplyView = JsonReply() if self._json else TextReply(waiting, name, self._log)
             async with asyncio.TaskGroup() as tasks:
                 exchange = _Exchange(self._client, name, tasks, view)
-                with interrupts(exchange.interrupt):
+                with interrupts_handled_by(exchange.interrupt):
                     frames = self._client.send(self._agent, self._key, {"text": text}, when_busy=self._when_busy)
                     code = await exchange.run(frames)
         self._interrupted = exchange.interrupted
@@ -127,7 +127,7 @@ class Chat:
 
 
 class _Exchange:
-    """One message under way, and what Ctrl-C does to it."""
+    """One message in flight, and its cancellation by Ctrl-C."""
 
     def __init__(self, client: Sender, agent: str, tasks: asyncio.TaskGroup, view: ReplyView) -> None:
         self._client = client
@@ -138,11 +138,11 @@ class _Exchange:
         self.interrupted = False
 
     async def run(self, frames: AsyncIterator[dict[str, Any]]) -> ExitCode:
-        """Show the frames; return what the last one means, or why the message was not taken this time."""
-        # Imported already where they are raised.
+        """Show the frames; return the exit code of the last one, or of the refusal."""
+        # Already imported where they are raised.
         from coordinator.service.client import ServiceError, ServiceRefused  # noqa: PLC0415
 
-        code = ExitCode.UNAVAILABLE  # unless a terminal frame comes
+        code = ExitCode.UNAVAILABLE  # Unless a terminal frame arrives.
         try:
             async for frame in frames:
                 if frame["type"] == "accepted":
@@ -165,12 +165,12 @@ class _Exchange:
         return code
 
     def _leave(self, message_id: str, error: PodiumError, kind: str, hint: str) -> None:
-        """Say of a message that was accepted that it stays in the inbox, and what can be done with it."""
+        """Report that an accepted message stays in the inbox, with the commands that act on it."""
         self._view.leave(message_id, {"type": kind, "message": str(error)})
         error.add_note(hint.format(agent=self._agent, message_id=message_id))
 
     def interrupt(self) -> bool:
-        """Cancel at the first Ctrl-C; leave the second one to whoever dealt with it before."""
+        """Cancel at the first Ctrl-C; leave the second one to the previous handler."""
         if self.interrupted:
             return False
         self.interrupted = True
@@ -185,9 +185,9 @@ class _Exchange:
         self._tasks.create_task(self._ask_to_cancel(self._message_id), name=f"cancel {self._message_id}")
 
     async def _ask_to_cancel(self, message_id: str) -> None:
-        from coordinator.service.client import ServiceRefused  # noqa: PLC0415  imported already where it is raised
+        from coordinator.service.client import ServiceRefused  # noqa: PLC0415 - already imported where it is raised
 
         try:
             await self._client.cancel(self._agent, message_id)
-        except ServiceRefused as refusal:  # it was answered in the meantime
+        except ServiceRefused as refusal:  # The turn ended first.
             say(f"not cancelled: {refusal}")

@@ -1,4 +1,4 @@
-"""An agent's committed files, found in the blob store: nothing is mounted and nothing needs to run."""
+"""The committed files of an agent, read from the blob store: no mount, no service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import InvalidInput, NotFound
-from coordinator.cli.record import nearest, opened_blobs, read_journal, split_moment
+from coordinator.cli.lookup import nearest, split_moment
+from coordinator.cli.stores import opened_blobs, read_journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["Files", "clean_path", "opened_files", "version_object"]
 
 _LISTED_PATHS: Final = 1_000
-"""Paths that are looked through for one that looks like a path that is not there."""
+"""Limit of paths that are compared with a missing one for a suggestion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of an agent as they were committed at a moment."""
+    """The files of an agent at a moment."""
 
     agent: AgentRecord
     blobs: BlobReader
@@ -51,7 +52,7 @@ class Files:
         """Return one version of a path.
 
         Raises:
-            NotFound: there is none of that number.
+            NotFound: the path has no version of that number.
         """
         view = self._view()
         record = view.find(os.fsencode(path), iteration)
@@ -61,13 +62,13 @@ class Files:
         return record
 
     def entry(self, path: str) -> Entry | None:
-        """Return what is at a path in the tree; ``None`` if nothing is."""
+        """Return the entry at a path of the tree; ``None`` if there is none."""
         from chronicle.workspace.trees.tree import entry_at  # noqa: PLC0415
 
         return entry_at(self.blobs, self.tree.tree_id, os.fsencode(path))
 
     def missing(self, path: str) -> NotFound:
-        """Return the error that says that a path is not there."""
+        """Return the error for a path that does not exist."""
         gone = self._view().last(os.fsencode(path))
         there = "it was deleted, and podium history lists its versions" if gone else self._instead(path)
         return NotFound(f"{self.agent.address} has no file {path!r} after turn {self.agent.turn}; {there}")
@@ -89,7 +90,7 @@ class Files:
 
 @contextmanager
 def opened_files(home: Path, moment: str) -> Iterator[Files]:
-    """Open the files of ``AGENT[@TURN]`` for a while."""
+    """Open the files of ``AGENT[@TURN]`` for reading."""
     from podium.address import Address  # noqa: PLC0415
     from podium.agent_record import read_agent  # noqa: PLC0415
 
@@ -103,10 +104,10 @@ def opened_files(home: Path, moment: str) -> Iterator[Files]:
 
 
 def clean_path(path: str) -> str:
-    """Return a path as the workspace knows it: relative, without ``.`` and double slashes.
+    """Normalize a path to the form that workspaces use: relative, without ``.`` and double slashes.
 
     Raises:
-        InvalidInput: it is empty or has ``..`` in it.
+        InvalidInput: it is empty or contains ``..``.
     """
     parts = [part for part in path.split("/") if part not in {"", "."}]
     if not parts or ".." in parts:
@@ -115,7 +116,7 @@ def clean_path(path: str) -> str:
 
 
 def version_object(record: Record) -> dict[str, Any]:
-    """Return a version of a path as JSON: what ``.chronicle/query`` says of it."""
+    """Return a version of a path as the JSON object that ``.chronicle/query`` has for it."""
     from chronicle.workspace.layer.history_reads import iteration_of  # noqa: PLC0415
 
     return iteration_of(record).as_json()

@@ -1,4 +1,4 @@
-"""Showing the frames of one message: as text that grows while it is produced, or as one JSON object a line."""
+"""Views of the frames of one message: text that grows while it is produced, or one JSON object a line."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["JsonReply", "ReplyView", "TextReply", "Waiting", "outcome"]
 
 
 _OWN: Final = "its sender took it back"
-"""Why a message was cancelled, if it was not for another one's sake."""
+"""The reason in the frame of a message that its own sender cancelled."""
 
 
 class Waiting(Protocol):
-    """Says what is waited for, such as a spinner."""
+    """Shows what the command waits for, such as a spinner."""
 
     def show(self, text: str, *, line: bool) -> None:
-        """Replace what was said; ``line`` says it also where there is no spinner."""
+        """Replace the text; with ``line`` it is printed where there is no spinner."""
         ...
 
     def clear(self) -> None:
-        """Take it away."""
+        """Remove it."""
         ...
 
 
@@ -37,7 +37,7 @@ class ReplyView(Protocol):
         ...
 
     def refuse(self, error: dict[str, str]) -> None:
-        """Show that the message was not taken, and why: ``{"type", "message"}``."""
+        """Show that the message was refused, and why: ``{"type", "message"}``."""
         ...
 
     def leave(self, message_id: str, error: dict[str, str]) -> None:
@@ -45,23 +45,23 @@ class ReplyView(Protocol):
         ...
 
     def break_off(self) -> None:
-        """Put the cursor at the start of a line, because something else is to be said."""
+        """Put the cursor at the start of a line, before other output."""
         ...
 
 
 class JsonReply:
-    """One frame a line, as it came."""
+    """One frame a line, unchanged."""
 
     def show(self, frame: dict[str, Any]) -> None:
         """Show one frame."""
         write_json(frame)
 
     def refuse(self, error: dict[str, str]) -> None:
-        """Show it as a frame of its own, so that each message has a last one; it has no message's id."""
+        """Show a terminal frame for the refused message, without a message id: each message has a terminal frame."""
         write_json({"type": "error", "message_id": None, "error": error, "parked": False})
 
     def leave(self, message_id: str, error: dict[str, str]) -> None:
-        """Show it as the message's last frame."""
+        """Show the error as the message's terminal frame."""
         write_json({"type": "error", "message_id": message_id, "error": error, "parked": False, "pending": True})
 
     def break_off(self) -> None:
@@ -72,9 +72,9 @@ class TextReply:
     """The replies' text on stdout, everything else on stderr.
 
     Args:
-        waiting: says what is waited for; it is cleared before each output.
-        name: of the agent.
-        log: where the agent's tracebacks are, to be named when a turn failed.
+        waiting: shows what the command waits for; it is cleared before each output.
+        name: the agent's address.
+        log: the file with the agent's tracebacks, which the message about a failed turn names.
     """
 
     def __init__(self, waiting: Waiting, name: str, log: Path | None = None) -> None:
@@ -83,15 +83,15 @@ class TextReply:
         self._log = log
         self._queued = False
         self._written: dict[str, int] = {}
-        """Characters of each reply that were shown in this attempt."""
+        """Characters shown of each reply in this attempt."""
         self._artifacts: list[dict[str, Any]] = []
-        """Those of this attempt: they are there to be fetched when it is committed."""
+        """Artifacts of this attempt; they can be fetched after its commit."""
         self._current: str | None = None
-        """The reply whose text ends where the cursor is."""
+        """The reply whose text ends at the cursor."""
         self._in_line = False
 
     def show(self, frame: dict[str, Any]) -> None:
-        """Show one frame. Types that this version does not know are passed over."""
+        """Show one frame. Types that this release does not know are ignored."""
         match frame["type"]:
             case "accepted" | "queued":
                 self._wait(frame.get("before", 0))
@@ -111,7 +111,7 @@ class TextReply:
             case "artifact":
                 self._artifacts.append(frame)
             case "turn_retry":
-                lost = " What it had said does not count." if self._written else ""
+                lost = " Its output does not count." if self._written else ""
                 self._say(f"attempt {frame['attempt']} failed: {_reason(frame)}.{lost} Trying again.")
                 self._written.clear()
             case "error":
@@ -125,22 +125,22 @@ class TextReply:
                 pass
 
     def refuse(self, error: dict[str, str]) -> None:
-        """Say that the message was not taken."""
+        """Say that the message was refused."""
         self._say(f"not sent: {error['message']}")
 
     def leave(self, message_id: str, error: dict[str, str]) -> None:  # noqa: ARG002
-        """End the line: the command ends with the error, and says what became of the message."""
+        """End the line: the error ends the command, and its notes say where the message is."""
         self.break_off()
 
     def break_off(self) -> None:
-        """End the line that text was written to."""
+        """End the current line of text."""
         self._waiting.clear()
         if self._in_line:
             write("\n")
             self._in_line = False
 
     def _wait(self, before: int) -> None:
-        """Say how many messages are handled first, as long as there are any."""
+        """Show the number of messages before this one."""
         if before:
             self._queued = True
             self._waiting.show(f"{self._name} … {before} before yours", line=True)
@@ -151,7 +151,7 @@ class TextReply:
         if not text:
             return
         if reply_id != self._current:
-            self.break_off()  # two replies at once: never in one line
+            self.break_off()  # Two concurrent replies never share a line.
         self._waiting.clear()
         self._current = reply_id
         self._written[reply_id] = self._written.get(reply_id, 0) + len(text)
@@ -164,7 +164,7 @@ class TextReply:
 
 
 def outcome(frame: dict[str, Any], before: ExitCode) -> ExitCode:
-    """Return what a terminal frame means for the exit code; ``before`` for any other frame."""
+    """Return the exit code of a terminal frame; ``before`` for any other frame."""
     match frame["type"]:
         case "turn_end":
             return ExitCode.OK
@@ -178,7 +178,7 @@ def _failure(frame: dict[str, Any], log: Path | None) -> str:
     if exit_code_of_frame(frame["error"]["type"]) is ExitCode.TURN_CANCELLED:
         why = _message(frame["error"])
         return f"cancelled: {why}" if why and why != _OWN else "cancelled: nothing of this turn was kept"
-    parked = " The message is set aside; podium inbox shows it." if frame.get("parked") else ""
+    parked = " The message is parked; podium inbox shows it." if frame.get("parked") else ""
     more = f"\nThe agent's log says more: {log}" if log is not None and _has_text(log) else ""
     return f"failed: {_reason(frame)}. State and files are as before it.{parked}{more}"
 
@@ -186,7 +186,7 @@ def _failure(frame: dict[str, Any], log: Path | None) -> str:
 def _has_text(log: Path) -> bool:
     try:
         return log.stat().st_size > 0
-    except OSError:  # there is none
+    except OSError:  # There is no log.
         return False
 
 

@@ -105,7 +105,7 @@ def test_looking_after_the_inbox_of_an_agent_that_is_awake(podium: Podium, tmp_p
     other.send("waits")
     waits = other.until("accepted")[-1]["message_id"]
     for message_id in (first, waits):  # beside the turn that runs
-        assert podium("drop", "patient/a", message_id).stdout == f"{message_id} is given up\n"
+        assert podium("drop", "patient/a", message_id).stdout == f"{message_id} is dropped\n"
     assert other.until("turn_end", "error")[-1]["error"]["type"] == "Cancelled"
     gate.touch()
     assert chat.until("turn_end", "error")[-1]["turn"] == 1

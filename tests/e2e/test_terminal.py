@@ -34,8 +34,8 @@ def test_a_chat_on_a_terminal(podium: Podium) -> None:
         terminal.expect("cancelled: nothing of this turn was kept")
         terminal.expect(">")
         terminal.press("fail\r")
-        terminal.expect("attempt 1 failed: ValueError: as told. What it had said does not count. Trying again.")
-        terminal.expect("failed: ValueError: as told. State and files are as before it. The message is set aside")
+        terminal.expect("attempt 1 failed: ValueError: as told. Its output does not count. Trying again.")
+        terminal.expect("failed: ValueError: as told. State and files are as before it. The message is parked")
         terminal.expect(">")
 
         # While it is open, others attach to its service, and Ctrl-C in one of them is theirs alone.

@@ -85,7 +85,7 @@ def test_a_message_whose_agent_could_not_be_woken_is_named(served: Podium, tmp_p
     assert (last["type"], last["message_id"], last["parked"], last["pending"]) == ("error", two, False, True)
     waits, mend = failed.stderr.splitlines()[-2:]
     assert waits == f"{two} waits in the inbox of note/k and is handled before newer messages."
-    assert mend == f"podium retry note/k {two} tries it again, podium drop note/k {two} gives it up."
+    assert mend == f"podium retry note/k {two} retries it, podium drop note/k {two} removes it."
 
     failed = served(*run, "--message", "three.", check=False)
     assert "note/k, at turn 1; messages wait in its inbox: podium inbox note/k" in failed.stderr

@@ -1,4 +1,4 @@
-"""``podium export`` and ``podium import``: an agent in a file, and back."""
+"""``podium export`` and ``podium import``: an agent as one file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
+from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, BlobsUrlOption, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, opened_blobs, opened_journal, read_journal
+from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
 
 if TYPE_CHECKING:
     from chronicle.journal.records import Head
@@ -19,15 +20,15 @@ __all__ = ["export", "import_"]
 
 def export(
     agent: AgentArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; it must not be there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file; it must not exist.")],
     *,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Write an agent to one file: all its events and everything its files ever were.
+    """Write an agent to one file: all its events, and all versions of its files.
 
-    Everything is checked on the way. The agent may be running; messages in its inbox are not part of it.
+    Everything is verified while it is read. The agent may be running; messages in its inbox are not exported.
     """
     from chronicle.errors import InvalidInput  # noqa: PLC0415  slow to import, and --help needs none
     from podium.address import Address  # noqa: PLC0415
@@ -50,16 +51,16 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What podium export wrote.")],
     *,
     name: Annotated[
-        str | None, typer.Option("--as", metavar="TYPE/KEY", help="Its address here; by default as it was.")
+        str | None, typer.Option("--as", metavar="TYPE/KEY", help="Its address here; by default the exported one.")
     ] = None,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Take an agent over from a file, on this machine or another one.
+    """Import an agent from a file, on this machine or another one.
 
-    All of it is checked before anything is written. The home is made if it is not there.
+    The whole file is verified before anything is written. The home is created if it does not exist.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
@@ -71,7 +72,7 @@ def import_(
     with Archive(file) as archive:
         manifest = archive.manifest
         target = Address.parse(name or manifest.agent)
-        archive.check()  # before a home is made for it
+        archive.check()  # Before a home is created for it.
         Home(home).create(blobs_url)
         with opened_journal(home) as store, opened_blobs(home) as blobs:
             imported = import_agent(store, blobs, archive, target, IdSource(), SystemClock().now_ms())

@@ -1,4 +1,4 @@
-"""``podium artifacts`` and ``podium artifact``: what an agent has handed out."""
+"""``podium artifacts`` and ``podium artifact``: the artifacts of an agent, and the content of one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import typer
 
 from chronicle.cli_kit.terminal import say, shown, write, write_json
 from chronicle.cli_kit.times import iso
+from coordinator.cli.lookup import split_moment
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
-from coordinator.cli.record import opened_blobs, read_journal, split_moment
+from coordinator.cli.stores import opened_blobs, read_journal
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ def artifacts(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """List what an agent has handed out, oldest first.
+    """List the artifacts of an agent, oldest first.
 
-    `podium artifact ID` gives the content.
+    `podium artifact ID` prints the content.
     """
     from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
     from podium.artifacts.artifacts import list_artifacts  # noqa: PLC0415
@@ -48,7 +49,7 @@ def artifacts(
         write_json([_object(artifact) for artifact in found])
         return
     if not found:
-        say(f"{session.name} has handed out no artifacts")
+        say(f"{session.name} has no artifacts")
         return
     table(
         ("ARTIFACT", "TURN", "TIME", "SIZE", "TYPE", "NAME"),
@@ -81,7 +82,8 @@ def artifact(
 ) -> None:
     """Print the content of an artifact, or write it to a file.
 
-    The bytes are printed as they are. On a terminal text is shown without control characters, and nothing else is.
+    The bytes are printed unchanged. On a terminal, text is shown without control characters, and other content is
+    refused.
     """
     from podium.artifacts.artifacts import find_artifact, open_artifact  # noqa: PLC0415
 
@@ -127,7 +129,7 @@ def _whole(content: BinaryIO) -> dict[str, str]:
 
 
 def _saved(found: Artifact, content: BinaryIO, output: Path) -> Path:
-    """Write the content to a file that is there whole, or not at all."""
+    """Write the content to a new file, atomically."""
     from chronicle.errors import InvalidInput  # noqa: PLC0415
     from chronicle.system.atomic_files import replacing  # noqa: PLC0415
 
@@ -140,10 +142,10 @@ def _saved(found: Artifact, content: BinaryIO, output: Path) -> Path:
 
 
 def _show(found: Artifact, content: BinaryIO) -> None:
-    """Write text to a terminal, without what could steer it.
+    """Write text to a terminal, without its control characters.
 
     Raises:
-        InvalidInput: it is no text.
+        InvalidInput: the content is not text.
     """
     from chronicle.errors import InvalidInput  # noqa: PLC0415
 

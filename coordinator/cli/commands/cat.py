@@ -1,4 +1,4 @@
-"""``podium cat``: the content of one path, now or at an earlier version."""
+"""``podium cat``: the content of a file, now or at an earlier version."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cat(
 ) -> None:
     """Print one of an agent's files, or a version of it.
 
-    The bytes are printed as they are, but for control characters on a terminal.
+    The bytes are printed unchanged; on a terminal without control characters.
     """
     from chronicle.workspace.content.content import open as open_content  # noqa: PLC0415
 
@@ -55,7 +55,7 @@ def cat(
 
 
 def _find(files: Files, path: str, iteration: int | None) -> tuple[str, int, Content]:
-    """Return path, iteration and content of what was named. A path that has an ``@`` itself comes first."""
+    """Return path, iteration and content that an argument names. A path that has an ``@`` itself takes precedence."""
     if iteration is None:
         entry = files.entry(path)
         if entry is not None:
@@ -98,7 +98,7 @@ def _write_json(agent: str, path: str, iteration: int, content: Content, data: b
 
 
 def _show(file: BinaryIO) -> None:
-    """Write text to a terminal, without what could steer it."""
+    """Write text to a terminal, without its control characters."""
     text = file.read().decode(errors="replace")
     write(shown(text))
     if text and not text.endswith("\n"):

@@ -1,4 +1,4 @@
-"""``podium delete``: an agent, for good."""
+"""``podium delete``: removing an agent permanently."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import typer
 
 from chronicle.cli_kit.confirmation import confirm
 from chronicle.cli_kit.terminal import say, write_json, write_line
+from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, opened_blobs, opened_journal
+from coordinator.cli.stores import opened_blobs, opened_journal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,16 +26,16 @@ def delete(
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Let forks stand on their own first; they lose the history they inherited.")
+        bool, typer.Option("--detach", help="Detach forks first; they lose the history that they inherited.")
     ] = False,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Delete an agent for good: its events, state, files and messages.
+    """Delete an agent permanently: its events, state, files and messages.
 
-    It cannot be undone; podium export keeps a copy. The agent must sleep. What only it needed of the blob store goes
-    with the next podium gc.
+    It cannot be undone; podium export makes a copy. The agent must sleep. Blobs that nothing else needs are freed by
+    the next podium gc.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
@@ -61,13 +62,13 @@ def delete(
         write_json({"agent": str(address), "events": deleted.tombstone.events, "detached": list(deleted.detached)})
         return
     for name in deleted.detached:
-        write_line(f"{name} stands on its own now")
+        write_line(f"{name} is detached")
     write_line(f"{address} is deleted: {deleted.tombstone.events} events")
-    say("podium gc frees what nothing else needs of the blob store")
+    say("podium gc frees the blobs that nothing else needs")
 
 
 def _remove_layers(home: Path, address: Address) -> None:
-    """Remove what nodes keep of an agent: an agent of the same address would take it for its own."""
+    """Remove an agent's layers and logs from all nodes: a new agent with the address would adopt them."""
     for layer in (home / "nodes").glob(f"*/layers/{address.workspace_id}"):
         shutil.rmtree(layer)
     for log in (home / "logs").glob(f"{address.workspace_id}.log*"):

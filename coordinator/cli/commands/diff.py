@@ -1,4 +1,4 @@
-"""``podium diff``: what differs between two moments."""
+"""``podium diff``: the differences between two moments."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronicle.cli_kit.terminal import one_line, say, write_json, write_line, write_lines
+from coordinator.cli.lookup import split_moment
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
-from coordinator.cli.record import opened_blobs, read_journal, split_moment
+from coordinator.cli.stores import opened_blobs, read_journal
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
@@ -32,9 +33,9 @@ def diff(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Show what differs between two moments: in state, files and transcript.
+    """Show the differences between two moments: in state, files and transcript.
 
-    The two may be turns of one agent, or an agent and its fork. The state's changes are an RFC 6902 patch, those of
+    The two may be turns of one agent, or an agent and its fork. Changes of the state are an RFC 6902 patch, those of
     files a unified diff.
     """
     from podium.history.compare import compare  # noqa: PLC0415  slow to import, and --help needs none

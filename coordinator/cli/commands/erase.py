@@ -1,4 +1,4 @@
-"""``podium erase``: what was said, gone."""
+"""``podium erase``: removing the content of messages, replies and artifacts permanently."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import typer
 
 from chronicle.cli_kit.confirmation import confirm
 from chronicle.cli_kit.terminal import say, write_json, write_line
+from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, opened_journal
+from coordinator.cli.stores import opened_journal
 
 __all__ = ["erase"]
 
@@ -25,9 +26,9 @@ def erase(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Erase the content of messages, replies and artifacts for good; the record of them stays, and verifies.
+    """Erase the content of messages, replies and artifacts permanently; their events stay, and the chain verifies.
 
-    It cannot be undone. What the agent put of them into its state or files is not touched: see podium fold.
+    It cannot be undone. Copies that the agent made in its state or its files are not erased: see podium fold.
     """
     from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
     from podium.artifacts.artifacts import event_id_of  # noqa: PLC0415
@@ -48,4 +49,4 @@ def erase(
     for event in erased:
         write_line(f"{event.event_id} {event.type} of turn {event.turn} is erased")
     if any(event.payload_ref is not None or event.type == ARTIFACT_ADDED for event in erased):
-        say("podium gc frees what nothing else needs of the blob store")
+        say("podium gc frees the blobs that nothing else needs")

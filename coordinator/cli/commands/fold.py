@@ -1,4 +1,4 @@
-"""``podium fold``: an agent without its older history."""
+"""``podium fold``: dropping the older history of an agent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from chronicle.cli_kit.times import iso
+from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, opened_blobs, opened_journal
+from coordinator.cli.stores import opened_blobs, opened_journal
 
 if TYPE_CHECKING:
     from podium.address import Address
@@ -33,11 +34,11 @@ def fold(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Drop the older history of an agent; without options, all of it up to what the agent is now.
+    """Drop the older history of an agent; without options, all history before now.
 
-    History can begin with an event that holds the whole state. Such an event is made where it is needed; with --keep-…
-    what comes before it is dropped by a later call, once it is old enough. The agent must sleep. The versions of its
-    files are kept.
+    History can begin at a mark, an event that holds the whole state. A mark is made where one is needed; with --keep-…
+    the history before it is dropped by a later call, once the mark is old enough. The agent must sleep. The versions of
+    its files are kept.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.errors import InvalidInput  # noqa: PLC0415
@@ -61,7 +62,7 @@ def fold(
     write_line(f"{address} can be looked at from turn {folded.first_turn} on")
     if folded.later_mark is not None:
         write_line(f"{_events(folded.later)} can be dropped later: {_turns(folded.later)}, {_when(folded, retention)}")
-    say("nothing was changed (--dry-run)" if dry_run else "podium gc frees what nothing else needs of the blob store")
+    say("nothing was changed (--dry-run)" if dry_run else "podium gc frees the blobs that nothing else needs")
 
 
 def _write_json(address: Address, folded: Folded, retention: Retention | None) -> None:
@@ -102,8 +103,8 @@ def _when(folded: Folded, retention: Retention | None) -> str:
 
 
 def _ripe(folded: Folded, retention: Retention | None) -> tuple[int | None, int | None]:
-    """Return from which turn and which time on what comes before the newest mark can be dropped."""
+    """Return the turn and the time from which the history before the newest mark can be dropped."""
     mark = folded.later_mark
     assert mark is not None
-    assert retention is not None  # else all of it was dropped
+    assert retention is not None  # Without retention everything was dropped.
     return retention.ripe(mark)

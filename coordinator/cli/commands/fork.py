@@ -1,4 +1,4 @@
-"""``podium fork``: a new agent that goes on from where another one was."""
+"""``podium fork``: a new agent that continues the history of another one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from chronicle.cli_kit.terminal import write_json, write_line
+from coordinator.cli.lookup import split_moment
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
-from coordinator.cli.record import opened_journal, split_moment
+from coordinator.cli.stores import opened_journal
 
 __all__ = ["fork"]
 
@@ -21,7 +22,7 @@ def fork(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Make a new agent that goes on from where another one is, or was after a turn.
+    """Make a new agent that continues another one from its last turn, or from an earlier one.
 
     It has the state, the files and the history of that moment; from there the two are independent. Nothing is copied,
     and the agent may be running.
@@ -52,4 +53,4 @@ def fork(
             }
         )
         return
-    write_line(f"{target} goes on from {source} after turn {forked.turn}")
+    write_line(f"{target} continues {source} from turn {forked.turn}")

@@ -1,4 +1,4 @@
-"""``podium gc``: the space of what nothing needs any more."""
+"""``podium gc``: freeing blobs that nothing needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chronicle.cli_kit.changes import gc_summary
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from chronicle.cli_kit.times import iso
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import opened_blobs, opened_journal
+from coordinator.cli.stores import opened_blobs, opened_journal
 from coordinator.cli.terminal import warn
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def gc(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Free what nothing needs any more: of deleted agents, and of turns that never were committed.
+    """Free blobs that nothing needs: of deleted agents, and of turns that were never committed.
 
-    Safe while agents run: one call marks what is not needed, another one, an hour or more later, frees what is still
-    not. Everything that a turn, a fork or a version of a file reaches is needed.
+    Safe while agents run: one call marks what is not needed; another one, an hour or more later, frees what is still
+    not needed. Everything that a turn, a fork or a version of a file reaches is needed.
     """
     from chronicle.blobs.gc.collector import collect  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.home import Home  # noqa: PLC0415
@@ -69,7 +69,7 @@ def gc(
 
 
 def _trim(home: Path, blobs_url: str) -> None:
-    """Let workspaces keep no more committed files beside the store than they are to; nobody has any open."""
+    """Trim the warm files of all workspaces to their limit; no workspace is open."""
     from chronicle.errors import Conflict  # noqa: PLC0415
     from chronicle.workspace.layer.disk.trim import trim_layers  # noqa: PLC0415
     from chronicle.workspace.layer.disk.warm_files import warm_bytes_from  # noqa: PLC0415
@@ -77,7 +77,7 @@ def _trim(home: Path, blobs_url: str) -> None:
 
     warm_bytes = warm_bytes_from(os.environ, is_far=not blobs_url.startswith("file://"))
     for layers in sorted((home / "nodes").glob("*/layers/*")):
-        with suppress(OSError, Conflict), ExitStack() as stack:  # on a full disk, say: it is done when the agent wakes
+        with suppress(OSError, Conflict), ExitStack() as stack:  # For example on a full disk; the next wake trims it.
             stack.callback(unlock_workspace, lock_workspace(layers))
             trim_layers(layers, warm_bytes)
 

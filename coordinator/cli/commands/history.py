@@ -1,4 +1,4 @@
-"""``podium history``: every version of one path."""
+"""``podium history``: the versions of one path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def history(
 ) -> None:
     """List all versions of one of an agent's files.
 
-    Only what was committed is shown; `podium cat` prints a version.
+    Only committed versions are shown; `podium cat` prints one.
     """
     path = clean_path(path)
     with opened_files(home, moment) as files:

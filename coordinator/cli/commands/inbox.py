@@ -1,4 +1,4 @@
-"""``podium inbox``, ``retry`` and ``drop``: what waits for an agent or was set aside, and what is to become of it."""
+"""``podium inbox``, ``retry`` and ``drop``: pending and parked messages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import typer
 
 from chronicle.cli_kit.terminal import json_text, say, write_json, write_line
 from chronicle.cli_kit.times import ago
+from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, opened_blobs, opened_journal, read_journal
-from coordinator.cli.service import ask_service
+from coordinator.cli.service_call import call_service
+from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ def inbox(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Show the messages that wait for an agent, and those that were set aside after they failed too often.
+    """Show the messages that wait for an agent, and those that were parked after their last failed attempt.
 
-    The first one may be under way. podium retry puts back what was set aside, podium drop gives a message up.
+    The first one may be in progress. podium retry makes parked messages wait again, podium drop removes a message.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from podium.messages.inbox import list_inbox  # noqa: PLC0415
@@ -43,7 +44,7 @@ def inbox(
         write_json({"agent": session.name, "messages": [_object(entry) for entry in entries]})
         return
     if not entries:
-        say(f"nothing waits for {session.name}, and nothing was set aside")
+        say(f"no message waits for {session.name}, and none is parked")
         return
     now_ms = SystemClock().now_ms()
     headings = ("POSITION", "MESSAGE", "STATUS", "TRIES", "CAME", "FROM", "TEXT", "LAST ERROR")
@@ -53,17 +54,17 @@ def inbox(
 def retry(
     agent: AgentArgument,
     message_id: Annotated[
-        str | None, typer.Argument(metavar="[MESSAGE_ID]", help="Only this one; all that were set aside without it.")
+        str | None, typer.Argument(metavar="[MESSAGE_ID]", help="Only this one; by default all parked messages.")
     ] = None,
     *,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Put messages that were set aside back into their places, with no failed try counted, and wake the agent.
+    """Put parked messages back into their places, with their attempts reset to 0, and wake the agent.
 
-    A message that waits because its agent could not be woken needs only the latter. Messages are handled at once if the
-    agent's code is known to a service that runs, else when the agent is talked to next.
+    A message that waits because its agent could not be woken stays in its place. Messages are handled at once if a
+    running service knows the agent's code, else after the next podium run for the agent.
     """
     from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.journal.records import MessageStatus  # noqa: PLC0415
@@ -76,14 +77,14 @@ def retry(
         for chosen_id in chosen:
             retry_message(store, session, chosen_id)
         waiting = len(store.messages(session.session_id, MessageStatus.PENDING))
-    looks = bool(waiting and ask_service(home, f"waking {session.name}", lambda client: client.poke(session.name)))
+    looks = bool(waiting and call_service(home, f"waking {session.name}", lambda client: client.poke(session.name)))
     if json:
         write_json({"agent": session.name, "retried": chosen, "now": looks})
         return
     for chosen_id in chosen:
         write_line(chosen_id)
     if not waiting:
-        say(f"nothing waits for {session.name}, and nothing was set aside")
+        say(f"no message waits for {session.name}, and none is parked")
     elif not looks:
         say(f"handled when {session.name} is talked to next (podium run)")
 
@@ -96,9 +97,9 @@ def drop(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Give a message up for good that waits or was set aside; one that is being handled is stopped.
+    """Remove a pending or parked message permanently; one that is being handled is cancelled.
 
-    That is recorded as turn.cancelled. The text of the message is not kept.
+    The removal is recorded as turn.cancelled. The text of the message is not kept.
     """
     from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
 
@@ -106,7 +107,7 @@ def drop(
     if json:
         write_json(dropped)
     else:
-        write_line(f"{dropped['message_id']} is given up")
+        write_line(f"{dropped['message_id']} is dropped")
 
 
 def _drop(home: Any, agent: str, message_id: MessageId) -> dict[str, Any]:
@@ -125,13 +126,13 @@ def _drop(home: Any, agent: str, message_id: MessageId) -> dict[str, Any]:
                 await client.cancel(session.name, message_id)
                 return True
 
-            if not ask_service(home, f"asking {session.name} to let go of it", cancel):
+            if not call_service(home, f"asking {session.name} to cancel it", cancel):
                 raise
     return {"agent": session.name, "message_id": message_id}
 
 
 def text_of(body: bytes | None) -> str:
-    """Return what a message says: its text's first line if it is a text, else its JSON; empty if it is not kept."""
+    """Return the first line of a text message, the JSON of any other; empty if its body is not kept."""
     from chronicle.canonical import decode  # noqa: PLC0415
 
     if body is None:

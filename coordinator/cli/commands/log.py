@@ -1,4 +1,4 @@
-"""``podium log``: an agent's events."""
+"""``podium log``: the events of an agent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import typer
 from chronicle.cli_kit.terminal import json_text, one_line, write_json, write_line
 from chronicle.cli_kit.times import iso
 from coordinator.cli.commands.inbox import text_of
+from coordinator.cli.lookup import find_agent, nearest
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, nearest, opened_blobs, read_journal
+from coordinator.cli.stores import opened_blobs, read_journal
 from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ def log(
 ) -> None:
     """Show an agent's events, oldest first.
 
-    Messages, replies, and turns with their state patches and the ids of their trees; tries that failed, with their
-    errors and what the message said, as long as it is kept.
+    Messages, replies, and turns with their state patches and tree ids; failed attempts with their errors, and with
+    their messages while those are kept.
     """
     from chronicle.journal.event_codec import event_view  # noqa: PLC0415
 
@@ -56,7 +57,7 @@ def log(
 
 
 def _refuse_unless_there(store: JournalStore, branch_id: BranchId, event_type: str) -> None:
-    """Refuse a type that no version known to us writes and the agent has no event of."""
+    """Refuse an event type that this release does not know and of which the agent has no event."""
     from chronicle.errors import InvalidInput  # noqa: PLC0415
 
     if next(store.events(branch_id, types=(event_type,)), None) is None:
@@ -64,7 +65,7 @@ def _refuse_unless_there(store: JournalStore, branch_id: BranchId, event_type: s
 
 
 def _said(store: JournalStore, event: Event, blobs: BlobReader) -> str:
-    """Return what messages that an event only names said: of a try that failed, or sent to other agents."""
+    """Return the texts of messages that an event only names: of a failed attempt, or sent to other agents."""
     if event.type == TURN_FAILED and event.correlation_id is not None:
         return _text(store, event.correlation_id)
     if event.type == TURN_COMMITTED and (payload := _payload(event, blobs)) is not None:
@@ -75,7 +76,7 @@ def _said(store: JournalStore, event: Event, blobs: BlobReader) -> str:
 
 
 def _text(store: JournalStore, message_id: str) -> str:
-    """Return what a message in an inbox says; empty when its text is not kept, or it is not delivered yet."""
+    """Return the text of a message in an inbox; empty if it is not kept, or the message is not delivered yet."""
     from chronicle.errors import NotFound  # noqa: PLC0415
     from chronicle.ids import MessageId  # noqa: PLC0415
 
@@ -101,7 +102,7 @@ def _write_text(event: Event, blobs: BlobReader, said: str) -> None:
 
 
 def gist(event: Event, blobs: BlobReader) -> str:
-    """Return what is worth a glance: the text of a message, the patch of a turn, the error of a failure."""
+    """Return the summary of an event: the text of a message, the patch of a turn, the error of a failure."""
     payload = _payload(event, blobs)
     match event.type, payload:
         case _, None:
@@ -121,17 +122,17 @@ def gist(event: Event, blobs: BlobReader) -> str:
         case "turn.committed", {"state": {"patch": patch}, "cause": cause}:
             return json_text(patch) if cause == "message" else f"({cause}) {json_text(patch)}"
         case "agent.forked", {"from": {"agent": source, "turn": turn}}:
-            return f"goes on from {source} after turn {turn}"
+            return f"continues {source} from turn {turn}"
         case "agent.rewound", {"to": turn, "only": only, "state": {"patch": patch}}:
             return f"{only or 'state and files'} as after turn {turn}: {json_text(patch)}"
         case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
-            hook = payload.get("hook")  # not in old events
+            hook = payload.get("hook")  # Not in events of older releases.
             where = "" if hook in (None, "on_message") else f"{hook}: "
             return f"attempt {attempt}{', parked' if parked else ''}: {where}{kind}: {message}"
         case "turn.cancelled", {"message_id": message_id, "policy": str(policy), "by": by}:
             return f"{message_id}: {by} took its place ({policy})"
         case "turn.cancelled", {"message_id": message_id}:
-            return f"{message_id}: taken back"
+            return f"{message_id}: cancelled"
         case "agent.detached" | "agent.snapshot", {"state": state}:
             return json_text(state)
         case _:

@@ -1,13 +1,14 @@
-"""``podium passivate``: an agent out of memory, now."""
+"""``podium passivate``: ending the activation of an agent."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from chronicle.cli_kit.terminal import say, write_json
+from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, read_journal
-from coordinator.cli.service import ask_service
+from coordinator.cli.service_call import call_service
+from coordinator.cli.stores import read_journal
 
 if TYPE_CHECKING:
     from coordinator.service.client import ServiceClient
@@ -22,9 +23,9 @@ def passivate(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Let an agent go to sleep after the turn that it is in, and return when it sleeps.
+    """Put an agent to sleep after its current turn, and return when it sleeps.
 
-    It is woken again by its next message, at once if one waits already.
+    Its next message wakes it again, at once if one already waits.
     """
     with read_journal(home) as store:
         name = find_agent(store, agent).name
@@ -33,7 +34,7 @@ def passivate(
         await client.passivate(name)
         return True
 
-    asked = ask_service(home, f"waiting for {name} to end its turn", put_to_sleep)
+    asked = call_service(home, f"waiting for {name} to end its turn", put_to_sleep)
     if json:
         write_json({"agent": name, "service": bool(asked)})
     elif not asked:

@@ -1,4 +1,4 @@
-"""``podium ps``: the agents of a home, and whether its service is up."""
+"""``podium ps``: the agents of a home, and the state of its service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chronicle.cli_kit.terminal import say, write_json
 from chronicle.cli_kit.times import ago, iso
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import nothing_left, read_journal, service_alive
+from coordinator.cli.stores import empty_journal_problem, read_journal, service_alive
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class AgentRow:
     version: int
     """Its branch's length."""
     last_activity: int
-    """When its last event was made, else when it was first addressed; epoch milliseconds."""
+    """The time of its last event, else of its first message; epoch milliseconds."""
     pending: int
     """Messages that wait."""
     parked: int
-    """Messages that were set aside after their last failed attempt."""
+    """Messages that failed their last attempt."""
 
 
 def ps(
@@ -44,7 +44,7 @@ def ps(
 ) -> None:
     """List the agents of a home.
 
-    For each: awake or asleep, its turn and version, its last activity, how many messages wait or were set aside.
+    For each: awake or asleep, its turn and version, its last activity, and how many messages wait or are parked.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from chronicle.errors import Corrupt  # noqa: PLC0415
@@ -53,7 +53,7 @@ def ps(
     now_ms = SystemClock().now_ms()
     with read_journal(home) as store:
         rows = [_row(store, session, now_ms) for session in list_agents(store)]
-        if not rows and (problem := nothing_left(home, store)) is not None:
+        if not rows and (problem := empty_journal_problem(home, store)) is not None:
             raise Corrupt(f"{home}/journal.db is damaged: {problem}; put it back from a backup")
     alive = service_alive(home)
     if json:
@@ -77,7 +77,7 @@ def ps(
         )
     else:
         say("no agents yet: `podium run FILE.py:Class` starts one")
-    say("the service is up" if alive else "no service is running, which agents at rest do not need")
+    say("the service is up" if alive else "no service is running; sleeping agents need none")
 
 
 def _row(store: JournalStore, session: Session, now_ms: int) -> AgentRow:

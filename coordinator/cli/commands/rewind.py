@@ -1,4 +1,4 @@
-"""``podium rewind``: an agent as it was after an earlier turn."""
+"""``podium rewind``: returning an agent to an earlier turn."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
+from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, opened_blobs, opened_journal
-from coordinator.cli.service import ask_service
+from coordinator.cli.service_call import call_service
+from coordinator.cli.stores import opened_blobs, opened_journal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,25 +25,25 @@ if TYPE_CHECKING:
 __all__ = ["rewind"]
 
 _MOST_SHOWN: Final = 20
-"""Changes of the state that are shown as text: going back in a long list has one for each of its items."""
+"""Limit of state changes shown as text: a rewind of a long list has one for each of its items."""
 
 
 def rewind(
     agent: AgentArgument,
-    turn: Annotated[int, typer.Argument(metavar="TURN", min=0, help="The turn to go back to; 0 is its creation.")],
+    turn: Annotated[int, typer.Argument(metavar="TURN", min=0, help="The turn to return to; 0 is its creation.")],
     *,
     only: Annotated[
-        Literal["state", "files"] | None, typer.Option("--only", help="Take back only the state, or only the files.")
+        Literal["state", "files"] | None, typer.Option("--only", help="Rewind only the state, or only the files.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Take an agent back to an earlier turn.
+    """Return an agent to an earlier turn.
 
-    Nothing is forgotten: going back is a turn of its own, after those that there are, and going to a later turn than
-    that undoes it. An agent that is awake goes to sleep for it, after the turn that it is in.
+    No history is lost: a rewind is a new turn at the end of the history, and a rewind to the turn before it undoes it.
+    An agent that is awake is put to sleep for it, after its current turn.
     """
     from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
     from podium.history.branching import plan_rewind  # noqa: PLC0415
@@ -62,7 +63,7 @@ def rewind(
     if dry_run:
         say("nothing was changed (--dry-run)")
     elif made is None:
-        say(f"{address} is as it was after turn {turn} already; nothing was changed")
+        say(f"{address} is already as after turn {turn}; nothing was changed")
     else:
         say(
             f"{address} is at turn {made}, {only or 'state and files'} as after turn {turn}; "
@@ -73,7 +74,7 @@ def rewind(
 def _rewind(
     home: Path, store: JournalStore, blobs: BlobStore, address: Address, turn: int, only: Part | None
 ) -> tuple[Rewind, int | None]:
-    """Take an agent back, here if it sleeps, else by asking its service; return what was done, and the new turn."""
+    """Rewind an agent: here if it sleeps, else in its service. Return the plan, and the new turn."""
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from chronicle.ids import IdSource  # noqa: PLC0415
     from podium.errors import AgentAwake  # noqa: PLC0415
@@ -83,7 +84,7 @@ def _rewind(
         plan, head = rewind_agent(store, blobs, address, turn, only, IdSource(), SystemClock().now_ms())
     except AgentAwake:
         waiting = f"waiting for {address} to end its turn"
-        done = ask_service(home, waiting, lambda client: client.rewind(str(address), turn, only))
+        done = call_service(home, waiting, lambda client: client.rewind(str(address), turn, only))
         if done is None:
             raise
         before, made = done

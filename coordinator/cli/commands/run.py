@@ -1,4 +1,4 @@
-"""``podium run``: talk to one agent."""
+"""``podium run``: sending messages to one agent."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def run(
     key: Annotated[str, typer.Option("--key", metavar="KEY", help="Which agent of that class.")] = "default",
     message: Annotated[
         list[str] | None,
-        typer.Option("--message", "-m", metavar="TEXT", help="Send this and end; can be repeated."),
+        typer.Option("--message", "-m", metavar="TEXT", help="Send this and exit; can be repeated."),
     ] = None,
     when_busy: Annotated[
-        BusyPolicy, typer.Option("--when-busy", help="What to do when it is busy with another message.")
+        BusyPolicy, typer.Option("--when-busy", help="The policy if it is busy with another message.")
     ] = BusyPolicy.ENQUEUE,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
@@ -40,17 +40,17 @@ def run(
 ) -> None:
     """Talk to an agent; without --message, chat with it.
 
-    In a chat each line is a message. Ctrl-C cancels a reply, Ctrl-D leaves. The same --key later goes on where the
-    agent was. With --json each event of a reply is one line on stdout.
+    In a chat each line is a message. Ctrl-C cancels a reply, Ctrl-D exits. The same --key addresses the same agent
+    again. With --json each frame of a reply is one line on stdout.
     """
     import asyncio  # noqa: PLC0415  all of these are slow to import, and --help needs none
 
-    from coordinator.cli.inspected import inspect_once  # noqa: PLC0415
+    from coordinator.cli.inspection_cache import inspect_once  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.service.client import AgentRef  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
 
-    Address("agent", key)  # a bad key is refused before anything is started
+    Address("agent", key)  # An invalid key is refused before anything is started.
     place = Home(home)
     info = inspect_once(place, spec)
     address = Address(info.agent_type, key)
@@ -62,13 +62,13 @@ def run(
 async def _talk(
     home: Home, agent: AgentRef, address: Address, texts: Sequence[str] | None, when_busy: BusyPolicy, *, json: bool
 ) -> int:
-    """Connect to the home's service, starting it if need be, and send what there is to send."""
+    """Connect to the home's service, starting it if none runs, and send the messages."""
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from coordinator.cli.chat import Chat  # noqa: PLC0415
-    from coordinator.cli.keyboard import Prompt, chosen_lines  # noqa: PLC0415
+    from coordinator.cli.line_input import Prompt, chosen_input  # noqa: PLC0415
     from coordinator.service.client import connect  # noqa: PLC0415
 
-    position = _position(home, address)  # a journal that cannot be read shows before Ray is waited for
+    position = _position(home, address)  # An unreadable journal is reported before Ray starts.
     with Progress() as progress:
         async with connect(home, on_progress=progress.show, on_notice=warn) as client:
             progress.clear()
@@ -79,14 +79,14 @@ async def _talk(
             chat = Chat(client, agent, address.key, json=json, when_busy=when_busy, log=log)
             if texts is not None:
                 return await chat.send_all(texts)
-            lines = chosen_lines()
+            lines = chosen_input()
             if isinstance(lines, Prompt):
                 say("Ctrl-C cancels a reply, Ctrl-D leaves.")
             return await chat.converse(lines)
 
 
 def _compare(service: Surroundings, agent: AgentRef) -> None:
-    """Say where this command's directory, Python and environment differ from those that the agent has."""
+    """Warn if directory, Python or environment of this command differ from those that the service gives to agents."""
     from coordinator.client_environment import Surroundings, differences, names_in  # noqa: PLC0415
 
     here = Surroundings.of_this_process()
@@ -99,7 +99,7 @@ def _compare(service: Surroundings, agent: AgentRef) -> None:
 
 
 def _position(home: Home, address: Address) -> str:
-    """Say where the agent is, and whether messages wait for it: they are handled before those of this command."""
+    """Describe the agent's last turn, and whether messages wait: they are handled before those of this command."""
     from chronicle.errors import NotFound  # noqa: PLC0415
 
     store = home.journal()

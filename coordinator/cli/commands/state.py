@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from chronicle.cli_kit.terminal import json_text, say, write, write_json
+from coordinator.cli.lookup import split_moment
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
-from coordinator.cli.record import opened_blobs, read_journal, split_moment
+from coordinator.cli.stores import opened_blobs, read_journal
 
 __all__ = ["state"]
 
@@ -18,7 +19,7 @@ def state(
 ) -> None:
     """Show an agent's state, now or after a turn.
 
-    What is shown was committed; an agent that runs may be in the middle of a later turn.
+    The committed state is shown; a running agent may be in the middle of a later turn.
     """
     from podium.address import Address  # noqa: PLC0415
     from podium.agent_record import read_agent  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``podium verify``: is everything as it was written?"""
+"""``podium verify``: checking stored data against its hashes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import typer
 from chronicle.cli_kit.progress import Progress
 from chronicle.cli_kit.terminal import one_line, write_json, write_line
 from coordinator.cli.exits import ExitCode
+from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
-from coordinator.cli.record import find_agent, nothing_left, opened_blobs, opened_to_verify
+from coordinator.cli.stores import empty_journal_problem, opened_blobs, opened_to_verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,17 +32,17 @@ def verify(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Check that everything is as it was written.
+    """Check all stored data against its hashes.
 
     The journal's file, the chain of events of every branch, and every blob that the files and histories of all turns
-    reach, each read back and hashed. A home that was rewritten consistently, hashes and all, is not caught.
+    reach, each read back and hashed. A home that was rewritten consistently, hashes included, is not detected.
     """
     from coordinator.verification import Verifier  # noqa: PLC0415
 
     checks: list[SessionCheck] = []
     with opened_to_verify(home) as store, opened_blobs(home) as blobs, Progress(lines=False) as progress:
         progress.show("checking journal.db")
-        damage = store.damage() or nothing_left(home, store)
+        damage = store.damage() or empty_journal_problem(home, store)
         progress.clear()
         if damage is not None and not json:
             write_line(f"journal.db: BAD: {damage}")
@@ -90,7 +91,7 @@ def _sessions(store: SqliteJournalStore, agent: str | None, damage: str | None) 
     except Exception:
         if damage is None:
             raise
-        return []  # what cannot be read is said
+        return []  # The damage is reported.
 
 
 def _check(verifier: Verifier, session: Session, damage: str | None) -> SessionCheck:
@@ -101,10 +102,12 @@ def _check(verifier: Verifier, session: Session, damage: str | None) -> SessionC
     except Exception as error:
         if damage is None:
             raise
-        return SessionCheck(str(session.name), 0, 0, f"it cannot be read: {error}")  # any error may come of the damage
+        return SessionCheck(
+            str(session.name), 0, 0, f"it cannot be read: {error}"
+        )  # Any error may follow from the damage.
 
 
 def _verdict(checked: int, bad: int, damage: str | None) -> str:
     if bad:
         return f"{bad} of {checked} agents are damaged"
-    return "all is as it was written" if damage is None else "journal.db is damaged"
+    return "no damage was found" if damage is None else "journal.db is damaged"

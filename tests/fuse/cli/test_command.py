@@ -137,7 +137,7 @@ def test_a_store_that_cannot_be_written_is_read(chronicle: Command) -> None:
     assert pid is not None
     wait_for_end(pid)
     before = listing(chronicle.store)
-    unseen = "what was changed since the last commit cannot be read"
+    unseen = "changes since the last commit cannot be read"
 
     def read() -> None:
         assert chronicle.on_store("cat", "a") == "one"

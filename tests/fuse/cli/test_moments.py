@@ -161,7 +161,7 @@ def test_the_shell_stays_where_it_is(chronicle: Command, root: Path, monkeypatch
 
 
 def test_a_fork_goes_on_by_itself(chronicle: Command, root: Path, tmp_path: Path) -> None:
-    assert chronicle.on_store("fork", "side", "@1") == "side goes on from main@1\n"
+    assert chronicle.on_store("fork", "side", "@1") == "side continues main@1\n"
     assert "already" in chronicle.on_store("fork", "side", code=ExitCode.CONFLICT)
     assert "cannot be a workspace" in chronicle.on_store("fork", "a/b", code=ExitCode.USAGE)
     side = tmp_path / "side"

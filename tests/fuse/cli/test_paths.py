@@ -108,7 +108,7 @@ def test_in_a_mount_its_workspace_is_meant(
     assert "in side" not in chronicle("log", "-w", "main")
     assert chronicle("diff", "--names") == ""
     assert chronicle("diff", "--names", "-w", "main") == "M  a\n"
-    assert "goes on from side@2" in chronicle("fork", "third")
+    assert "continues side@2" in chronicle("fork", "third")
     monkeypatch.chdir(tmp_path)
     assert "in side" not in chronicle.on_store("log")
     chronicle("unmount", side)

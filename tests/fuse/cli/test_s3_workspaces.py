@@ -358,7 +358,7 @@ def test_a_fork_is_known_on_other_nodes(nodes: list[Node]) -> None:
     first.on_store("commit", "-m", "one")
     (first.mountpoint / "a").write_text("two")
     first.on_store("commit", "-m", "two")
-    assert second.on_store("fork", "side", "@1") == "side goes on from main@1\n"
+    assert second.on_store("fork", "side", "@1") == "side continues main@1\n"
     assert "already" in first.on_store("fork", "side", code=ExitCode.CONFLICT)
     assert [item["message"] for item in third.json("log", "-w", "side")] == ["one"]
     assert third.on_store("cat", "a", "-w", "side") == "one"

@@ -62,7 +62,7 @@ def test_fork(podium: Podium) -> None:
 
 
 def test_fork_says_what_it_did(podium: Podium) -> None:
-    assert podium("fork", "counter/a", "b") == "counter/b goes on from counter/a after turn 3\n"
+    assert podium("fork", "counter/a", "b") == "counter/b continues counter/a from turn 3\n"
 
 
 def test_fork_refuses(podium: Podium) -> None:

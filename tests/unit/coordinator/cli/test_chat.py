@@ -105,7 +105,7 @@ def test_a_message_that_is_refused_for_now_is_said_and_the_next_one_sent(capsys:
             "the stored state has version 2",
             (
                 "msg_1 waits in the inbox of echo/a and is handled before newer messages.\n"
-                "podium retry echo/a msg_1 tries it again, podium drop echo/a msg_1 gives it up."
+                "podium retry echo/a msg_1 retries it, podium drop echo/a msg_1 removes it."
             ),
         ),
         (

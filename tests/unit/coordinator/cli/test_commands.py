@@ -368,7 +368,7 @@ def test_verify_counts_what_it_checked(podium: Podium) -> None:
     ]
     assert podium("verify", "counter/b").splitlines() == [
         "counter/b: 1 events, 0 blobs: good",
-        "1 events and 0 blobs checked: all is as it was written",
+        "1 events and 0 blobs checked: no damage was found",
     ]
 
 

@@ -82,7 +82,7 @@ def test_the_inbox(made: HomeMaker, podium: Podium) -> None:
     assert first.endswith("bad …  ValueError: no")
     assert second.split()[-2:] == ["waits", "-"]
     assert podium("inbox", "counter/b") == ""
-    assert podium.err == "nothing waits for counter/b, and nothing was set aside\n"
+    assert podium.err == "no message waits for counter/b, and none is parked\n"
     podium("inbox", "counter/c", code=ExitCode.UNKNOWN_AGENT)
 
 
@@ -100,7 +100,7 @@ def test_putting_back_what_was_set_aside(podium: Podium) -> None:
     assert podium.err == "handled when counter/a is talked to next (podium run)\n"
     assert [message["status"] for message in podium.json("inbox", "counter/a")["messages"]] == ["pending"] * 2
     assert podium("retry", "counter/b") == ""
-    assert podium.err == "nothing waits for counter/b, and nothing was set aside\n"
+    assert podium.err == "no message waits for counter/b, and none is parked\n"
     podium("retry", "counter/a", "msg_no", code=ExitCode.NOT_FOUND)
 
 
@@ -122,10 +122,10 @@ def test_trying_again_what_waits(podium: Podium) -> None:
 def test_giving_messages_up(podium: Podium) -> None:
     parked, waits = ids_of(podium)
     assert podium.json("drop", "counter/a", parked) == {"agent": "counter/a", "message_id": parked}
-    assert podium("drop", "counter/a", waits) == f"{waits} is given up\n"
+    assert podium("drop", "counter/a", waits) == f"{waits} is dropped\n"
     assert ids_of(podium) == []
     lines = podium("log", "counter/a", "--type", "turn.cancelled").splitlines()
-    assert [line.endswith(f"{number}: taken back") for line, number in zip(lines, (parked, waits), strict=True)]
+    assert [line.endswith(f"{number}: cancelled") for line, number in zip(lines, (parked, waits), strict=True)]
     # What it said is not kept, and the log of its failed try says so by its absence.
     assert podium("log", "counter/a", "--type", "turn.failed").endswith("attempt 1, parked: ValueError: no\n")
     podium("drop", "counter/a", "msg_no", code=ExitCode.NOT_FOUND)

@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[4]
 CHAT = """
 import asyncio, sys
 from coordinator.cli.chat import Chat
-from coordinator.cli.keyboard import chosen_lines
+from coordinator.cli.line_input import chosen_input
 from tests.unit.coordinator.cli.cli_service import REF, Service
 
 async def talk():
-    return await Chat(Service(), REF, "a", json="--json" in sys.argv).converse(chosen_lines())
+    return await Chat(Service(), REF, "a", json="--json" in sys.argv).converse(chosen_input())
 
 try:
     sys.exit(asyncio.run(talk()))

@@ -81,14 +81,14 @@ def test_a_retry_says_that_what_came_before_does_not_count(capsys: pytest.Captur
     frames = [update("one"), {"type": "turn_retry", "attempt": 1, "error": error}, update("two"), end("two")]
     assert show(capsys, frames) == (
         "one\ntwo\n",
-        "attempt 1 failed: ValueError: no. What it had said does not count. Trying again.\n",
+        "attempt 1 failed: ValueError: no. Its output does not count. Trying again.\n",
     )
 
 
 def test_a_failure_says_what_was_kept_and_what_became_of_the_message(capsys: pytest.CaptureFixture[str]) -> None:
     _, err = show(capsys, [{"type": "error", "error": {"type": "KeyError", "message": "'x'"}, "parked": True}])
     assert err == (
-        "failed: KeyError: 'x'. State and files are as before it. The message is set aside; podium inbox shows it.\n"
+        "failed: KeyError: 'x'. State and files are as before it. The message is parked; podium inbox shows it.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Asking a home's service for what only it can do while an agent is awake; none is started for it."""
+"""Calls to a home's running service, for operations that only it can do while an agent is awake."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
     from coordinator.service.client import ServiceClient
 
-__all__ = ["ask_service"]
+__all__ = ["call_service"]
 
 _T = TypeVar("_T")
 
 
-def ask_service(home: Path, doing: str, call: Callable[[ServiceClient], Awaitable[_T]]) -> _T | None:
-    """Return what a home's service answers; ``None`` if no service runs.
+def call_service(home: Path, doing: str, call: Callable[[ServiceClient], Awaitable[_T]]) -> _T | None:
+    """Return the answer of a home's service; ``None`` if no service runs. None is started.
 
     Args:
-        doing: what is waited for, in a few words; shown meanwhile.
+        doing: the progress message during the call.
 
     Raises:
-        ServiceRefused: it will not.
-        ServiceError: it ended, or does not answer.
+        ServiceRefused: the service refused the call.
+        ServiceError: the service ended, or does not answer.
     """
     import asyncio  # noqa: PLC0415  slow to import, and --help needs none
 

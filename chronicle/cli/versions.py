@@ -1,4 +1,4 @@
-"""``chronicle history``, ``cat`` and ``diff``: looking at what was."""
+"""``chronicle history``, ``cat`` and ``diff``: reading versions and comparing moments."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from chronicle.cli.options import (
-    JsonOption,
-    PathArgument,
-    StoreOption,
-    WorkspaceOption,
-    reading,
-    repository,
-    tell_unseen,
-    workspace_name,
-    workspace_path,
-)
+from chronicle.cli.options import JsonOption, PathArgument, StoreOption, WorkspaceOption
 from chronicle.cli.output import say, write, write_json
+from chronicle.cli.targets import opened_workspace, repository, warn_if_incomplete, workspace_name, workspace_path
 from chronicle.cli_kit.terminal import write_lines
 from chronicle.cli_kit.times import iso
 
@@ -41,7 +32,7 @@ def history(
     elsewhere it is relative to the workspace's root.
     """
     inside = workspace_path(store, path)
-    with reading(store, workspace_name(store, workspace)) as opened:
+    with opened_workspace(store, workspace_name(store, workspace)) as opened:
         versions = opened.history(inside)
     if as_json:
         write_json([version.as_json() for version in versions])
@@ -68,7 +59,7 @@ def cat(
     if not path or not number.isdecimal():
         path, number = moment, ""
     path = workspace_path(store, path)
-    with reading(store, workspace_name(store, workspace)) as opened:
+    with opened_workspace(store, workspace_name(store, workspace)) as opened:
         iteration = int(number) if number else opened.history(path)[-1].iteration
         with opened.at(path, iteration) as version:
             shutil.copyfileobj(version, sys.stdout.buffer, _PIECE)
@@ -100,7 +91,7 @@ def diff(
 
     place, name = repository(store), workspace_name(store, workspace)
     with place.compared(name, before, after) as (reader, found):
-        unseen = NOW in (parse_moment(before), parse_moment(after)) and tell_unseen(place, name)
+        unseen = NOW in (parse_moment(before), parse_moment(after)) and warn_if_incomplete(place, name)
         counted = changes.stat(reader, found) if stat else None
         if as_json:
             files = [change_object(change) for change in found]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.cli import inspected
-from coordinator.cli.inspected import inspect_once
+from coordinator.cli import inspection_cache
+from coordinator.cli.inspection_cache import inspect_once
 from coordinator.home import Home
 from podium.agent.inspect import AgentInfo, inspect_agent
 from podium.errors import AgentClassNotFound, AgentFileBroken
@@ -46,14 +46,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 @pytest.fixture
 def inspections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The specs that were really inspected."""
+    """The specs that were really inspection_cache."""
     specs: list[str] = []
 
     def inspect(spec: str) -> AgentInfo:
         specs.append(spec)
         return inspect_agent(spec)
 
-    monkeypatch.setattr(inspected, "inspect_agent", inspect)
+    monkeypatch.setattr(inspection_cache, "inspect_agent", inspect)
     return specs
 
 
@@ -126,7 +126,8 @@ def test_what_a_client_of_a_running_service_imports(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from coordinator.cli import chat, inspected, keyboard, progress
+from chronicle.cli_kit import progress
+from coordinator.cli import chat, inspection_cache, line_input
 from coordinator.cli.commands import run
 from coordinator.home import Home
 from coordinator.service import client

@@ -1,4 +1,4 @@
-"""Where a conversation's messages come from: a prompt on a terminal, lines of a pipe or a file otherwise."""
+"""The input of a conversation: a prompt on a terminal, the lines of a pipe or a file otherwise."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from chronicle.cli_kit.terminal import say
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Lines", "Prompt", "ReadLines", "chosen_lines", "interrupts"]
+__all__ = ["DescriptorLines", "LineSource", "Prompt", "chosen_input", "interrupts_handled_by"]
 
 _CHUNK_BYTES: Final = 65_536
 
 
-class Lines(Protocol):
+class LineSource(Protocol):
     """A source of messages, one a line."""
 
     async def next(self) -> str | None:
@@ -28,19 +28,19 @@ class Lines(Protocol):
 
 
 class Prompt:
-    """A line editor with history on a terminal. Ctrl-D leaves, and so does Ctrl-C pressed twice at an empty prompt.
+    """A line editor with history on a terminal. Ctrl-D ends it, and so does Ctrl-C pressed twice at an empty prompt.
 
     Args:
-        label: what the prompt shows before the cursor.
+        label: the text before the cursor.
     """
 
     def __init__(self, label: str) -> None:
-        from prompt_toolkit import PromptSession  # noqa: PLC0415  a pipe does not need it
+        from prompt_toolkit import PromptSession  # noqa: PLC0415 - a pipe does not need it
 
         self._session: PromptSession[str] = PromptSession(label)
 
     async def next(self) -> str | None:
-        """Return the next line; a second Ctrl-C in a row counts as leaving."""
+        """Return the next line; ``None`` after Ctrl-D, or a second Ctrl-C in a row."""
         warned = False
         while True:
             try:
@@ -55,11 +55,11 @@ class Prompt:
                 say("Ctrl-D leaves, and so does Ctrl-C again.")
 
 
-class ReadLines:
-    """Lines of a file descriptor that is no terminal, or one without a line editor.
+class DescriptorLines:
+    """Lines of a file descriptor that is not a terminal, or of a terminal without the line editor.
 
-    It is never set to non-blocking, which would change it for the process that shares it: it is read when the loop
-    says that it can be read. A regular file, which no loop can watch, never blocks.
+    It is never set to non-blocking, because processes that share its file description would be affected; it is read
+    when the event loop reports it readable. A regular file, which an event loop cannot watch, never blocks.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -68,7 +68,7 @@ class ReadLines:
         self._ended = False
 
     async def next(self) -> str | None:
-        """Return the next line; what follows the last line end counts as a line. Invalid UTF-8 is replaced."""
+        """Return the next line; text after the last newline is a line, too. Invalid UTF-8 is replaced."""
         while b"\n" not in self._buffer and not self._ended:
             await self._wait()
             data = os.read(self._descriptor, _CHUNK_BYTES)
@@ -94,11 +94,11 @@ class ReadLines:
 
 
 @contextmanager
-def interrupts(handle: Callable[[], bool]) -> Iterator[None]:
-    """Call ``handle`` on the loop for each Ctrl-C while the context lasts.
+def interrupts_handled_by(handle: Callable[[], bool]) -> Iterator[None]:
+    """Call ``handle`` on the event loop for each Ctrl-C during the context.
 
     Args:
-        handle: returns whether it dealt with it; if not, Ctrl-C does what it did before: it leaves the program.
+        handle: returns whether it handled the signal; if not, the previous handler is called, which ends the program.
     """
     previous = signal.getsignal(signal.SIGINT)
     loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ def interrupts(handle: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def _sigint_restored() -> Iterator[None]:
-    """Put back what Ctrl-C did: the line editor leaves Python's default, which can break the loop at any point."""
+    """Restore the SIGINT handler: the line editor leaves Python's default, which can raise at any point of the loop."""
     previous = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -125,8 +125,8 @@ def _sigint_restored() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def chosen_lines() -> Lines:
+def chosen_input() -> LineSource:
     """Return the prompt when both stdin and stdout are a terminal, else the lines of stdin."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         return Prompt("> ")
-    return ReadLines(sys.stdin.fileno())
+    return DescriptorLines(sys.stdin.fileno())

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.cli.keyboard import ReadLines, interrupts
+from coordinator.cli.line_input import DescriptorLines, interrupts_handled_by
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def all_lines(lines: ReadLines) -> list[str]:
+async def all_lines(lines: DescriptorLines) -> list[str]:
     found = []
     while (line := await lines.next()) is not None:
         found.append(line)
@@ -36,14 +36,14 @@ def test_a_file_is_read_to_its_end(tmp_path: Path, data: bytes, expected: list[s
     path.write_bytes(data)
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        assert asyncio.run(all_lines(ReadLines(descriptor))) == expected
+        assert asyncio.run(all_lines(DescriptorLines(descriptor))) == expected
     finally:
         os.close(descriptor)
 
 
 def test_a_pipe_gives_each_line_when_it_is_there() -> None:
     async def talk() -> None:
-        lines = ReadLines(reading)
+        lines = DescriptorLines(reading)
         os.write(writing, b"one\ntw")
         assert await lines.next() == "one"
         waiting = asyncio.ensure_future(lines.next())
@@ -69,7 +69,7 @@ def test_ctrl_c_is_handled_while_it_may_be_and_leaves_otherwise() -> None:
         return len(presses) < 2
 
     async def talk() -> None:
-        with interrupts(handle):
+        with interrupts_handled_by(handle):
             os.kill(os.getpid(), signal.SIGINT)
             while len(presses) < 1:
                 await asyncio.sleep(0)
@@ -84,7 +84,7 @@ def test_ctrl_c_is_handled_while_it_may_be_and_leaves_otherwise() -> None:
 def test_what_ctrl_c_did_before_is_put_back() -> None:
     async def talk() -> None:
         before = signal.getsignal(signal.SIGINT)
-        with interrupts(lambda: True):
+        with interrupts_handled_by(lambda: True):
             assert signal.getsignal(signal.SIGINT) != before
         assert signal.getsignal(signal.SIGINT) == before
 

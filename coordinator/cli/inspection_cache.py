@@ -1,8 +1,8 @@
-"""Inspecting an agent's class once for as long as a home's service runs and the class's sources stay as they are.
+"""A cache of inspections of agents' classes, valid while a home's service runs and the sources do not change.
 
-An inspection takes a process that imports the agent's code, which is most of the time of a command that sends one
-message to a running service. What it found is kept in the service's directory and goes with it. A result that is out of
-date does no harm: the agent's host imports the code again, and its errors reach the client as well.
+An inspection starts a process that imports the agent's code, which is most of the time of a command that sends one
+message to a running service. The cache is in the service's run directory and is removed with it. A stale result does no
+harm: the agent's host imports the code again, and its errors reach the client as well.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["inspect_once"]
 
 
 def inspect_once(home: Home, spec: str) -> AgentInfo:
-    """Return what ``FILE.py:Class`` is: as it was found before, or by inspecting it now.
+    """Return the inspection of ``FILE.py:Class`` from the cache, or make it now.
 
     Args:
-        home: whose service keeps what is found; nothing is kept while none runs.
+        home: its service's directory holds the cache; without a running service nothing is cached.
 
     Raises:
         AgentLoadError: the class cannot be used; the subclass says why.
@@ -37,10 +37,10 @@ def inspect_once(home: Home, spec: str) -> AgentInfo:
     """
     path, class_name = parse_spec(spec)
     kept = home.run_dir / "inspected" / _key(path, class_name)
-    with suppress(OSError, ValueError, TypeError):  # none yet, or of another version
+    with suppress(OSError, ValueError, TypeError):  # Not cached, or by another release.
         return AgentInfo(**json.loads(kept.read_bytes()))
     info = inspect_agent(spec)
-    with suppress(OSError):  # no service runs, or it has just ended
+    with suppress(OSError):  # No service runs, or it has just ended.
         kept.parent.mkdir(mode=0o700, exist_ok=True)
         new = kept.with_name(f"{kept.name}.{os.getpid()}")
         new.write_text(json.dumps(asdict(info)), encoding="utf-8")
@@ -49,13 +49,13 @@ def inspect_once(home: Home, spec: str) -> AgentInfo:
 
 
 def _key(path: Path, class_name: str) -> str:
-    """Return a name for all that an inspection depends on: sources, Python, module path and working directory."""
+    """Return the cache key: a hash of the sources, the Python, the module path and the working directory."""
     parts = [str(path), class_name, *_seen(path), sys.executable, *sys.path, str(Path.cwd())]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _seen(path: Path) -> list[str]:
-    """Return the names, sizes and times of change of an agent's file and of the Python files beside it."""
+    """Return names, sizes and modification times of an agent's file and of the Python files beside it."""
     seen = []
     for source in sorted({path, *path.parent.glob("*.py")}):
         try:

@@ -1,0 +1,73 @@
+"""The agent, or the moment of one, that an argument names."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import NotFound
+from podium.address import Address
+from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
+
+if TYPE_CHECKING:
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Session
+
+__all__ = ["find_agent", "nearest", "split_moment"]
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+_SHOWN: Final = 5
+"""Names in the message about an unknown one."""
+
+
+def find_agent(store: JournalStore, name: str) -> Session:
+    """Return the agent with an address.
+
+    Raises:
+        UnknownAgent: there is none; the message names the most similar ones.
+    """
+    try:
+        return store.session(name)
+    except NotFound:
+        names = [session.name for session in store.sessions() if _is_agent(session.name)]
+        instead = nearest(name, names) or "there is none yet: podium run FILE.py:Class starts one"
+        raise UnknownAgent(f"no agent {name!r} in this home; {instead}") from None
+
+
+def split_moment(store: JournalStore, text: str) -> tuple[Session, int | None]:
+    """Parse ``AGENT`` or ``AGENT@TURN``.
+
+    A key may end in ``@`` and digits itself: an agent with the whole text as its address takes precedence.
+
+    Raises:
+        UnknownAgent: there is none.
+        UnknownMoment: the turn is negative.
+    """
+    name, at, turn = text.rpartition("@")
+    if at and _NUMBER.fullmatch(turn):
+        try:
+            return store.session(text), None
+        except NotFound:
+            session, number = find_agent(store, name), int(turn)
+        if number < 0:
+            raise UnknownMoment(f"turns count from 0, the agent's creation; there is no turn {number} of {name}")
+        return session, number
+    return find_agent(store, text), None
+
+
+def _is_agent(name: str) -> bool:
+    try:
+        Address.parse(name)
+    except InvalidAddress:
+        return False
+    return True
+
+
+def nearest(name: str, names: list[str], *, most: int = _SHOWN) -> str:
+    """Return a suggestion for an unknown name: the similar names, else all of them; empty if there are none."""
+    near = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.6)
+    if near:
+        return "did you mean " + " or ".join(near) + "?"
+    rest = len(names) - most
+    return "there is " + ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "") if names else ""
