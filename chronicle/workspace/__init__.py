@@ -1,1 +1,1 @@
-"""A versioned directory: `port` says what its presentations (fuse, dir, api) promise; the rooms build it from blobs."""
+"""A versioned directory: `port` says the contract of its presentations (fuse, dir, api); the rooms implement it."""

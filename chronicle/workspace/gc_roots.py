@@ -1,7 +1,7 @@
-"""Which trees the layers of a node stand on: roots for whoever collects blobs, besides those that a journal names.
+"""The trees that the layers of a node refer to: roots for garbage collection, besides those in a journal.
 
-A workspace that was opened and never committed stands on a tree that no journal has; so does one that was sealed by a
-process which died before its commit. Layers may be in use meanwhile: what is read is what they had a moment ago.
+A workspace that was opened and never committed refers to a tree that is in no journal; so does one that was sealed by
+a process which died before its commit. Layers may be in use meanwhile; a read gives a recent state of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["layer_refs"]
 
 
 def layer_refs(layers: Path) -> Iterator[TreeRef]:
-    """Yield the trees that the layers in a node's directory of layers stand on, mounts' and plain directories' alike.
+    """Yield the trees that the layers in a node's directory of layers refer to, of mounts and plain directories alike.
 
     Raises:
         UnsupportedFormat: a newer version wrote one of them.
@@ -33,7 +33,7 @@ def layer_refs(layers: Path) -> Iterator[TreeRef]:
         try:
             payloads, _ = read_frames(log.read_bytes())
         except FileNotFoundError:
-            continue  # its epoch ended meanwhile; the next one stands on what the journal has
+            continue  # its epoch ended meanwhile; the next one starts from a tree in the journal
         if payloads:
             header = Header.decode(payloads[0])
             yield from filter(None, (header.base, header.recovered, last_sealed(payloads)[1]))

@@ -1,7 +1,7 @@
-"""Following a path through directories and symlinks, where no kernel does it: in a layer, and in a commit.
+"""Path resolution through directories and symlinks where no kernel does it: in a layer and in a commit.
 
-Symlinks lead where they say within the workspace. One that leads out of it (its target is absolute, or goes above the
-root) leads nowhere: on another machine there would be something else.
+Symlinks are followed within the workspace. One that leads out of it (its target is absolute, or goes above the root)
+is dangling: on another machine its target would be something else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["follow"]
 
 T = TypeVar("T")
 MAX_LINKS: Final = 40
-"""As the kernel has it: path_resolution(7)."""
+"""The kernel's limit: path_resolution(7)."""
 
 
 def follow(
@@ -28,20 +28,20 @@ def follow(
     *,
     last: bool = True,
 ) -> tuple[bytes, T | None]:
-    """Return where a path leads.
+    """Resolve a path.
 
     Args:
         root: the root directory.
-        path: relative to it, ``b""`` for itself.
-        child: returns what a name in a directory is; raises ``NotADirectoryError`` for what is none.
+        path: relative to the root, ``b""`` for the root itself.
+        child: looks up a name in a directory; raises ``NotADirectoryError`` for anything but a directory.
         target: returns a symlink's target, ``None`` for anything else.
         last: whether the last component is followed if it is a symlink.
 
     Returns:
-        the path without symlinks, and what is there; ``None`` if its directory is there and it is not.
+        the path without symlinks, and the node there; ``None`` if its directory exists and the path does not.
 
     Raises:
-        OSError: ENOENT, ENOTDIR or ELOOP: the directory that it is in is not there.
+        OSError: ENOENT, ENOTDIR or ELOOP: its directory does not exist.
     """
     todo = [part for part in reversed(path.split(b"/")) if part]
     trail: list[tuple[bytes, T]] = []

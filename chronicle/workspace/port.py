@@ -1,7 +1,7 @@
-"""The port to a workspace: what its three presentations (fuse, dir, api) promise alike.
+"""The port to a workspace: the common contract of its three presentations (fuse, dir, api).
 
 A workspace is an immutable base tree and a writable *layer* over it. A turn ends by *sealing* the layer: its content
-becomes a tree of blobs, durable in the blob store, while the layer goes on taking writes. Only when the journal has
+becomes a tree of blobs, durable in the blob store, while the layer continues to take writes. Only after the journal has
 committed that tree is it *adopted* as the new base. If the turn failed, the layer is *rolled back* to the base.
 
     open ──► begin_turn(n) ──► (the agent reads and writes files) ──► seal() ──► journal commit ──► adopt(ref)
@@ -9,11 +9,11 @@ committed that tree is it *adopted* as the new base. If the turn failed, the lay
                  │                          └─► seal() as the failed tree ─► rollback()               │
                  └────────────────────────────────────────────────────────────────────────────────────┘
 
-A layer belongs to one epoch. Opening under a newer epoch cuts an older layer off, keeps its tree if it holds anything
-that was not committed (``Opened.recovered``), and starts from the base.
+A layer belongs to one epoch. Opening under a newer epoch fences an older layer off, recovers its tree if it holds
+anything uncommitted (``Opened.recovered``), and starts from the base.
 
 Paths are relative to the workspace's root, ``str`` in the file system encoding with surrogate escapes, ``/`` between
-components, no leading slash. Methods block; call them from a thread that may wait.
+components, no leading slash. Methods block; call them from a thread that may block.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["Iteration", "LayerSpec", "Opened", "Quota", "TreeRef", "Usage", "Wor
 
 @dataclass(frozen=True, slots=True)
 class TreeRef:
-    """A workspace at a moment."""
+    """A commit of a workspace."""
 
     tree_id: BlobId
     """The Merkle root of the content: names, kinds, modes, bytes. Equal content gives an equal id."""
     oplog_id: BlobId
-    """The root of everything that is not content: operations, iterations, timestamps, inode numbers."""
+    """The root of all metadata that is not content: operations, iterations, timestamps, inode numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class Iteration:
     """``write``, ``create``, ``mkdir``, ``rename``, ``delete``, ``mode``, ``link``, ``xattr``, ``symlink``,
     ``restore``."""
     turn: int
-    """The turn it happened in; between turns, the turn whose commit it will be part of."""
+    """The turn it belongs to; between turns, the turn whose commit will contain it."""
     source: str | None = None
     """For ``rename`` and ``link``, the path it came from."""
     mode: int | None = None
-    """Permission bits; ``None`` for a deletion, and for versions from before they were recorded."""
+    """Permission bits; ``None`` for a deletion, and for versions of format 1, which did not record it."""
 
     def as_json(self) -> dict[str, object]:
-        """Return it as an object for JSON, as ``.chronicle/query`` shows it. What is not known is not in it."""
+        """Return it as an object for JSON, as ``.chronicle/query`` shows it. Unknown fields are left out."""
         shown: dict[str, object] = {
             "iteration": self.iteration,
             "timestamp": self.timestamp,
@@ -80,20 +80,20 @@ class Iteration:
 
 
 class Usage(NamedTuple):
-    """How much a workspace holds: its working tree, not its history."""
+    """The usage of a workspace: its working tree, without its history."""
 
     bytes: int
-    """Of all files' contents as `stat` tells their sizes; a file of several names counts once."""
+    """The sum of all files' sizes as of `stat`; a file of several names counts once."""
     files: int
-    """Files, directories, symlinks and the like, but for the root; what has several names counts once."""
+    """Files, directories, symlinks and special files, without the root; a file of several names counts once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much a workspace may hold; ``None`` is no limit.
+    """Limits of a workspace; ``None`` is no limit.
 
-    What makes it hold more is refused: EDQUOT, and EFBIG for a file above its own limit. What makes it hold less is
-    not, also in a workspace that held more before it got its quota. A file that was removed counts its bytes while it
+    An operation that exceeds a limit is refused: EDQUOT, and EFBIG for a file above its own limit. One that reduces
+    usage is not, even in a workspace that exceeded its quota when it got it. A removed file counts its bytes while it
     is open.
     """
 
@@ -105,7 +105,7 @@ class Quota:
     """Of the largest file."""
 
     def exceeded(self, now: Usage, before: Usage) -> str | None:
-        """Say in which way a workspace holds more than it may and more than it did; ``None`` if it does not."""
+        """Return which limit a workspace exceeds by more than it did before; ``None`` for none."""
         if self.bytes is not None and now.bytes > max(self.bytes, before.bytes):
             return f"it holds {now.bytes} bytes and may hold {self.bytes}"
         if self.files is not None and now.files > max(self.files, before.files):
@@ -115,7 +115,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """What opening a workspace takes, whatever the presentation."""
+    """The arguments of opening a workspace, for every presentation."""
 
     workspace_id: str
     """Names the layers of one workspace on a node; 1–128 characters of ``[A-Za-z0-9_.-]``, not starting with a dot."""
@@ -124,24 +124,24 @@ class LayerSpec:
     base: TreeRef | None
     """The last committed tree; ``None`` for a workspace that has none yet (it starts empty)."""
     epoch: int
-    """The lease's epoch. Layers of other epochs are cut off and recovered from."""
+    """The lease's epoch. Layers of older epochs are fenced off and recovered."""
     turn: int
     """The turn that changes belong to until `Workspace.begin_turn` says otherwise."""
     quota: Quota | None = None
-    """How much it may hold while it is open; ``None`` is as much as the disk."""
+    """Its limits while it is open; ``None`` is the disk's size."""
     gives_up_when_full: bool = False
-    """What an older epoch's layer holds beyond the base is removed if the disk is too full to seal it. Only for
-    workspaces of which nobody counts on more than what is committed; otherwise opening fails then."""
+    """Whether an older epoch's uncommitted changes are discarded if the disk is too full to seal them. Only for
+    workspaces whose users rely on committed content alone; otherwise opening fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A workspace, opened."""
+    """The result of opening a workspace."""
 
     workspace: Workspace
     recovered: TreeRef | None
-    """What an earlier epoch's layer held beyond `LayerSpec.base`, durable in the blob store; ``None`` if nothing. It is
-    told again whenever the workspace is opened, until `Workspace.begin_turn` is called: so note it first."""
+    """What an earlier epoch's layer held beyond `LayerSpec.base`, durable in the blob store; ``None`` for nothing.
+    Every opening reports it again until `Workspace.begin_turn` is called: so record it first."""
 
 
 class Workspace(Protocol):
@@ -149,7 +149,7 @@ class Workspace(Protocol):
 
     @property
     def root(self) -> Path:
-        """The directory in which the files are."""
+        """The directory that holds the files."""
         ...
 
     @property
@@ -158,38 +158,38 @@ class Workspace(Protocol):
         ...
 
     def begin_turn(self, turn: int) -> None:
-        """Say which turn the changes from now on belong to; and that what was recovered (`Opened`) was heard of.
+        """Set the turn that changes belong to from now on, and acknowledge what was recovered (`Opened`).
 
-        What changed since the last seal belongs to it, too. A turn that is not after that of `base` is taken for the
-        one after it. What was sealed in one turn and is sealed again, unchanged, in a later one is a tree of the later
-        one, while its versions keep the turn in which they were first sealed (`Iteration.turn`).
+        Changes since the last seal belong to it too. A turn that is not after that of `base` is replaced by the one
+        after it. Content that was sealed in one turn and is sealed again, unchanged, in a later one is a tree of the
+        later one, while its versions keep the turn in which they were first sealed (`Iteration.turn`).
         """
         ...
 
     def seal(self) -> TreeRef:
-        """Make the layer's content a tree, durable in the blob store when this returns.
+        """Store the layer's content as a tree, durable in the blob store on return.
 
-        Costs in proportion to what changed since the last `seal`; returns `base` when nothing did. Files that are open
-        for writing are included as they are now.
+        The cost is proportional to the changes since the last `seal`; without any, `base` is returned. Files that are
+        open for writing are included as they are now.
         """
         ...
 
     def adopt(self, ref: TreeRef) -> None:
         """Make a sealed tree the base, after the journal committed it.
 
-        What changed since the seal stays changed, and belongs to the next turn.
+        Changes since the seal stay and belong to the next turn.
         """
         ...
 
     def rollback(self) -> None:
-        """Give up everything since the base: handles and mappings of the old layer get an error, `root` shows the base.
+        """Discard all changes since the base: handles and mappings of the old layer get an error, `root` has the base.
 
-        Iteration numbers that were given out are not given out again.
+        Iteration numbers are never reused.
         """
         ...
 
     def history(self, path: str) -> Sequence[Iteration]:
-        """Return a path's iterations, oldest first, those not yet committed included.
+        """Return a path's iterations, oldest first, uncommitted ones included.
 
         Raises:
             NotFound: the path never existed.
@@ -197,7 +197,7 @@ class Workspace(Protocol):
         ...
 
     def at(self, path: str, iteration: int) -> BinaryIO:
-        """Open a path's content at an iteration for reading.
+        """Open the content of a path at an iteration for reading.
 
         Raises:
             NotFound: no such path or iteration, or the iteration is a deletion.
@@ -205,5 +205,5 @@ class Workspace(Protocol):
         ...
 
     def close(self) -> None:
-        """Unmount and let go. The layer stays on the node as a warm cache; nothing is sealed or lost by closing."""
+        """Unmount and release the layer. It stays on the node as a warm cache; closing seals and loses nothing."""
         ...

@@ -1,4 +1,4 @@
-"""How much a tree holds, and what a file system with a quota says of itself."""
+"""The usage of a tree, and the statvfs figures of a file system with a quota."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["limited", "measure"]
 
 
 def measure(reader: BlobReader, tree_id: BlobId) -> Usage:
-    """Count what a tree holds. Reads all of its directories; commits say it, so that this is for those that do not."""
+    """Count the usage of a tree by reading all of its directories: for commits of format 1, which do not store it."""
     size = files = 0
     for path, entry in walk(reader, tree_id):
         if entry.link is None or entry.link == path:
@@ -27,12 +27,12 @@ def measure(reader: BlobReader, tree_id: BlobId) -> Usage:
 
 
 def limited(figures: os.statvfs_result, quota: Quota, used: Usage) -> os.statvfs_result:
-    """Return the figures of a file system of the quota's size; what is free is no more than on the real one."""
+    """Return the figures of a file system of the quota's size, with no more free space than the real one has."""
     known = list(figures)
     if quota.bytes is not None:
         block = figures.f_frsize
         left = max(0, quota.bytes - used.bytes) // block
-        # As many used as are used, so that both sums of df agree, whatever is left on the disk.
+        # Free equals available, so that both sums of df agree, whatever is left on the disk.
         known[2] = quota.bytes // block
         known[3] = known[4] = min(left, figures.f_bavail)
     if quota.files is not None:

@@ -1,6 +1,6 @@
-"""What moments of workspaces keep alive: their trees, and everything that their logs and histories refer to.
+"""Computes the blobs that are reachable from commits: their trees, logs and histories.
 
-Contents of files are not read; each node of a tree, map or history is read about once, however many moments share it.
+Contents of files are not read; each node of a tree, map or history is read about once, however many commits share it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["CommitReach"]
 
 
 class CommitReach:
-    """The blobs that moments of workspaces refer to; grows as they are added.
+    """The set of blobs that commits refer to.
 
     Args:
-        reader: where they are.
+        reader: reads them.
     """
 
     def __init__(self, reader: BlobReader) -> None:
@@ -42,22 +42,22 @@ class CommitReach:
         return self._reach.ids() | self._reader.seen
 
     def add_blob(self, identifier: BlobId) -> None:
-        """Reach one blob of plain bytes."""
+        """Add one blob of plain bytes."""
         self._reach.add_blob(identifier)
 
     def add_content(self, content: Content) -> None:
-        """Reach what one file's content consists of.
+        """Add the blobs of one file's content.
 
         Raises:
-            NotFound, Corrupt, Unavailable: a node of its list could not be read; it is reached in part.
+            NotFound, Corrupt, Unavailable: a node of its list could not be read; it is added in part.
         """
         self._reach.add_content(content)
 
     def add(self, ref: TreeRef) -> None:
-        """Reach a moment, and those before it in its log.
+        """Add a commit and its predecessors.
 
         Raises:
-            NotFound, Corrupt, Unavailable: something could not be read; the moment is reached in part.
+            NotFound, Corrupt, Unavailable: a blob could not be read; the commit is added in part.
         """
         self._reach.add_tree(ref.tree_id)
         oplog_id: BlobId | None = ref.oplog_id

@@ -1,12 +1,12 @@
-"""What renaming a directory means for the paths below it, which have no records of their own for it.
+"""Derives the versions that paths below a renamed directory get, which have no records of their own for it.
 
-Renaming a directory writes a record for its new path and one for its old path, whatever it holds. At that moment each
-path below got a version too: ``rename`` at its new place if something was at its old one, else ``delete`` if something
-was there before. These are derived here, from the operations alone: what is derived does not depend on which of it was
-stored meanwhile.
+Renaming a directory writes a record for its new path and one for its old path, whatever it holds. Each path below gets
+a version too: ``rename`` at its new path if its old one had an entry, else ``delete`` if the new one had an entry
+before. These are derived from the operations alone, so the result does not depend on which of them were stored
+meanwhile.
 
-Two records of one operation may be found above a path: that of the directory which was renamed, and a stored derived
-one of a directory in between. They have the same seq and say the same, and count once.
+Two records of one operation may exist above a path: that of the renamed directory, and a stored derived one of a
+directory in between. They have the same seq and meaning, and count once.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["NOW", "DerivedVersions", "Unstored", "above"]
 NOW: Final = 1 << 62
 """Greater than any seq."""
 _KEPT: Final = 20_000
-"""States of paths that are kept, and records of paths; with more, all are dropped."""
+"""Limit of each cache, in states or records of paths; beyond it the cache is cleared."""
 
 Stamp = tuple[int, ...]
-"""Grows with each record that may give a path a version: numbers of pending records of the path and those above it."""
+"""Grows with each record that may give a path a version: counts of pending records of the path and those above it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unstored:
-    """The versions of a path that are not stored, oldest first. Their numbers do not count."""
+    """The versions of a path that are not stored, oldest first. Their numbers are not final."""
 
     records: Sequence[Record]
-    """Not to be changed. Valid until the next operation."""
+    """Read-only. Valid until the next operation."""
     kinds: int
-    """What they were; see `chronicle.workspace.history.path_histories.PathHistory.kinds`."""
+    """Their kinds; see `chronicle.workspace.history.path_histories.PathHistory.kinds`."""
 
 
 class DerivedVersions:
@@ -48,8 +48,8 @@ class DerivedVersions:
 
     Args:
         own: the records that paths have themselves.
-        moved_seq: the seq of the last renaming of a directory; 0 if there never was one. To be set when it grows.
-        beat: called again and again by what may take long.
+        moved_seq: the seq of the last renaming of a directory; 0 if there was none. The caller updates it.
+        beat: called repeatedly during long derivations: the watchdog's progress report.
     """
 
     def __init__(self, own: OwnRecords, moved_seq: int, beat: Callable[[], None]) -> None:
@@ -67,11 +67,11 @@ class DerivedVersions:
         self._known_origins: dict[tuple[bytes, int], frozenset[bytes]] = {}
 
     def alive(self, path: bytes, before: int) -> Record | None:
-        """Return the version that was at a path just before an operation, as it was made; ``None`` if nothing was.
+        """Return the version of a path just before an operation, as it was recorded; ``None`` if the path was absent.
 
         Args:
-            path: where.
-            before: the seq of an operation that has happened.
+            path: of the version.
+            before: the seq of a past operation.
         """
         known = self._alive
         trail: list[tuple[bytes, int]] = []
@@ -169,7 +169,7 @@ class DerivedVersions:
         return found if found is not None and found[1].seq > since else None
 
     def _last_of(self, path: bytes, before: int) -> tuple[bytes, Record] | None:
-        """Return the newest move of a directory or one above it before an operation: all that is in it shares that."""
+        """Return the newest move of a directory or one above it before an operation; all its entries share it."""
         key = path, before
         if before != NOW and key in self._last:
             return self._last[key]
@@ -187,11 +187,10 @@ class DerivedVersions:
         return found
 
     def came(self, directory: bytes) -> Mapping[bytes, int]:
-        """Return what may have come into a directory, and gone since, by renaming directories.
+        """Return the names that may have entered a directory by renames of directories, even if removed since.
 
         Returns:
-            By name, at least what it was then, as in `PathHistory.kinds`. It may be more, and of names that never
-            came.
+            By name, a superset of the kinds that it had, as in `PathHistory.kinds`. Names that never entered may occur.
         """
         own = self._own
         stamp = tuple(len(own.pending(at)) for at in (*above(directory), directory))
@@ -201,7 +200,7 @@ class DerivedVersions:
         found: dict[bytes, int] = {}
         for source in self._sources(directory):
             for name, kinds in own.children(source).items():
-                # What has no record of its own and something below it was a directory that came there.
+                # A name without a record of its own, and with records below it, was a directory that was moved there.
                 found[name] = found.get(name, 0) | (kinds or DIRECTORY)
         self._came_size += 1 + len(found)
         if self._came_size > _KEPT:
@@ -216,11 +215,11 @@ class DerivedVersions:
         return self._last_above(path, last.seq if last is not None else 0, NOW) is not None
 
     def _sources(self, path: bytes) -> set[bytes]:
-        """Return paths among which are those at which what came into a directory by renaming may have records.
+        """Return a superset of the paths at which entries that were moved into a directory may have records.
 
-        What is in a directory at a moment either has records there, or came with the last move of the directory or of
-        one above it. So each move that brought something is followed back through the last one before it. Of moves
-        above, all directories in the same one say the same.
+        An entry of a directory either has records there, or arrived with the last move of the directory or of one above
+        it. So each such move is followed back through the last one before it. All directories inside one moved
+        directory share its moves.
         """
         if not path or not self.moved_seq:
             return set()
@@ -241,7 +240,7 @@ class DerivedVersions:
         return found
 
     def _origins(self, directory: bytes, record: Record) -> frozenset[bytes]:
-        """Return the paths that what a move brought has come by, from the last one back to the first."""
+        """Return the former paths of a moved directory, from the last one back to the first."""
         trail: list[tuple[bytes, int]] = []
         path, known = directory, frozenset[bytes]()
         while (source := _source(record)) is not None:
@@ -265,7 +264,7 @@ class DerivedVersions:
 
 
 def above(path: bytes) -> Iterator[bytes]:
-    """Yield the directories above a path but for the root, the topmost first."""
+    """Yield the directories above a path without the root, the topmost first."""
     cut = path.find(b"/")
     while cut > 0:
         yield path[:cut]
@@ -273,5 +272,5 @@ def above(path: bytes) -> Iterator[bytes]:
 
 
 def _source(record: Record) -> bytes | None:
-    """Return where a move has brought a directory from; ``None`` if what was below is gone."""
+    """Return the source of a move of a directory; ``None`` for its removal or replacement."""
     return record.source if record.op == "rename" and record.kind is Kind.DIR else None

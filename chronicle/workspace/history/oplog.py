@@ -1,6 +1,6 @@
-"""The root of everything about a workspace at a moment that is not content: what `TreeRef.oplog_id` names.
+"""The root of a commit's metadata, all that is not content: the blob that `TreeRef.oplog_id` names.
 
-One small blob a commit, linked to the one before: this turn's operations, and the roots of the maps that hold the
+One small blob a commit, linked to the previous one: this turn's operations, and the roots of the maps of the
 attributes of every entry (inode numbers, times), the history of every path, the commits so far, and the names of
 hard-linked files. All are maps of `chronicle.workspace.trees.nodes`, so a commit adds what changed and shares the rest.
 
@@ -47,27 +47,27 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
-"""Of operations, and of commits that do not say how much they hold."""
+"""Of operations, and of commits that do not store their usage."""
 FORMAT_WITH_USAGE: Final = 2
-"""Of commits that do."""
+"""Of commits that store it."""
 ROOT_INO: Final = 1
-"""The inode number of every workspace's root: what FUSE calls it."""
+"""The inode number of every workspace's root, as in FUSE."""
 OPERATIONS_PER_BLOB: Final = 1000
 _TURN_KEY_MAX: Final = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """What an entry has besides its content: the value of a directory's map of attributes, by name."""
+    """The attributes of an entry besides its content: a value of a directory's map of attributes."""
 
     ino: int
     mtime_ns: int
     """Epoch nanoseconds."""
     ctime_ns: int
     links: int = 1
-    """How many names it has."""
+    """Its link count."""
     below: BlobId | None = None
-    """Of a directory: the map of attributes of what is in it."""
+    """Of a directory: the map of the attributes of its entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ class Operation:
 
 
 class Gap(NamedTuple):
-    """Numbers that are not given out, because a rolled-back renaming of a directory gave them to paths below it."""
+    """Numbers that are skipped, because a rolled-back renaming of a directory gave them to paths below it."""
 
     directory: bytes
     """A path that was renamed, or renamed to."""
     seq: int
-    """When it was rolled back: paths whose last version is younger are done with it."""
+    """The sequence number of the rollback: paths whose last version is younger ignore the gap."""
     numbers: int
     """How many numbers each path below it may have been given."""
 
@@ -101,7 +101,7 @@ class OplogRoot:
 
     turn: int
     tree_id: BlobId
-    """The content it belongs to."""
+    """Its content."""
     previous: BlobId | None
     """The commit before."""
     root: Attr
@@ -121,19 +121,19 @@ class OplogRoot:
     gaps: tuple[Gap, ...] = ()
     """See `Gap`; of all commits, oldest first."""
     usage: Usage | None = None
-    """How much its tree holds; ``None`` in a commit of before this was kept."""
+    """The usage of its tree; ``None`` in a commit of format 1."""
 
     @property
     def committed_turn(self) -> int:
         """The turn that it was committed at, 0 for none.
 
-        What a new workspace stands on is stored as of its first turn, but nobody has committed it.
+        The initial state of a new workspace is stored as of its first turn, but is not a commit.
         """
         return self.turn if self.previous is not None or self.tree_id != EMPTY else 0
 
 
 def first_root(now_ns: int) -> OplogRoot:
-    """Return what comes before the first commit: an empty workspace."""
+    """Return the state before the first commit: an empty workspace."""
     root = Attr(ROOT_INO, now_ns, now_ns)
     return OplogRoot(0, EMPTY, None, root, None, None, None, ROOT_INO + 1, 1, 0, (), usage=Usage(0, 0))
 
@@ -206,10 +206,10 @@ def encode_attr(attr: Attr) -> bytes:
 
 
 def decode_attr(data: bytes) -> Attr:
-    """Return the attributes that these bytes are.
+    """Decode an entry's attributes.
 
     Raises:
-        Corrupt: they are none.
+        Corrupt: they are malformed.
     """
     try:
         ino, mtime_ns, ctime_ns, links, below = msgpack.unpackb(data, use_list=False)
@@ -231,10 +231,10 @@ def store_operations(buffer: nodes.NodeBuffer, done: Sequence[Operation]) -> tup
 
 
 def operations(reader: BlobReader, oplog_id: BlobId | None) -> Iterator[Operation]:
-    """Yield every operation up to a commit, oldest first. They are read as they are yielded, the commits before.
+    """Yield every operation up to a commit, oldest first. The roots are read first, operations as they are yielded.
 
-    Renaming a directory is one for its new path and one for its old path. Older code also stored some of those that
-    follow for paths below it, whenever such a path got a version of its own: these are left out.
+    Renaming a directory is one operation for its new path and one for its old path. Derived ones of paths below it,
+    stored by some writers when such a path gets a version of its own, are left out.
     """
     last = 0
     for seq, group in groupby(_stored_by_all(reader, oplog_id), key=attrgetter("seq")):
@@ -244,7 +244,7 @@ def operations(reader: BlobReader, oplog_id: BlobId | None) -> Iterator[Operatio
 
 
 def _named(done: list[Operation]) -> list[Operation]:
-    """Return what one operation did, without what follows for paths below those that it named."""
+    """Return the parts of one operation, without derived ones of paths below the paths that it named."""
     if len(done) == 1:
         return done
     paths = {operation.path for operation in done}
@@ -282,12 +282,12 @@ def _operations_in(reader: BlobReader, identifiers: Sequence[BlobId]) -> Iterato
 
 
 def put_commit(buffer: nodes.NodeBuffer, commits: BlobId | None, turn: int, ref: TreeRef) -> BlobId | None:
-    """Return the map of commits with one more."""
+    """Return the map of commits with one more put."""
     return nodes.update(buffer, commits, {_turn_key(turn): to_raw(ref.tree_id) + to_raw(ref.oplog_id)})
 
 
 def commit_at(reader: BlobReader, commits: BlobId | None, turn: int) -> tuple[int, TreeRef] | None:
-    """Return the last commit at or before a turn, and its turn; a turn that changed no file made none."""
+    """Return the last commit at or before a turn, and its turn; a turn that changed no file has none."""
     found = next(nodes.items(reader, commits, after=_turn_key(turn + 1)), None)
     if found is None:
         return None
@@ -296,7 +296,7 @@ def commit_at(reader: BlobReader, commits: BlobId | None, turn: int) -> tuple[in
 
 
 def _turn_key(turn: int) -> bytes:
-    """Later turns sort first, so that the last one before a turn is the next one after its key."""
+    """Later turns sort first, so that the last one before a turn follows its key."""
     return (_TURN_KEY_MAX - turn).to_bytes(8, "big")
 
 

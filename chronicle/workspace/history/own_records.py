@@ -1,7 +1,7 @@
-"""The records that paths have themselves, stored and pending, for deriving what follows from renamed directories.
+"""The records that paths have themselves, stored and pending: the input of `derived_versions`.
 
-What was read is kept, so a view that is asked many times reads each history once. Records are only ever appended with
-growing sequence numbers, and so nothing that is kept becomes wrong.
+Reads are cached, so a view reads each history once. Records are only ever appended with growing sequence numbers, so
+cached reads stay valid.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["OwnRecords", "is_move"]
 
 _KEPT: Final = 4_096
-"""Paths of which something is kept; with one more, all of it is dropped."""
+"""Limit of the caches of histories and moves, in paths; beyond it they are cleared."""
 _KEPT_CHILDREN: Final = 20_000
-"""Names in directories that are kept, likewise."""
+"""Limit of the cache of names in directories, likewise."""
 _KEPT_NODES: Final = 64
 """Of the stored map, some 10 KB each."""
 _LONGEST_NAME: Final = b"\xff" * 256
@@ -36,7 +36,7 @@ _LONGEST_NAME: Final = b"\xff" * 256
 
 
 def is_move(record: Record) -> bool:
-    """Whether a record of a directory may change what is below it."""
+    """Whether a record of a directory may change the paths below it."""
     return record.op == "rename" or (record.op == "delete" and record.kind is Kind.DIR)
 
 
@@ -46,7 +46,8 @@ class OwnRecords:
     Args:
         reader: where blobs are read.
         root: the stored map of histories.
-        pending: records that are not stored yet, oldest first. Only appended to, but for turns, as long as this lives.
+        pending: records that are not stored yet, oldest first. During this object's life they are only appended to, and
+            their turns may change.
     """
 
     def __init__(self, reader: BlobReader, root: BlobId | None, pending: Mapping[bytes, Sequence[Record]]) -> None:
@@ -57,16 +58,16 @@ class OwnRecords:
         self._histories: dict[bytes, PathHistory | None] = {}
         self._moves: dict[bytes, _StoredMoves] = {}
         self._pending_kinds: dict[bytes, tuple[int, int]] = {}
-        """By path, of how many pending records it is known what they were, and that."""
+        """By path, how many pending records were examined, and their kinds."""
         self._names: dict[bytes, set[bytes]] = {}
-        """By directory, the names in it that have pending records, or below which something has."""
+        """By directory, the names in it that have pending records, or have some below them."""
         self._children: dict[bytes, dict[bytes, int]] = {}
         self._kept_children = 0
         self._named = 0
-        """How many of the pending paths are in it."""
+        """How many of the pending paths are indexed in `_names`."""
 
     def stored(self, path: bytes) -> PathHistory | None:
-        """Return what is stored for a path."""
+        """Return the stored history of a path."""
         try:
             return self._histories[path]
         except KeyError:
@@ -88,7 +89,7 @@ class OwnRecords:
         return next(path_histories.newest_first(self._reader, history), None) if history is not None else None
 
     def kinds(self, path: bytes) -> int:
-        """Return what a path's own records say that it was. Reads all of them once if they are stored in format 1."""
+        """Return the kinds of a path's own records. Reads all of them once if they are stored in format 1."""
         pending = self._pending.get(path)
         known = 0
         if pending:
@@ -151,10 +152,10 @@ class OwnRecords:
         return moves
 
     def children(self, directory: bytes) -> dict[bytes, int]:
-        """Return the names in a directory that have records, or below which something has, and what they were.
+        """Return the names in a directory that have records, or have some below them, and their kinds.
 
         Returns:
-            By name, what its own records say, as in `kinds`; 0 for a name that has none.
+            By name, the kinds of its own records, as in `kinds`; 0 for a name that has none.
         """
         known = self._children.get(directory)
         if known is None:
@@ -187,10 +188,10 @@ class OwnRecords:
                     found[name] = self.kinds(after) if kinds is None else kinds
             elif kinds != 0:
                 found.setdefault(name, 0)
-                after = prefix + name + b"/" + _LONGEST_NAME  # what else is below the name is passed over
+                after = prefix + name + b"/" + _LONGEST_NAME  # skip the rest below the name
 
     def any_below(self, directory: bytes) -> bool:
-        """Say whether any path below a directory has records."""
+        """Whether any path below a directory has records."""
         if self._pending_names(directory):
             return True
         prefix = directory + b"/" if directory else b""
@@ -219,7 +220,7 @@ class OwnRecords:
 
 
 class _StoredMoves:
-    """The stored moves of one directory, read from the newest on as far as they are wanted."""
+    """The stored moves of one directory, read lazily from the newest on."""
 
     def __init__(self, reader: BlobReader, history: PathHistory) -> None:
         self._reader = reader
@@ -256,7 +257,7 @@ class _StoredMoves:
             return False
         try:
             record = next(self._rest, None)
-        except BaseException:  # a generator that has raised would say that it is at its end
+        except BaseException:  # a generator that has raised is exhausted: start again
             self._rest = path_histories.newest_first(self._reader, self._history)
             self._newest_first.clear()
             self._minus_seqs.clear()

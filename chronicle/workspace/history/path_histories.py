@@ -1,13 +1,12 @@
-"""The history of paths: every version each path ever had, as a persistent map in the blob store.
+"""The histories of paths: every version of each path, as a persistent map in the blob store.
 
 The map's keys are full paths; a value is a `PathHistory`: the newest records inline, older ones in *blocks* of
-`BLOCK_RECORDS`, each linked to the block before it and to one further back, so chosen that any block is reached in a
-number of steps logarithmic in their number (E. Myers, "An applicative random-access stack", 1983). Adding a version
-therefore writes one map value, finding version n of ten thousand reads about twenty blobs, and nothing is ever
-rewritten that is not near the end.
+`BLOCK_RECORDS`, each linked to the block before it and to one further back, chosen so that any block is reached in a
+logarithmic number of steps (E. Myers, "An applicative random-access stack", 1983). So adding a version writes one map
+value, finding version n of ten thousand reads about twenty blobs, and only the end of a history is ever rewritten.
 
-Histories belong to paths, not to files, and renaming a directory writes nothing for the paths under it. What became
-of those is derived when it is asked for, from the directory's own records; see `chronicle.workspace.history.view`.
+Histories belong to paths, not to files, and renaming a directory writes nothing for the paths under it. Their versions
+are derived on demand from the directory's own records; see `chronicle.workspace.history.view`.
 
 The encoding is MessagePack, described in docs/internals/workspace.md.
 """
@@ -55,23 +54,23 @@ __all__ = [
 FORMAT: Final = 2
 """The first element of every value and block. Records of format 1 have no mode, and values of it no kinds."""
 INLINE_RECORDS: Final = 16
-"""How many records stay in the map's value. A record has about 75 bytes, a map node 3 KB."""
+"""Records that stay in the map's value. A record has about 75 bytes, a map node 3 KB."""
 BLOCK_RECORDS: Final = INLINE_RECORDS
-"""How many go into one block when they move out."""
+"""Records in one block."""
 
 OPS: Final = ("create", "write", "rename", "delete", "mode", "link", "xattr", "symlink", "restore", "mkdir")
-"""What makes a version. The position in this tuple is the stored code: only ever append."""
+"""The operations that make a version. The position in this tuple is the stored code: only ever append."""
 _OP_CODES: Final = {op: code for code, op in enumerate(OPS)}
 DIRECTORY: Final = 1
-"""Bit of `PathHistory.kinds`: the path was a directory at some time."""
+"""Bit of `PathHistory.kinds`: some version is a directory."""
 OTHER: Final = 2
-"""Bit of `PathHistory.kinds`: the path was something else at some time."""
+"""Bit of `PathHistory.kinds`: some version is not a directory."""
 _KINDS: Final = (Kind.FILE, Kind.DIR, Kind.SYMLINK, Kind.FIFO, Kind.SOCKET, Kind.CHAR, Kind.BLOCK)
 _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
 _KIND: Final = 5
-"""Where a stored record has its kind."""
+"""Index of the kind in a stored record."""
 _BODY: Final = 6
-"""Where a stored record has its content."""
+"""Index of the content in a stored record."""
 _CREATE: Final = _OP_CODES["create"]
 _DIR: Final = _KIND_CODES[Kind.DIR]
 
@@ -83,7 +82,7 @@ class Record:
     number: int
     """The iteration: from 1, growing."""
     seq: int
-    """The operation's place among all operations of the workspace."""
+    """The operation's sequence number among all operations of the workspace."""
     timestamp_ms: int
     """Epoch milliseconds."""
     op: str
@@ -91,7 +90,7 @@ class Record:
     turn: int
     """The turn whose commit it is part of."""
     kind: Kind
-    """What the path was then; for a deletion, what was deleted."""
+    """The kind of the version; for a deletion, of the deleted entry."""
     content: Content | None = None
     """Of a file."""
     target: bytes | None = None
@@ -99,12 +98,12 @@ class Record:
     source: bytes | None = None
     """For ``rename`` and ``link``, the path it came from."""
     held: Held | None = None
-    """Where the content is as long as ``content`` is not known. Never stored."""
+    """Locates the content on disk while ``content`` is not known. Never stored."""
     mode: int | None = None
     """Permission bits; ``None`` for a deletion, and in records of format 1."""
 
     def settled(self, number: int, content: Content | None) -> Record:
-        """Return it with its number and its content, which need not be held any more.
+        """Return the record with its final number and content, without ``held``.
 
         `dataclasses.replace` takes four times as long.
         """
@@ -124,12 +123,12 @@ class Record:
 
     @property
     def deleted(self) -> bool:
-        """Whether the path was gone after it."""
+        """Whether it is a deletion."""
         return self.op == "delete"
 
     @property
     def size(self) -> int:
-        """Bytes of content; 0 for what has none."""
+        """Bytes of content; 0 without content."""
         if self.content is not None:
             return self.content.size
         if self.held is not None:
@@ -142,7 +141,7 @@ class PathHistory:
     """A path's versions: the value in the map."""
 
     last: int
-    """The last number that was given out, by a version that was rolled back perhaps."""
+    """The last number given out, possibly to a version that was rolled back."""
     head: BlobId | None = None
     """The newest block."""
     tail: tuple[Record, ...] = ()
@@ -167,18 +166,18 @@ class _Block:
 
 
 def path_history(reader: BlobReader, root: BlobId | None, path: bytes) -> PathHistory | None:
-    """Return a path's history, ``None`` if it has none of its own."""
+    """Return a path's stored history; ``None`` if it has none."""
     value = nodes.lookup(reader, root, path)
     return decode_history(value) if value is not None else None
 
 
 def update(buffer: nodes.NodeBuffer, root: BlobId | None, changed: Mapping[bytes, PathHistory]) -> BlobId | None:
-    """Return the root of the map with these histories put."""
+    """Return the root of the map with histories put."""
     return nodes.update(buffer, root, {path: _encode_history(history) for path, history in changed.items()})
 
 
 def append(buffer: nodes.NodeBuffer, history: PathHistory | None, added: Sequence[Record]) -> PathHistory:
-    """Return a history with records added at its end; blocks that fill up go to the buffer."""
+    """Return a history with records appended; full blocks are added to the buffer."""
     result = history if history is not None else PathHistory(0)
     tail = [*result.tail, *added]
     head = result.head
@@ -191,7 +190,7 @@ def append(buffer: nodes.NodeBuffer, history: PathHistory | None, added: Sequenc
 
 
 def kinds_of(added: Iterable[Record]) -> int:
-    """Return the bits of what records were: `DIRECTORY`, `OTHER`."""
+    """Return the kinds of records as bits: `DIRECTORY`, `OTHER`."""
     kinds = 0
     for record in added:
         kinds |= DIRECTORY if record.kind is Kind.DIR else OTHER
@@ -212,7 +211,7 @@ def oldest_first(reader: BlobReader, history: PathHistory) -> Iterator[Record]:
     """Yield the records from the oldest to the newest.
 
     Each block is read once, when it is reached or as a step towards an older one, and a logarithmic number of them is
-    held: a long history can be gone through in pieces.
+    in memory: a long history can be iterated over piecemeal.
     """
     pending = [(_read_block(reader, history.head), -1)] if history.head is not None else []
     while pending:
@@ -261,7 +260,7 @@ def last_before(reader: BlobReader, history: PathHistory, seq: int) -> Record | 
         if block.records[0].seq < seq:
             block = _read_block(reader, at)
             return next(record for record in reversed(block.records) if record.seq < seq)
-        # The jump block may be taken only if nothing between it and here is wanted.
+        # The jump block may be taken only if the record is not between it and this block.
         at = block.jump if seq <= block.jump_seq else block.previous
     return None
 
@@ -296,7 +295,7 @@ def _add_block(buffer: nodes.NodeBuffer, block: _Block) -> BlobId:
 
 
 def _read_block(reader: BlobReader, identifier: BlobId, at_most: int | None = None) -> _Block:
-    """Return a block, with so many of its records if only the first are wanted: that is much faster."""
+    """Return a block, with at most so many of its records: decoding the first alone is much faster."""
     try:
         version, index, previous, jump, *rest, encoded = msgpack.unpackb(reader.get(identifier), use_list=False)
         _check_format(version)
@@ -309,14 +308,14 @@ def _read_block(reader: BlobReader, identifier: BlobId, at_most: int | None = No
 
 def _encode_history(history: PathHistory) -> bytes:
     tail = [_encode_record(record) for record in history.tail]
-    # Four fields as in format 1, of which older code looks at the first one when it has found so many.
+    # Four fields as in format 1: older code unpacks so many before it checks the first one.
     fields = (FORMAT, (history.last, history.kinds), _raw(history.head), tail)
     packed: bytes = msgpack.packb(fields, use_bin_type=True)
     return packed
 
 
 def decode_history(data: bytes) -> PathHistory:
-    """Return the history that these bytes, a value of the map, are.
+    """Decode a value of the map.
 
     Raises:
         UnsupportedFormat: written by a newer version.
@@ -336,9 +335,9 @@ def decode_history(data: bytes) -> PathHistory:
 
 
 def contents_in(data: bytes) -> tuple[list[Content], BlobId | None]:
-    """Return the contents that a value of the map refers to by itself, and its newest block.
+    """Return the contents that a value of the map refers to directly, and its newest block.
 
-    For going through all histories there are: records are not decoded, which takes most of the time.
+    For iterating over all histories: records are not decoded, which would take most of the time.
 
     Raises:
         UnsupportedFormat, Corrupt: as of `decode_history`.
@@ -358,9 +357,9 @@ def _decode_content(body: tuple[int, bytes]) -> Content:
 
 
 def kinds_in(data: bytes) -> int | None:
-    """Return the kinds that a value of the map says, as in `PathHistory.kinds`; records are not decoded.
+    """Return the kinds of a value of the map, as in `PathHistory.kinds`; records are not decoded.
 
-    0 for a value that has no versions: it only says which numbers were given out.
+    0 for a value without versions: it only records which numbers were given out.
 
     Raises:
         UnsupportedFormat, Corrupt: as of `decode_history`.

@@ -1,8 +1,8 @@
-"""Going back: the commit after a workspace's last one that has the content of an earlier one.
+"""Rewind: builds the commit after a workspace's last one that has the content of an earlier one.
 
-Nothing is forgotten by it. The log goes on: each path that differs gets one more version, ``restore`` or ``delete``,
-with the next number; what was written since stays in the history. The work is in proportion to what differs. Pure but
-for the buffer, which the caller flushes.
+No history is lost: each path that differs gets one more version, ``restore`` or ``delete``, with the next number, and
+later versions stay in its history. The cost is proportional to the difference. Pure but for the buffer, which the
+caller flushes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MILLION = 1_000_000
 def rewound(
     buffer: NodeBuffer, now: TreeRef, then: TreeRef | None, turn: int, now_ms: int, given_up: Sequence[TreeRef] = ()
 ) -> TreeRef:
-    """Put the commit that makes a workspace what it was, and return it.
+    """Add the commit that restores an earlier one to the buffer, and return it.
 
     Names, contents, modes, owners, attributes, times and inode numbers are those of the earlier commit.
 
@@ -41,15 +41,15 @@ def rewound(
         buffer: takes the new blobs.
         now: the workspace's last commit.
         then: an earlier commit of it, or of what it was forked from; ``None`` for the time before the first one.
-        turn: the turn that going back is.
+        turn: the turn of the new commit.
         now_ms: epoch milliseconds; dates the versions.
-        given_up: what was sealed on top of ``now`` and rolled back. The numbers in it are not given out again.
+        given_up: seals on top of ``now`` that were rolled back. Their numbers are not reused.
 
     Returns:
         ``now`` itself if the content is the same.
 
     Raises:
-        NotFound, Corrupt, Unavailable: something that differs could not be read.
+        NotFound, Corrupt, Unavailable: a differing part could not be read.
     """
     last = read_root(buffer, now.oplog_id)
     target = read_root(buffer, then.oplog_id) if then is not None else first_root(now_ms * _MILLION)
@@ -80,7 +80,7 @@ def rewound(
 
 
 def _differences(reader: BlobReader, old: BlobId, new: BlobId) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
-    """Yield what differs in the order in which it could be done: a directory goes after what is in it."""
+    """Yield the differences in an order that could be executed: a directory is removed after its content."""
     found = [difference for difference in tree.diff_trees(reader, old, new) if difference[0]]
     yield from reversed([difference for difference in found if difference[2] is None])
     yield from (difference for difference in found if difference[2] is not None)
@@ -95,7 +95,7 @@ def _record(entry: Entry | None, was: Entry | None, seq: int, turn: int, now_ms:
 
 
 def _floor(reader: BlobReader, abandoned: Sequence[OplogRoot], path: bytes) -> int:
-    """Return the highest number that a path was given in commits that were given up."""
+    """Return the highest number that a path has in abandoned commits."""
     return max((_view(reader, root).floor(path) for root in abandoned), default=0)
 
 

@@ -1,4 +1,4 @@
-"""The whole history of a path: what is stored, what is not sealed yet, and what follows from directories that moved.
+"""The whole history of a path: stored, pending and derived versions.
 
 Renaming a directory gives every path below it a version (``rename`` at its new path, ``delete`` at its old one), but
 writing one for each of 100,000 files would make a rename cost what the tree holds. So only the directory gets records;
@@ -32,21 +32,21 @@ __all__ = ["HistoryView", "Versions"]
 
 
 class HistoryView:
-    """Reads histories at a moment.
+    """Reads the histories of one commit with the pending records on top.
 
-    What was read is kept. The view of an open layer may go on being used while records are added to ``pending``, if
-    `moved` is called after each renaming of a directory.
+    Reads are cached. The view of an open layer stays valid while records are added to ``pending``, if `moved` is called
+    after each renaming of a directory.
 
     Args:
-        reader: where blobs are read.
+        reader: reads the blobs.
         root: the stored map of histories.
-        moved_seq: the seq of the last renaming of a directory, stored or pending; 0 if there never was one.
+        moved_seq: the seq of the last renaming of a directory, stored or pending; 0 if there was none.
         pending: records by path that are not stored yet, oldest first; their numbers are ignored.
-        floors: by path, numbers given out by versions that were rolled back.
-        gaps: numbers given out, below directories, by renamings that were rolled back.
-        floors_seq: when that was: floors count for versions from this seq on. What is derived from a commit before it
-            has its numbers already.
-        beat: called again and again by what may take long.
+        floors: by path, the highest number given to versions that were rolled back.
+        gaps: numbers given to paths below directories by renamings that were rolled back.
+        floors_seq: floors apply to versions from this seq on; versions derived from earlier commits have their numbers
+            already.
+        beat: called repeatedly during long derivations: the watchdog's progress report.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class HistoryView:
         self._floors_seq = floors_seq
 
     def moved(self, seq: int) -> None:
-        """Note when a directory was renamed last."""
+        """Record the seq of the last renaming of a directory."""
         self._derived.moved_seq = seq
 
     def records(self, path: bytes) -> list[Record]:
-        """Return all versions of a path, oldest first; empty if there never was one."""
+        """Return all versions of a path, oldest first; empty without any."""
         history = self.stored(path)
         if history is None:
             return self.unstored(path)
         return path_histories.all_records(self._reader, history) + self.unstored(path)
 
     def in_order(self, path: bytes) -> Versions:
-        """Return what `records` does, to be gone through in pieces."""
+        """Return what `records` does, lazily."""
         return Versions(self._reader, self.stored(path), self.numbered(path))
 
     def is_short(self, path: bytes, limit: int) -> bool:
-        """Say whether a path has no more versions than so many, is stored in one piece, and nothing is derived."""
+        """Whether a path has at most so many versions, is stored without blocks, and has no derived versions."""
         history = self.stored(path)
         stored_here = 0
         if history is not None:
@@ -107,7 +107,7 @@ class HistoryView:
         return replace(fresh[at], number=number) if at < len(numbers) and numbers[at] == number else None
 
     def missing(self, path: bytes, number: int) -> NotFound:
-        """Return the error that says why a path has no content at a number that was asked for. Reads its history."""
+        """Return the error for a path without content at a number; its message explains why. Reads the history."""
         name = os.fsdecode(path)
         records = self.records(path)
         if not records:
@@ -124,12 +124,12 @@ class HistoryView:
         return NotFound(f"{name!r} has {which}; there is no iteration {number}")
 
     def last(self, path: bytes) -> Record | None:
-        """Return the newest version of a path, a deletion perhaps; only its number may not be final."""
+        """Return the newest version of a path, possibly a deletion; its number is not final if it is not stored."""
         fresh = self._derived.unstored(path).records
         return fresh[-1] if fresh else self._own.last_stored(path)
 
     def kinds(self, path: bytes) -> int:
-        """Return what a path ever was, as in `PathHistory.kinds`; 0 for nothing."""
+        """Return the kinds of all versions of a path, as in `PathHistory.kinds`; 0 without any."""
         own = self._own.kinds(path)
         directory, _, name = path.rpartition(b"/")
         if not self._derived.came(directory).get(name, 0) & ~own:
@@ -137,7 +137,7 @@ class HistoryView:
         return own | self._derived.unstored(path).kinds
 
     def floor(self, path: bytes) -> int:
-        """Return the highest number ever given out for a path."""
+        """Return the highest number ever given to a version of a path."""
         return self._count(path, self._derived.unstored(path).records)[1]
 
     def unstored(self, path: bytes) -> list[Record]:
@@ -145,34 +145,34 @@ class HistoryView:
         return [replace(record, number=number) for number, record in self.numbered(path)]
 
     def numbered(self, path: bytes) -> list[tuple[int, Record]]:
-        """Return what `unstored` does, the numbers beside the records."""
+        """Return what `unstored` does, as pairs of number and record."""
         fresh = self._derived.unstored(path).records
         return list(zip(self._count(path, fresh)[0], fresh, strict=True)) if fresh else []
 
     def noted(self, path: bytes) -> list[tuple[int, Record]]:
-        """Return what `numbered` does, without what is derived."""
+        """Return what `numbered` does, without derived versions."""
         own = {record.seq for record in self._own.pending(path)}
         return [(number, record) for number, record in self.numbered(path) if record.seq in own]
 
     def had_entries(self, path: bytes) -> bool:
-        """Say whether anything ever had a version below a path."""
+        """Whether any path below a path ever had a version."""
         return self._own.any_below(path) or any(self.kinds(path + b"/" + name) for name in self._derived.came(path))
 
     def names(self, path: bytes) -> list[bytes]:
-        """Return the names in a directory that ever had a version, or below which something had."""
+        """Return the names in a directory that ever had a version, or had one below them."""
         own = self._own.children(path)
         prefix = path + b"/" if path else b""
         came = (name for name in self._derived.came(path) if name not in own and self.kinds(prefix + name))
         return sorted([*own, *came])
 
     def stored(self, path: bytes) -> PathHistory | None:
-        """Return what is stored for a path."""
+        """Return the stored history of a path."""
         return self._own.stored(path)
 
     def _count(self, path: bytes, fresh: Sequence[Record]) -> tuple[Sequence[int], int]:
-        """Return the numbers of the versions that are not stored, and the highest number ever given out.
+        """Return the numbers of the unstored versions, and the highest number ever given out.
 
-        Floors and gaps count from the moment they came to be: a version from before has had its number since.
+        Floors and gaps apply to later versions only: an earlier one had its number before.
         """
         history = self.stored(path)
         given = history.last if history is not None else 0
@@ -190,7 +190,7 @@ class HistoryView:
         return numbers, given
 
     def _skipped(self, path: bytes) -> list[tuple[int, int, int]]:
-        """Return what a path's numbers skip, oldest first: from which seq on, up to which number, how many more."""
+        """Return the numbers that a path skips, oldest first: from which seq on, up to which number, how many more."""
         floor = self._floors.get(path)
         skipped = [(self._floors_seq, floor, 0)] if floor is not None else []
         if self._gaps:
@@ -206,15 +206,15 @@ class HistoryView:
 
 
 class Versions:
-    """The versions of a path at a moment, oldest first. They can be gone through again and again.
+    """The versions of a path, oldest first; can be iterated over repeatedly.
 
-    What is stored is read when it is reached. What was pending stays readable when it is stored meanwhile, but not when
-    it is given up.
+    Stored versions are read as they are reached. Pending ones stay readable after they are stored, but not after a
+    rollback.
 
     Args:
-        reader: where blobs are read.
-        history: what is stored.
-        fresh: what is not, with its numbers.
+        reader: reads the blobs.
+        history: the stored versions.
+        fresh: the unstored ones, with their numbers.
     """
 
     def __init__(self, reader: BlobReader, history: PathHistory | None, fresh: Sequence[tuple[int, Record]]) -> None:

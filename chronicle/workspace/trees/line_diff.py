@@ -1,8 +1,8 @@
-"""Which lines two texts have in common, in a time about in proportion to their lengths whatever they hold.
+"""A line diff whose time is about proportional to the length of the texts, whatever they hold.
 
-`difflib` takes time with the square of the lines and more. Here only short stretches are given to it: what is the same
-at both ends is cut off, the lines that are there once on each side divide what is left (patience diff), and a long
-stretch without such a line is taken to have nothing in common. That makes a longer diff, not a wrong one.
+`difflib` is not used on whole texts because its time is quadratic and worse in the number of lines. Here it gets short
+stretches only: common lines at both ends are cut off, lines that occur once on each side divide the rest (patience
+diff), and a long stretch without such a line is taken to have nothing in common. The diff may be longer, never wrong.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["unified"]
 
 _SHORT: Final = 200 * 200
-"""Stretches of a product of lines up to this are compared line by line: 20 ms at the worst."""
+"""Stretches whose product of line counts is up to this are compared line by line: 20 ms in the worst case."""
 _COMPARED: Final = 50 * _SHORT
-"""The sum of these products in one pair of texts; the rest are taken to have nothing in common."""
+"""Limit for the sum of these products in one pair of texts; further stretches count as different."""
 _DEPTH: Final = 32
-"""How often what is left is divided."""
+"""Levels of division."""
 _CONTEXT: Final = 3
 
 Region = tuple[int, int, int, int]
@@ -43,7 +43,7 @@ def unified(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[bytes]:
 
 
 class _Matcher(difflib.SequenceMatcher[bytes]):
-    """Groups what was found here as `difflib` does."""
+    """Groups the matches that were found here as `difflib` does."""
 
     def __init__(self, old: Sequence[bytes], new: Sequence[bytes]) -> None:
         super().__init__(None, (), ())
@@ -54,7 +54,7 @@ class _Matcher(difflib.SequenceMatcher[bytes]):
 
 
 def _range(start: int, end: int) -> bytes:
-    """A range of lines as a hunk's head has it."""
+    """A range of lines in the form of a hunk's head."""
     length = end - start
     if length == 1:
         return b"%d" % (start + 1)
@@ -62,7 +62,7 @@ def _range(start: int, end: int) -> bytes:
 
 
 def _matches(old: Sequence[bytes], new: Sequence[bytes]) -> list[tuple[int, int, int]]:
-    """Return where stretches of equal lines begin on both sides, and how long they are; in order, none adjacent."""
+    """Return the stretches of equal lines as (start, new start, length), in order, none adjacent."""
     found: list[tuple[int, int, int]] = []
     left = _COMPARED
     todo: list[tuple[Region, int]] = [((0, len(old), 0, len(new)), 0)]
@@ -100,9 +100,9 @@ def _matches(old: Sequence[bytes], new: Sequence[bytes]) -> list[tuple[int, int,
 
 
 def _divided(old: Sequence[bytes], new: Sequence[bytes], region: Region) -> Iterator[Region]:
-    """Yield the parts of a region that begin with a line which is there once on each side, the longest such row.
+    """Yield the parts of a region that begin with a line which occurs once on each side: the longest increasing row.
 
-    What is before the first of them is a part too; without any there is none.
+    The part before the first of them is yielded too. Without such a line there is no part.
     """
     start, end, new_start, new_end = region
     counts, new_counts = Counter(old[start:end]), Counter(new[new_start:new_end])
@@ -110,7 +110,7 @@ def _divided(old: Sequence[bytes], new: Sequence[bytes], region: Region) -> Iter
     pairs = [(at, places[old[at]]) for at in range(start, end) if counts[old[at]] == 1 and old[at] in places]
     if not pairs:
         return
-    # The longest row of pairs in which both sides rise: the last of each length, and who was before.
+    # Longest increasing subsequence of the pairs: the last pair of each length, and the predecessor of each pair.
     lasts: list[int] = []
     ends: list[int] = []
     before = [-1] * len(pairs)

@@ -1,7 +1,7 @@
-"""What a tree keeps alive.
+"""Computes the blobs that are reachable from trees, contents and maps: what garbage collection must keep.
 
-Blobs are reached in roles: as a directory's node, as a node of a chunk list, as plain bytes. They are told apart, for a
-file may have the bytes of a tree node, and having seen it as a file says nothing of what the node refers to.
+Blobs are reached in roles: as a directory's node, as a node of a chunk list, as plain bytes. The roles are kept apart:
+a file may have the bytes of a tree node, and reaching it as a file does not reach what the node refers to.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["Reach"]
 
 
 class Reach:
-    """The blobs that trees, contents and maps refer to; grows as they are added, reading each node once.
+    """The set of blobs that trees, contents and maps refer to. Each node is read once, however often it is shared.
 
     Args:
-        reader: where nodes are read from. Plain content is not read.
+        reader: reads the nodes. Plain content is not read.
     """
 
     def __init__(self, reader: BlobReader) -> None:
@@ -46,16 +46,16 @@ class Reach:
         return self._plain | self._directories | self._lists | self._maps
 
     def add_blob(self, identifier: BlobId) -> None:
-        """Reach one blob of plain bytes."""
+        """Add one blob of plain bytes."""
         self._plain.add(identifier)
 
     def add_map(self, root: BlobId | None) -> None:
-        """Reach the nodes of a map of `chronicle.workspace.trees.nodes`; what its values refer to is the caller's."""
+        """Add the nodes of a map of `chronicle.workspace.trees.nodes`; the caller adds what its values refer to."""
         for _ in nodes.walk(self._reader, root, self._maps):
             pass
 
     def add_content(self, stored: Content) -> None:
-        """Reach what a file's content consists of."""
+        """Add the blobs of a file's content."""
         if not stored.chunked:
             self._plain.add(stored.id)
             return
@@ -64,10 +64,10 @@ class Reach:
                 self._plain.update(from_raw(value[-RAW_ID_BYTES:]) for value in node.values)
 
     def add_tree(self, tree_id: BlobId) -> None:
-        """Reach a tree: its directories and the contents of its files.
+        """Add a tree: its directories and the contents of its files.
 
         Raises:
-            NotFound, Corrupt, Unavailable: a node could not be read; the tree is reached in part.
+            NotFound, Corrupt, Unavailable: a node could not be read; the tree is added in part.
         """
         directories = [tree_id]
         while directories:

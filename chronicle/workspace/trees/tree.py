@@ -1,11 +1,11 @@
 """Directory trees as blobs. A directory is a map (`chronicle.workspace.trees.nodes`) from names to encoded entries.
 
 A tree's id is that of its root directory's map, and depends on content alone: names, kinds, permission bits, bytes,
-extended attributes and which names are one file. Times and inode numbers are not content. The root has no entry, for
-it has no name; what differs from `ROOT_DEFAULT` in its mode, owner or attributes is kept in its map under ``.``, a
+extended attributes and which names are one file. Times and inode numbers are not content. The root has no
+name and so no entry; a mode, owner or attributes that differ from `ROOT_DEFAULT` are stored in its map under ``.``, a
 name that no file can have. `EMPTY` is the id of the empty directory; it needs no blob.
 
-A directory's entry holds the id of its subtree, so moving a directory means putting its entry under another name.
+A directory's entry holds the id of its subtree, so moving a directory moves its entry to another name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 ENTRY_FORMAT: Final = 1
 """The first byte of every encoded entry."""
 MAX_NAME_BYTES: Final = 255
-"""What the kernel allows a name to have (NAME_MAX)."""
+"""The kernel's limit (NAME_MAX)."""
 _MODE_MASK: Final = 0o7777
 _SYMLINK_MODE: Final = 0o777
 _ROOT_NAME: Final = b"."
@@ -54,7 +54,7 @@ _UID, _GID, _LINK, _XATTRS = 1, 2, 3, 4
 
 
 class Kind(enum.Enum):
-    """What an entry is."""
+    """The type of an entry."""
 
     FILE = "file"
     DIR = "dir"
@@ -75,7 +75,7 @@ _DEVICE_KINDS: Final[dict[object, Kind]] = {code: kind for kind, code in _DEVICE
 _KINDS: Final = {_WHOLE: Kind.FILE, _CHUNKED: Kind.FILE, _DIR: Kind.DIR, _SYMLINK: Kind.SYMLINK, **_BARE_KINDS}
 
 EMPTY: Final = blob_id(nodes.encode_node(0, (), ()))
-"""The id of the empty directory. Everyone knows it; it is neither stored nor read."""
+"""The id of the empty directory. It is a constant: neither stored nor read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +88,18 @@ class Entry:
     content: Content | None = None
     """Of a file."""
     subtree: BlobId | None = None
-    """Of a directory: the id of its map. ``None`` only in what is given to `update_tree`: "as it is in the tree"."""
+    """Of a directory: the id of its map. ``None`` only in arguments of `update_tree`, for "unchanged"."""
     target: bytes = b""
     """Of a symlink."""
     uid: int | None = None
-    """The owner; ``None`` is whoever owns the workspace, so that a tree means the same for another user."""
+    """The owner; ``None`` is the workspace's owner, so that a tree is the same for another user."""
     gid: int | None = None
     """The group; ``None`` likewise."""
     xattrs: tuple[tuple[bytes, bytes], ...] = ()
     """Names and values of extended attributes, ascending by name."""
     link: bytes | None = None
-    """For a file that has several names, what they have in common: the first of their paths in the tree, in byte
-    order. ``None`` for a file with one name. Whoever builds the tree keeps this canonical."""
+    """Identifies the names of one hard-linked file: the first of their paths in the tree, in byte order. ``None`` for a
+    file with one name. The builder of the tree keeps this canonical."""
     device: int | None = None
     """Of a device: its number, as in ``st_rdev``."""
 
@@ -126,7 +126,7 @@ class Entry:
 
 
 ROOT_DEFAULT: Final = Entry(Kind.DIR, 0o755, subtree=EMPTY)
-"""What the root of a tree is unless it says otherwise (its subtree is the tree's id)."""
+"""The root of a tree that stores no entry for it (its subtree is the tree's id)."""
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -165,7 +165,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def decode_entry(data: bytes) -> Entry:
-    """Return the entry that these bytes are.
+    """Decode an entry.
 
     Raises:
         UnsupportedFormat: written by a newer version.
@@ -184,7 +184,7 @@ def decode_entry(data: bytes) -> Entry:
 
 
 def entry_kind(data: bytes) -> Kind:
-    """Return what the entry that these bytes are is, without decoding it: for long listings.
+    """Return the kind of an encoded entry without decoding the rest: for long listings.
 
     Raises:
         UnsupportedFormat: written by a newer version.
@@ -241,7 +241,7 @@ _FIELD_COUNTS: Final[dict[object, int]] = {
 
 
 def check_name(name: bytes) -> None:
-    """Check that a name can be a directory entry's.
+    """Check that a directory entry can have a name.
 
     Raises:
         InvalidInput: empty, ``.``, ``..``, longer than 255 bytes, or with a slash or a zero byte in it.
@@ -251,12 +251,12 @@ def check_name(name: bytes) -> None:
 
 
 def map_root(subtree: BlobId) -> BlobId | None:
-    """Return the root of a directory's map as `chronicle.workspace.trees.nodes` wants it: ``None`` if it is empty."""
+    """Return the root of a directory's map as `chronicle.workspace.trees.nodes` takes it: ``None`` if it is empty."""
     return None if subtree == EMPTY else subtree
 
 
 def entry_at(reader: BlobReader, tree_id: BlobId, path: bytes) -> Entry | None:
-    """Return what is at a path of a tree, ``b""`` being its root; ``None`` if nothing is. Symlinks are not followed."""
+    """Return the entry at a path of a tree, ``b""`` being its root; ``None`` if absent. Symlinks are not followed."""
     if not path:
         stored = nodes.lookup(reader, map_root(tree_id), _ROOT_NAME)
         return replace(decode_entry(stored) if stored is not None else ROOT_DEFAULT, subtree=tree_id)
@@ -275,14 +275,14 @@ def entry_at(reader: BlobReader, tree_id: BlobId, path: bytes) -> Entry | None:
 
 
 def list_dir(reader: BlobReader, tree_id: BlobId, after: bytes | None = None) -> Iterator[tuple[bytes, Entry]]:
-    """Yield the names of one directory and what they are, in byte order; those after a name only, if one is given."""
+    """Yield the names and entries of one directory in byte order, from the first name after ``after`` on."""
     for name, value in nodes.items(reader, map_root(tree_id), after):
         if name != _ROOT_NAME:
             yield name, decode_entry(value)
 
 
 def walk(reader: BlobReader, tree_id: BlobId) -> Iterator[tuple[bytes, Entry]]:
-    """Yield every path below the root and what is there, each directory before what is in it, names in byte order."""
+    """Yield every path below the root and its entry, each directory before its content, names in byte order."""
     stack = [(b"", list_dir(reader, tree_id))]
     while stack:
         prefix, listing = stack[-1]
@@ -297,25 +297,25 @@ def walk(reader: BlobReader, tree_id: BlobId) -> Iterator[tuple[bytes, Entry]]:
 
 
 def update_tree(buffer: nodes.NodeBuffer, tree_id: BlobId, changes: Mapping[bytes, Entry | None]) -> BlobId:
-    """Return the id of the tree with changes made to it.
+    """Return the id of the tree with changes applied.
 
     New nodes are added to the buffer; only dirty directories are read.
 
-    A change puts an entry at a path, or removes what is there with all that is below (``None``; nothing there is
-    fine). A directory's entry with a subtree puts that subtree, so a move is ``{old: None, new: entry}``; one without
-    a subtree keeps what is below (nothing, if no directory was there). Changes below it come on top, whatever the
-    order of the mapping. ``b""`` changes the root: its mode, owner and attributes, and its whole content if the entry
-    has a subtree.
+    A change puts an entry at a path, or removes the entry and its subtree (``None``; an absent one is ignored). A
+    directory's entry with a subtree puts that subtree, so a move is ``{old: None, new: entry}``; one without a subtree
+    keeps the present one (an empty one, if no directory was there). Changes below it are applied on top, in whatever
+    order the mapping has them. ``b""`` changes the root: its mode, owner and attributes, and its whole content if the
+    entry has a subtree.
 
     Raises:
-        InvalidInput: a path that cannot be; a change below what is no directory in the new tree; the root removed or
-            made something else than a directory.
+        InvalidInput: a malformed path; a change below a path that is no directory in the new tree; the root removed or
+            made anything but a directory.
     """
     return _TreeEdit(buffer, tree_id, changes).apply()
 
 
 class _TreeEdit:
-    """One `update_tree`: down to find what the dirty directories hold now, up to put what they hold then."""
+    """One `update_tree`: reads the dirty directories top down, writes them bottom up."""
 
     def __init__(self, buffer: nodes.NodeBuffer, tree_id: BlobId, changes: Mapping[bytes, Entry | None]) -> None:
         self._buffer = buffer
@@ -366,7 +366,7 @@ class _TreeEdit:
             path = directory
 
     def _resolve(self) -> dict[bytes, Entry]:
-        """Return, for each dirty directory that will be there, its entry with the subtree to edit."""
+        """Return the entry of each dirty directory of the new tree, with the subtree to edit."""
         root_change = self._changes.get(b"")
         root_now = entry_at(self._buffer, self._tree_id, b"")
         assert root_now is not None
@@ -391,7 +391,7 @@ class _TreeEdit:
         return entries
 
     def _refuse_content(self, directory: bytes) -> None:
-        """Check that nothing is put into what will not be a directory; removals there are fine."""
+        """Refuse entries in a path that will not be a directory; removals are ignored."""
         for name in self._children[directory]:
             path = _join(directory, name)
             if self._changes.get(path) is not None:
@@ -401,11 +401,11 @@ class _TreeEdit:
 def diff_trees(
     reader: BlobReader, old: BlobId, new: BlobId, *, whole: bool = False
 ) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
-    """Yield ``(path, old entry, new entry)`` where two trees differ, parents first; ``None`` where nothing is.
+    """Yield ``(path, old entry, new entry)`` where two trees differ, parents first; ``None`` for an absent entry.
 
-    A directory that was added or removed is followed by all that is in it, unless ``whole`` asks for it alone. A
-    directory that is in both with other content below is itself yielded only if its own mode, owner or attributes
-    differ. ``b""`` is the root. What the trees share is not read.
+    A directory that was added or removed is followed by its content, unless ``whole`` asks for it alone. A directory of
+    both trees whose content differs is itself yielded only if its own mode, owner or attributes differ. ``b""`` is the
+    root. Shared subtrees are not read.
     """
     before, after = entry_at(reader, old, b""), entry_at(reader, new, b"")
     assert before is not None

@@ -1,6 +1,6 @@
-"""What changed between two trees, for people: renames recognised, text shown as a unified diff.
+"""The difference of two trees for display: renames are detected, text is shown as a unified diff.
 
-Only what differs is read: a directory of 100,000 files that was moved is one `Change`. Pure but for reading blobs.
+Only differing parts are read: a directory of 100,000 files that was moved is one `Change`. Pure but for reading blobs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["TEXT_BYTES", "Change", "What", "change_object", "changes", "render"]
 
 TEXT_BYTES: Final = 1024 * 1024
-"""Files above this size are said to differ and not compared line by line."""
+"""Larger files are reported as different and not compared line by line."""
 _SNIFF_BYTES: Final = 8000
-"""A zero byte among the first 8,000 makes a file binary, as git has it."""
+"""A zero byte among the first 8,000 makes a file binary, as in git."""
 
 
 class What(enum.Enum):
-    """What became of a path."""
+    """The kind of a change."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -44,21 +44,21 @@ class Change:
 
     what: What
     path: bytes
-    """In the new tree; in the old one for what was removed."""
+    """In the new tree; in the old one for a removed path."""
     old: Entry | None
-    """``None`` for what was added."""
+    """``None`` for an added path."""
     new: Entry | None
-    """``None`` for what was removed."""
+    """``None`` for a removed path."""
     old_path: bytes | None = None
-    """Where a renamed path was."""
+    """The former path of a renamed one."""
 
 
 def changes(reader: BlobReader, old: BlobId, new: BlobId) -> list[Change]:
-    """Return what differs between two trees, by path; ``b""`` is the root.
+    """Return the differences of two trees, by path; ``b""`` is the root.
 
-    A path that went and one that came with the same content, not empty, are one rename: files with equal bytes,
-    symlinks with equal targets, directories with equal subtrees, which are then not followed. Among several, one of
-    the same name is preferred, then the first. What is in a directory that was added or removed is listed too.
+    A removed path and an added one of the same content, not empty, are one rename: files with equal bytes, symlinks
+    with equal targets, directories with equal subtrees, which are then not descended into. Of several candidates, one
+    of the same name is preferred, then the first. The content of an added or removed directory is listed too.
     """
     changed: list[Change] = []
     gone: dict[bytes, Entry] = {}
@@ -114,10 +114,10 @@ def render(reader: BlobReader, found: Iterable[Change]) -> Iterator[bytes]:
 
 
 def change_object(change: Change) -> dict[str, str | int | bool | None]:
-    """Return a change as it is put into JSON.
+    """Return a change as a JSON object.
 
     ``change`` is ``added``, ``removed``, ``changed`` or ``renamed``; sizes and hashes are those before and after, null
-    for what has no content. Only what was renamed has ``old_path``.
+    for an entry without content. Only a renamed path has ``old_path``.
     """
     shown: dict[str, str | int | bool | None] = {"change": change.what.value, "path": _shown_path(change.path)}
     if change.old_path is not None:
@@ -134,7 +134,7 @@ def _shown_path(path: bytes) -> str:
 
 
 def _matched(gone: dict[bytes, Entry], came: dict[bytes, Entry]) -> list[Change]:
-    """Take renames out of what went and what came."""
+    """Take renames out of the removed and the added paths."""
     places: defaultdict[object, list[bytes]] = defaultdict(list)
     for path, entry in sorted(gone.items(), reverse=True):
         identity = _identity(entry)
@@ -156,7 +156,7 @@ def _matched(gone: dict[bytes, Entry], came: dict[bytes, Entry]) -> list[Change]
 
 
 def _identity(entry: Entry) -> object | None:
-    """What a rename keeps; ``None`` for what is too common to be followed."""
+    """The key by which renames are detected; ``None`` for empty entries, which are too common."""
     if entry.content is not None:
         return entry.content if entry.content.size else None
     if entry.subtree is not None:
@@ -186,7 +186,7 @@ def _headers(change: Change) -> Iterator[bytes]:
 
 
 def _shown(entry: Entry | None) -> tuple[int, object] | None:
-    """The size of what of an entry is shown as text, and its identity; ``None`` if nothing is."""
+    """The size and the identity of an entry's text; ``None`` if it has none."""
     if entry is None:
         return None
     if entry.content is not None:
@@ -201,7 +201,7 @@ def _bytes_of(reader: BlobReader, entry: Entry | None) -> bytes:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Lines with their newlines; carriage returns and form feeds end none."""
+    """Split lines, newlines kept; carriage returns and form feeds do not end a line."""
     parts = data.split(b"\n")
     return [*(part + b"\n" for part in parts[:-1]), *filter(None, parts[-1:])]
 
@@ -211,7 +211,7 @@ def _name(path: bytes) -> bytes:
 
 
 def _quoted(path: bytes) -> bytes:
-    """A path as it is if it is plain, else in quotes with escapes, as git writes it."""
+    """A plain path as it is, any other in quotes with escapes, as git writes it."""
     if all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in path):
         return path
     escapes = {0x22: b'\\"', 0x5C: b"\\\\", 0x09: b"\\t", 0x0A: b"\\n", 0x0D: b"\\r"}

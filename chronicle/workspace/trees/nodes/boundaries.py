@@ -1,4 +1,4 @@
-"""Where nodes end: what makes equal content have an equal root."""
+"""Node boundaries: a function of content alone, so that equal content has an equal root."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _BOUNDARY_MASK: Final = 31
 _MIN_ITEMS: Final = 2
 """Each level has at most half the nodes of the one below, however large the keys, so the levels end."""
 _ITEM_OVERHEAD: Final = 4
-"""What msgpack adds to a key and a value of usual length."""
+"""The bytes that msgpack adds to a key and a value of usual length."""
 
 
 class Cutter:
     """Cuts the sorted items of one level into nodes.
 
-    A node ends after an item if it has at least `MIN_NODE_BYTES` and `_MIN_ITEMS` and the hash of the item's key says
-    so, or when it reaches `MAX_NODE_BYTES`. The hash is salted with the level, for else a key that ends a node on one
-    level would on the next as well. The decision depends on the node's own items only; after a boundary nothing of
-    the past counts, which is what lets an edit stop at the first boundary that the old version has too.
+    A node ends after an item if it has at least `MIN_NODE_BYTES` and `_MIN_ITEMS` and the hash of the item's key
+    selects it, or when it reaches `MAX_NODE_BYTES`. The hash is salted with the level; otherwise a key that ends a node
+    on one level would end one on the next level too. The decision depends on the node's own items only and on nothing
+    before a boundary, so an edit can stop at the first boundary that the old version has too.
     """
 
     def __init__(self, level: int) -> None:
@@ -43,11 +43,11 @@ class Cutter:
 
     @property
     def at_boundary(self) -> bool:
-        """Whether no node has been begun."""
+        """Whether no node is open."""
         return not self._keys
 
     def feed(self, key: bytes, value: bytes) -> None:
-        """Take the next item."""
+        """Add the next item."""
         self._keys.append(key)
         self._values.append(value)
         self._size += len(key) + len(value) + _ITEM_OVERHEAD
@@ -59,7 +59,7 @@ class Cutter:
             self.finish()
 
     def finish(self) -> None:
-        """End the node that was begun, if one was: the level ends here."""
+        """End the open node, if any: the level ends here."""
         if self._keys:
             self.nodes.append((self._keys[-1], encode_node(self._level, self._keys, self._values)))
             self._keys, self._values, self._size = [], [], 0

@@ -1,4 +1,4 @@
-"""Making a map of items that come in order."""
+"""Builds a map from sorted items."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["NodeBuffer", "build"]
 
 _HELD_BYTES: Final = 4 * 1024 * 1024
-"""So much of new nodes is added to the buffer at once by `build`, for nodes that lie side by side are read together."""
+"""Batch of new nodes that `build` adds to the buffer at once: nodes that lie side by side are read together."""
 
 
 class NodeBuffer(Protocol):
-    """What writing a map needs; `chronicle.blobs.buffer.BlobBuffer` is one."""
+    """The port for writing a map; `chronicle.blobs.buffer.BlobBuffer` implements it."""
 
     def get(self, blob_id: BlobId) -> bytes:
         """Return a blob's bytes, pending or stored."""
         ...
 
     def add(self, data: bytes) -> BlobId:
-        """Take a blob and return its id."""
+        """Add a blob and return its id."""
         ...
 
 
@@ -44,7 +44,7 @@ def build(buffer: NodeBuffer, pairs: Iterable[tuple[bytes, bytes]]) -> BlobId | 
 
 
 class _Build:
-    """One `build`: a node of each level, and finished ones that the buffer does not have yet."""
+    """One `build`: an open node of each level, and the finished ones that are not in the buffer yet."""
 
     def __init__(self, buffer: NodeBuffer) -> None:
         self._buffer = buffer
@@ -57,7 +57,7 @@ class _Build:
         self._made_bytes = 0
 
     def feed(self, level: int, key: bytes, value: bytes) -> None:
-        """Take the next item of a level."""
+        """Add the next item of a level."""
         if level == len(self._cutters):
             self._cutters.append(Cutter(level))
             self._counts.append(0)
@@ -73,14 +73,16 @@ class _Build:
             self._cutters[level].finish()
             if self._cutters[level].nodes:
                 self._lift(level)
-            if self._counts[level] == 1:  # alone on its level, so it is the root; above is nothing but its item
+            if (
+                self._counts[level] == 1
+            ):  # the only node of its level is the root; the level above has nothing but its item
                 break
             level += 1
         self._add()
         return from_raw(self._root) if self._root is not None else None
 
     def _lift(self, level: int) -> None:
-        """Take the finished nodes of a level, and make them items of the one above."""
+        """Feed the finished nodes of a level to the level above."""
         cutter = self._cutters[level]
         finished, cutter.nodes = cutter.nodes, []
         for key, data in finished:

@@ -1,4 +1,4 @@
-"""Making a map of another one: what an edit does not touch is shared, and not read."""
+"""Edits a map: nodes that an edit does not touch are shared and not read."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["update"]
 
 
 def update(buffer: NodeBuffer, root: BlobId | None, edits: Mapping[bytes, bytes | None]) -> BlobId | None:
-    """Return the root of the map with edits made: a value puts a key, ``None`` removes it (if it is there).
+    """Return the root of the map with edits applied: a value puts a key, ``None`` removes it (if present).
 
-    New nodes are added to the buffer and nowhere else. Costs edits times levels in nodes read and written; edits that
-    change nothing write nothing.
+    New nodes are added to the buffer and nowhere else. The cost in nodes read and written is the number of edits times
+    that of levels; edits that change nothing write nothing.
     """
     if not edits:
         return root
@@ -35,7 +35,7 @@ def update(buffer: NodeBuffer, root: BlobId | None, edits: Mapping[bytes, bytes 
 
 
 class _Edit:
-    """One `update`: the nodes it has read, and those it made and has not handed to the buffer yet."""
+    """One `update`: the nodes it has read, and the new ones that are not in the buffer yet."""
 
     def __init__(self, buffer: NodeBuffer) -> None:
         self._buffer = buffer
@@ -72,7 +72,7 @@ class _Edit:
         return node
 
     def _recut(self, root: BlobId, level: int, edits: list[tuple[bytes, bytes | None]]) -> dict[bytes, bytes | None]:
-        """Edit one level below the root's; return the edits that follow for the level above."""
+        """Edit one level below the root's; return the resulting edits of the level above."""
         keys = [key for key, _ in edits]
         before: dict[bytes, bytes] = {}
         cutter = Cutter(level)
@@ -131,7 +131,7 @@ class _Edit:
 
 
 class _Cursor:
-    """A place in one level of a map: the node that holds a key, or would; from there it goes right."""
+    """A position in one level of a map: starts at the node that holds a key, or would, and advances to the right."""
 
     def __init__(self, edit: _Edit, root: BlobId, level: int, key: bytes) -> None:
         self._edit = edit
@@ -158,11 +158,11 @@ class _Cursor:
 
     @property
     def is_last(self) -> bool:
-        """Whether no node of this level is to the right."""
+        """Whether this is the last node of its level."""
         return all(index == len(node.keys) - 1 for node, index in self._path)
 
     def advance(self) -> None:
-        """Go to the next node of the level; there must be one."""
+        """Advance to the next node of the level; there must be one."""
         depth = len(self._path) - 1
         while self._path[depth][1] == len(self._path[depth][0].keys) - 1:
             depth -= 1
@@ -174,7 +174,7 @@ class _Cursor:
 
 
 def _merged(node: Node, edits: Iterable[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes]]:
-    """Return a node's items with edits made, in order."""
+    """Return a node's items with edits applied, in order."""
     content = dict(zip(node.keys, node.values, strict=True))
     in_order = True
     for key, value in edits:

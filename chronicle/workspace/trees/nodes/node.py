@@ -1,4 +1,4 @@
-"""One node: its bytes, and what they say. The format is in docs/internals/trees.md."""
+"""The encoding of one node. The format is in docs/internals/trees.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def encode_node(level: int, keys: Sequence[bytes], values: Sequence[bytes]) -> b
 
 
 def decode_node(data: bytes) -> Node:
-    """Return the node that these bytes are.
+    """Decode a node.
 
     Raises:
         UnsupportedFormat: written by a newer version.

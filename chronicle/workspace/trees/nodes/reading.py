@@ -1,4 +1,4 @@
-"""Reading maps: by key, in order, node by node, and two against each other."""
+"""Reads maps: by key, in order, node by node, and the difference of two."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["NodeCache", "diff", "items", "lookup", "lookup_many", "walk"]
 
 _KEPT_NODES: Final = 8
-"""Two ways down a map of four levels."""
+"""Two paths from the root of a map of four levels to its leaves."""
 _TOGETHER: Final = 64
-"""Nodes that are read at once when a map is read in order: 200 KB. They mostly lie side by side."""
+"""Nodes in one batch when a map is read in order: 200 KB. They mostly lie side by side in a pack."""
 
 
 def lookup(reader: BlobReader, root: BlobId | None, key: bytes) -> bytes | None:
@@ -31,11 +31,11 @@ def lookup(reader: BlobReader, root: BlobId | None, key: bytes) -> bytes | None:
 
 
 class NodeCache:
-    """Looks into maps again and again, and keeps the nodes that were used last: keys in order cost little each.
+    """Looks up keys and caches the decoded nodes it used last: a look-up of the next key in order costs little.
 
     Args:
         reader: where nodes are read.
-        most: nodes to keep, some 10 KB each. A look-up uses one a level of its map.
+        most: how many nodes are cached, some 10 KB each. A look-up uses one a level of its map.
     """
 
     def __init__(self, reader: BlobReader, most: int = _KEPT_NODES) -> None:
@@ -75,9 +75,9 @@ def _find(
     key: bytes,
     bisect: Callable[[Sequence[bytes], bytes], int],
 ) -> tuple[Node, int] | None:
-    """Return the leaf and the place in it where a map is bisected; ``None`` behind its last key.
+    """Return the leaf and the index in it where a map is bisected; ``None`` behind its last key.
 
-    A node's key is the last one below it, so a greater one in the same node leads on.
+    A node's key is the last one of its child, so the first key that is not smaller leads down.
     """
     while root is not None:
         node = read(root)
@@ -91,7 +91,7 @@ def _find(
 
 
 def lookup_many(reader: BlobReader, root: BlobId | None, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Return the values of those keys that are there; each node on the way is read once."""
+    """Return the values of those keys that exist; each node on the way is read once."""
     found: dict[bytes, bytes] = {}
     if root is None:
         return found
@@ -118,7 +118,7 @@ def lookup_many(reader: BlobReader, root: BlobId | None, keys: Iterable[bytes]) 
 
 
 def items(reader: BlobReader, root: BlobId | None, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the items in key order, those after a key only if one is given. Reads nodes as it gets to them."""
+    """Yield the items in key order, from the first key after ``after`` on. Nodes are read as they are reached."""
     if root is None:
         return
     stack = [root]
@@ -126,7 +126,7 @@ def items(reader: BlobReader, root: BlobId | None, after: bytes | None = None) -
     together = 1
     while stack:
         at = stack.pop()
-        if at not in ready:  # more at once the further it goes: whoever wants a few items reads a few nodes
+        if at not in ready:  # batches grow, so a caller that stops after a few items has read a few nodes
             ready.update(get_many(reader, [at, *reversed(stack[max(0, len(stack) - together + 1) :])]))
             together = min(2 * together, _TOGETHER)
         node = decode_node(ready.pop(at))
@@ -138,7 +138,7 @@ def items(reader: BlobReader, root: BlobId | None, after: bytes | None = None) -
 
 
 def walk(reader: BlobReader, root: BlobId | None, seen: set[BlobId]) -> Iterator[tuple[BlobId, Node]]:
-    """Yield the nodes that are not in ``seen``, parents first, and add them to it; below a seen one none is read."""
+    """Yield the nodes that are not in ``seen``, parents first, and add them to it; a seen subtree is not read."""
     stack = [] if root is None else [root]
     while stack:
         at = stack.pop()
@@ -154,9 +154,9 @@ def walk(reader: BlobReader, root: BlobId | None, seen: set[BlobId]) -> Iterator
 def diff(
     reader: BlobReader, old: BlobId | None, new: BlobId | None
 ) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """Yield ``(key, old value, new value)`` where two maps differ, in key order; ``None`` where the key is not there.
+    """Yield ``(key, old value, new value)`` where two maps differ, in key order; ``None`` for an absent key.
 
-    Nodes that both maps share are not read: the cost is in proportion to the difference.
+    Nodes that both maps share are not read: the cost is proportional to the difference.
     """
     if old == new:
         return
@@ -189,9 +189,9 @@ def diff(
 
 
 class _Frontier:
-    """One side of a `diff`: what of a map is still to be compared, as items and unopened nodes, in key order.
+    """One side of a `diff`: the rest of a map that is not compared yet, as items and unread nodes, in key order.
 
-    ``level`` is that of the first: -1 if there is none, 0 for an item, n for a node whose level is n - 1.
+    ``level`` is that of the first one: -1 at the end, 0 for an item, n for a node of level n - 1.
     """
 
     def __init__(self, reader: BlobReader, root: BlobId | None) -> None:
@@ -203,11 +203,11 @@ class _Frontier:
             self.skip()
 
     def skip(self) -> None:
-        """Drop the first."""
+        """Drop the first one."""
         self.level, self.key, self.value = self._stack.pop() if self._stack else (-1, b"", b"")
 
     def open(self) -> None:
-        """Put the content of the first, a node, in its place."""
+        """Replace the first one, a node, by its content."""
         self._push(decode_node(self._reader.get(from_raw(self.value))))
         self.skip()
 
