@@ -24,7 +24,7 @@ demo: setup
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: setup-tests
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "not slow" $(ARGS)
 
 # Its models run for minutes, so a dump of their stacks after 590 s says nothing, and has ended a run.
 nightly: setup-tests

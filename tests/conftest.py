@@ -4,7 +4,8 @@
 * With ``CI=true`` a skipped test is a failed one; otherwise skips are listed loudly at the end.
 * A FUSE mount below the run's temporary directory that a test leaves behind fails the test. So does a process left by
   a test that may start some (folders ``fuse``, ``crash``, ``cluster``, ``e2e``); everything left at the end of the run
-  fails the run. What is found is ended. Processes are known by a variable in their environment.
+  fails the run. What is found is ended. See `tests.leftovers`.
+* Under pytest-xdist a worker gets whole modules; the modules whose tests start Ray go to one worker, one after another.
 * A WARNING or worse logged by our packages fails the test, unless the test looks at the log itself (``caplog``).
 * Time limits and the dump of all stacks come from ``timeout`` and ``faulthandler_timeout`` in pyproject.toml, unless a
   test has a limit of its own.
@@ -16,24 +17,21 @@ import faulthandler
 import logging
 import os
 import signal
-import subprocess
-import time
-import uuid
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.leftovers import clean_up, describe, fuse_mounts, mark_this_run, marked_processes, wait_until_gone
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 TESTS = Path(__file__).parent
 IN_CI = os.environ.get("CI") == "true"
-RUN_MARK = f"PODIUM_TEST_RUN={uuid.uuid4().hex}"
-"""Inherited by every process that a test starts, however it detaches itself."""
-
 FOLDER_MARKS = {"fuse": ("fuse",), "cluster": ("ray", "fuse"), "e2e": ("ray", "fuse")}
 STARTS_PROCESSES = frozenset({"fuse", "crash", "cluster", "e2e"})
 
@@ -53,12 +51,39 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+# -- workers -----------------------------------------------------------------------------------------------------------
+
+
+class ByModule(LoadScopeScheduling):
+    """Gives whole modules to workers, in the order of collection, and all that start Ray to one worker.
+
+    A module's fixtures are set up once. Two Rays at a time would need more memory and processors than many machines
+    have.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return "ray" if "ray" in FOLDER_MARKS.get(folder_of(TESTS.parent / module), ()) else module
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule:
+    """Say which worker runs what, whatever ``--dist`` is."""
+    return ByModule(config, log)
+
+
+def worker_id(config: pytest.Config) -> str | None:
+    """The id of this worker of pytest-xdist; None in a controller and in a run without workers."""
+    workerinput = getattr(config, "workerinput", None)
+    return workerinput["workerid"] if workerinput else None
+
+
 # -- marks and skips ---------------------------------------------------------------------------------------------------
 
 
-def folder_of(item: pytest.Item) -> str:
-    """The folder right below tests/ that the test is in."""
-    return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+def folder_of(path: Path) -> str:
+    """The folder right below tests/ that a module is in."""
+    return path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
 
 
 def no_fuse() -> str | None:
@@ -70,17 +95,16 @@ def no_fuse() -> str | None:
     return None
 
 
-def pytest_configure() -> None:
-    """Mark this process and all that it starts."""
-    name, _, value = RUN_MARK.partition("=")
-    os.environ[name] = value
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark all processes that this one starts."""
+    mark_this_run(worker_id(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark by folder, and skip what cannot run here (a failure in CI, see below)."""
     reason = no_fuse()
     for item in items:
-        for mark in FOLDER_MARKS.get(folder_of(item), ()):
+        for mark in FOLDER_MARKS.get(folder_of(item.path), ()):
             item.add_marker(mark)
         if reason and item.get_closest_marker("fuse"):
             item.add_marker(pytest.mark.skip(reason=reason))
@@ -127,77 +151,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 # -- nothing left behind -----------------------------------------------------------------------------------------------
 
 
-def marked_processes() -> dict[int, str]:
-    """Processes of this run but this one: process id to command line. Zombies are not counted."""
-    mark = RUN_MARK.encode()
-    found = {}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environ = Path(entry.path, "environ").read_bytes()
-            if mark in environ.split(b"\0"):
-                command = Path(entry.path, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                found[int(entry.name)] = command
-        except OSError:  # it ended meanwhile, or is another user's
-            continue
-    return found
-
-
-def fuse_mounts(below: Path) -> set[str]:
-    """FUSE mount points below a directory, in this process's mount namespace."""
-    mounts = set()
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape")
-        if after.startswith("fuse") and Path(point).is_relative_to(below):
-            mounts.add(point)
-    return mounts
-
-
-def wait_until_gone(before: dict[int, str], grace_s: float) -> dict[int, str]:
-    """Processes of this run that were not there before and do not end within the grace.
-
-    A mount service that several tests share forks servers ahead: what is of its session is its own.
-    """
-    services = {session_of(pid) for pid in before} - {None, session_of(os.getpid())}
-    deadline = time.monotonic() + grace_s
-    while left := {
-        pid: command
-        for pid, command in marked_processes().items()
-        if pid not in before and session_of(pid) not in services
-    }:
-        if time.monotonic() > deadline:
-            return left
-        time.sleep(0.02)  # a process that was told to end needs a moment; a clean test never comes here
-    return {}
-
-
-def session_of(pid: int) -> int | None:
-    """The session of a process; None if it has ended."""
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
-
-
-def clean_up(processes: dict[int, str], mounts: set[str]) -> None:
-    """End what was left, so that one leak fails one test."""
-    for mount in mounts:
-        subprocess.run(["fusermount3", "-u", "-z", mount], check=False, capture_output=True, timeout=10)
-    for pid in processes:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-
-
-def describe(processes: dict[int, str], mounts: set[str]) -> str:
-    """A list of what was left."""
-    lines = [f"process {pid}: {command[:200]}" for pid, command in sorted(processes.items())]
-    return "\n  ".join(["left behind:", *lines, *(f"mount {mount}" for mount in sorted(mounts))])
-
-
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail a test that leaves a mount, or a process where tests start some.
@@ -206,7 +159,7 @@ def nothing_left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest
     not a leak. Ray starts workers when it likes: with Ray only the end of the run is checked for processes.
     """
     base = tmp_path_factory.getbasetemp()
-    counts_processes = folder_of(request.node) in STARTS_PROCESSES and not request.node.get_closest_marker("ray")
+    counts_processes = folder_of(request.node.path) in STARTS_PROCESSES and not request.node.get_closest_marker("ray")
     mounts_before = fuse_mounts(base)
     processes_before = marked_processes() if counts_processes else {}
     yield
@@ -217,16 +170,35 @@ def nothing_left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest
         pytest.fail(describe(processes, mounts), pytrace=False)
 
 
+END_GRACE_S = 60
+"""How long a run waits at its end for its processes to end."""
+LEFT_BY_WORKERS: list[str] = []
+"""What workers of pytest-xdist told their controller at their ends."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a worker found at its end; one that crashed says nothing."""
+    LEFT_BY_WORKERS.extend(getattr(node, "workeroutput", {}).get("left behind", ()))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run when anything of it is still there."""
-    processes = wait_until_gone({}, grace_s=60)
+    processes = wait_until_gone({}, END_GRACE_S)
+    found = list(LEFT_BY_WORKERS)
     if processes:
         clean_up(processes, set())
-        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
-            reporter.write_line(f"\nThe run {describe(processes, set())}", red=True)
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        found.append(describe(processes, set()))
+    if not found:
+        return
+    if worker_id(session.config):  # whose exit status is not looked at
+        session.config.workeroutput["left behind"] = [f"of {worker_id(session.config)} {each}" for each in found]
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line("".join(f"\nThe run {each}" for each in found), red=True)
+    session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 # -- log ---------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ FINE = "def test_fine():\n    pass\n"
 class Ran:
     """A run of pytest and what `rerun_failed` made of it."""
 
-    def __init__(self, folder: Path, test: str) -> None:
+    def __init__(self, folder: Path, test: str, *options: str) -> None:
         (folder / "test_it.py").write_text(test)
         environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "-c /dev/null --rootdir=."}
         pytest_command = [
@@ -39,6 +39,7 @@ class Ran:
             "tests.failures",
             "--failures-to=failures",
             "test_it.py",
+            *options,
         ]
 
         def ran(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -58,6 +59,12 @@ def test_what_passes_alone_is_flaky_and_does_not_fail_the_run(tmp_path: Path) ->
     assert (ran.first, ran.code, ran.tests_run_again) == (1, 0, 3), ran.output
     assert ran.output.count("\nFLAKY test_it.py::test_passes_the_second_time[") == 3
     assert "the machine was slow" in ran.output
+
+
+def test_failures_in_workers_are_run_again_without(tmp_path: Path) -> None:
+    ran = Ran(tmp_path, FINE + FLAKY.format(names=["a b[1]", "b"]), "-n2")
+    assert (ran.first, ran.code, ran.tests_run_again) == (1, 0, 2), ran.output
+    assert "FLAKY test_it.py::test_passes_the_second_time[a b[1]]: " in ran.output
 
 
 def test_more_than_three_fail_the_run(tmp_path: Path) -> None:
