@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import fsspec
 from fsspec.asyn import sync
 
 from chronicle.blobs.media.fsspec_objects import open_remote
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,15 +71,16 @@ class S3Server:
                 stderr=output,
                 env={**os.environ, "MOTO_RECORDER_FILEPATH": str(record), "MOTO_ENABLE_RECORDING": "True"},
             )
-        deadline_s = time.monotonic() + _START_S
-        while True:
+
+        def is_up() -> bool:
             try:
                 self._post("/moto-api/recorder/start-recording")
-                break
-            except (urllib.error.URLError, ConnectionError) as error:
-                if self._process.poll() is not None or time.monotonic() > deadline_s:
-                    raise AssertionError(f"moto's server does not start:\n{log.read_text()}") from error
-                time.sleep(0.05)
+            except (urllib.error.URLError, ConnectionError):
+                assert self._process.poll() is None, f"moto's server does not start:\n{log.read_text()}"
+                return False
+            return True
+
+        wait_until(is_up, "moto's server does not start")
         if known:
             self._post("/moto-api/recorder/stop-recording")
             self._post("/moto-api/recorder/replay-recording")

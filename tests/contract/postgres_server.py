@@ -8,12 +8,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,13 +87,12 @@ def _give_away(home: Path) -> dict[str, Any]:
 
 
 def _wait_until_up(conninfo: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _START_S
-    while True:
+    def is_up() -> bool:
         try:
             psycopg.connect(conninfo).close()
         except psycopg.OperationalError:
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text(errors='replace')}") from None
-            time.sleep(0.05)  # its start cannot be awaited otherwise
-        else:
-            return
+            assert server.poll() is None, f"PostgreSQL did not start:\n{log.read_text(errors='replace')}"
+            return False
+        return True
+
+    wait_until(is_up, "PostgreSQL did not start")

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import pytest
 
 from coordinator.fleet.workspace_paths import Places
 from coordinator.home import Home
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,11 +196,13 @@ def kill_at_once(pids: list[int]) -> None:
 def kill_everything(podium: Podium) -> None:
     """Kill all processes of a home, also those that are started meanwhile."""
     kill_at_once(processes_of(podium))
-    deadline = time.monotonic() + TIMEOUT_S
-    while left := processes_of(podium):
-        assert time.monotonic() < deadline, f"not to be killed: {left}"
-        kill_at_once(left)
-        time.sleep(0.01)
+
+    def all_killed() -> bool:
+        if left := processes_of(podium):
+            kill_at_once(left)
+        return not left
+
+    wait_until(all_killed, "not all can be killed")
 
 
 @pytest.fixture

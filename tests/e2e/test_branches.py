@@ -7,9 +7,10 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from coordinator.cli.exits import ExitCode
+from tests.waiting import wait_until
 
 from .conftest import TIMEOUT_S, command, kill_everything, mounts_of, wait_for_end
-from .test_end_to_end import PATIENT, WORKER, wait_until
+from .test_end_to_end import PATIENT, WORKER
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,6 +14,7 @@ import pytest
 from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused, connect
 from podium.turn.busy import BusyPolicy
+from tests.waiting import until
 
 from .conftest import TIMEOUT_S, text_of
 
@@ -175,8 +176,7 @@ async def test_code_that_blocks_is_ended_for_a_message_that_interrupts(
         blocked, blocked_done = b.send(f"block after {gate}")
         await blocked.until("message_start")
         gate.touch()
-        while gate.exists():
-            await asyncio.sleep(0.02)
+        await until(lambda: not gate.exists())
         assert (await b.say("now this", BusyPolicy.INTERRUPT))[-1]["type"] == "turn_end"
         assert (await blocked_done)[-1]["error"]["type"] == "Cancelled"
     assert said(podium, "b") == ["now this"]

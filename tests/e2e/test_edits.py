@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from coordinator.cli.exits import ExitCode
+from tests.waiting import wait_until
 
-from .conftest import TIMEOUT_S, text_of
+from .conftest import text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,10 +80,7 @@ def said(chat: Chat, text: str = "hi") -> tuple[list[str], dict[str, Any] | None
 
 def wait_for(file: Path) -> None:
     """Wait until there is a file."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not file.exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_until(file.exists)
 
 
 def test_the_next_message_runs_the_edited_code(podium: Podium, project: Project) -> None:

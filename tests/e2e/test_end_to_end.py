@@ -6,15 +6,15 @@ import contextlib
 import os
 import signal
 import sqlite3
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jsonpatch
 
 from coordinator.home import Home
+from tests.waiting import wait_until
 
-from .conftest import HELLO, TIMEOUT_S, kill_everything, mounts_of, places_of, text_of
+from .conftest import HELLO, kill_everything, mounts_of, places_of, text_of
 
 if TYPE_CHECKING:
     from .conftest import Podium
@@ -264,12 +264,3 @@ def awake(podium: Podium, agent: str) -> bool:
     """Whether an agent is awake, as ``podium ps`` says."""
     (row,) = [row for row in podium.json("ps")["agents"] if row["agent"] == agent]
     return bool(row["status"] == "awake")
-
-
-def wait_until(condition: object) -> None:
-    """Wait for something that comes by itself; the test fails if it does not."""
-    assert callable(condition)
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come to pass"
-        time.sleep(0.1)

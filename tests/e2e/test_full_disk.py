@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import pytest
 
 from coordinator.cli.exits import ExitCode
 from tests.e2e.conftest import Podium
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,10 +54,8 @@ def small(tmp_path: Path) -> Iterator[Podium]:
         yield podium
     finally:
         podium.end()
-        deadline = time.monotonic() + DEADLINE_S
-        while subprocess.run(["umount", disk], check=False).returncode:  # the service's log is open until it has exited
-            assert time.monotonic() < deadline, "a process still uses the disk"
-            time.sleep(0.1)
+        # The service's log is open until it has exited.
+        wait_until(lambda: not subprocess.run(["umount", disk], check=False).returncode, "a process uses the disk")
 
 
 def test_a_full_disk_does_not_wedge_a_home(small: Podium, tmp_path: Path) -> None:

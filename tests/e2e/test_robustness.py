@@ -17,6 +17,7 @@ from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
 from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient, ServiceError, connect
+from tests.waiting import until
 
 from .conftest import TIMEOUT_S, command, kill_at_once, processes_of
 
@@ -74,9 +75,7 @@ async def test_actors_and_warm_hosts_may_die(podium: Podium, client: ServiceClie
         *(f"troubled/new-{number}" for number in range(3)),
     ]
     busy = {pid, *[pid_of(await send(client, f"new-{number}", "hi")) for number in range(3)]}
-    while not (warm := [found for found in processes_of(podium, "ray::HostActor") if found not in busy]):
-        await asyncio.sleep(0.1)
-    kill_at_once(warm)
+    kill_at_once(await until(lambda: [found for found in processes_of(podium, "ray::HostActor") if found not in busy]))
     pid_of(await send(client, "last", "hi"))
     assert podium.lines("log", "troubled/last")[-1]["type"] == "turn.committed"
     assert not [event for event in podium.lines("log", "troubled/last") if event["type"] == "turn.failed"]

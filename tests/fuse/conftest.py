@@ -6,7 +6,6 @@ import os
 import select
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
 from chronicle.fuse.zygote.zygote import is_running, shut_down
 from chronicle.workspace.port import LayerSpec, Opened
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,13 +80,14 @@ def served(socket: Path) -> list[dict[str, object]]:
     A server may be up before its template has told the service which process it is. Till then that is 0, by which a
     signal reaches the test's own processes, and a limit the test itself.
     """
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found = list_mounts(socket)
-        if all(mount["pid"] or mount["state"] == "failed" for mount in found):
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.005)
+    found: list[dict[str, object]] = []
+
+    def known() -> bool:
+        found[:] = list_mounts(socket)
+        return all(mount["pid"] or mount["state"] == "failed" for mount in found)
+
+    wait_until(known, "not all servers are known")
+    return found
 
 
 def prefork_process_of(service: int, *, after: int = 0) -> int:
@@ -96,13 +97,12 @@ def prefork_process_of(service: int, *, after: int = 0) -> int:
         service: the service's process id.
         after: the template before, which was killed: it may be about to end, and then there is none for a moment.
     """
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
+
+    def only_child() -> int:
         found = [int(child) for child in Path(f"/proc/{service}/task/{service}/children").read_text().split()]
-        if len(found) == 1 and found[0] != after:
-            return found[0]
-        assert time.monotonic() < deadline, found
-        time.sleep(0.005)
+        return found[0] if len(found) == 1 and found[0] != after else 0
+
+    return wait_until(only_child, "no template")
 
 
 def end_service(socket: Path, directory: Path) -> None:

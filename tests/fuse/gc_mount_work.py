@@ -345,7 +345,7 @@ class Worker:
 
 
 def main(role: str, directory: str, grace_s: str) -> None:
-    faulthandler.register(signal.SIGUSR1)  # where it hangs, should it
+    faulthandler.enable()  # SIGABRT prints where it hangs, should it
     worker = Worker(role, Path(directory))
     work = {"write": worker.write, "read": worker.read, "fork": worker.fork, "elsewhere": worker.elsewhere}
     if role == "collect":

@@ -113,9 +113,7 @@ class Race:
         finally:
             for process in processes:
                 if process.poll() is None:
-                    process.send_signal(signal.SIGUSR1)
-                    time.sleep(0.1)
-                process.kill()
+                    process.send_signal(signal.SIGABRT)  # it prints its stacks and ends
             said = {role: process.communicate(timeout=DEADLINE_S)[1] for role, process in self.processes.items()}
         failed = [f"{role}:\n{said[role]}" for role, process in self.processes.items() if process.returncode != 0]
         told = self.told()

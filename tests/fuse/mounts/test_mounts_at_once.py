@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from chronicle.repository import Repository, maintenance
 from chronicle.repository import mounts as mounting
 from chronicle.workspace.port import LayerSpec, Opened
 from tests.fuse.conftest import DEADLINE_S, end_service, served, wait_for_end
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,8 +180,7 @@ def test_a_mount_waits_for_a_service_that_still_closes_its_mounts(repository: Re
     ends = threading.Thread(target=zygote.shut_down, args=(repository.socket,))
     ends.start()
     with suppress(Unavailable):  # it has ended already
-        while any(mount["state"] != "ending" for mount in list_mounts(repository.socket)):
-            time.sleep(0.001)
+        wait_until(lambda: all(mount["state"] == "ending" for mount in list_mounts(repository.socket)))
     second = mounting.mount(repository, "second", tmp_path / "second", with_caller=False)
     ends.join(DEADLINE_S)
     (second / "file").write_text("there")

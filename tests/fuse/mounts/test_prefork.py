@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.zygote import zygote
 from tests.fuse.conftest import DEADLINE_S, Node, prefork_process_of, running_mirror, served, wait_for_end
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from chronicle.fuse.mountpoints.availability import Transport
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
 
 def spare_of(node: Node) -> int:
     """The process that waits to be a server, when there is one and the zygote knows of it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
+
+    def spares() -> set[int]:
         waiting = watched(node.process.pid) - {mount["pid"] for mount in served(node.socket)}
-        if len(waiting) == 1:
-            return waiting.pop()
-        time.sleep(0.005)
-    raise AssertionError("no spare")
+        return waiting if len(waiting) == 1 else set()
+
+    return wait_until(spares, "no spare").pop()
 
 
 def watched(pid: int) -> set[int]:
@@ -138,7 +138,4 @@ def test_a_spare_has_the_pages_that_servers_write_to(node: Node) -> None:
     for name in ("one", "two"):
         server_of(node, name)
         spare = spare_of(node)
-    deadline = time.monotonic() + DEADLINE_S
-    while private_bytes(spare) < first + 512 * 1024:
-        assert time.monotonic() < deadline, "it copied nothing"
-        time.sleep(0.005)
+    wait_until(lambda: private_bytes(spare) >= first + 512 * 1024, "it copied nothing")

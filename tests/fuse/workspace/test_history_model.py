@@ -20,9 +20,10 @@ import pytest
 from chronicle.cli.exits import ExitCode
 from tests.fuse.caller import Calls
 from tests.fuse.command import Command, running_command
-from tests.fuse.conftest import DEADLINE_S, served
+from tests.fuse.conftest import served
 from tests.stateful.diary import DIRECTORY, FILE, LINK
 from tests.stateful.story import Seen, Step, Story, random_story
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,19 +117,16 @@ class MountRecord:
 
     def wait_for_other(self, pid: int) -> None:
         """Wait until another server answers."""
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
+
+        def answers() -> bool:
             try:
                 os.listdir(self.root)
-                (mount,) = served(self.chronicle.store / "run" / "zygote.sock")
-                if mount["pid"] != pid and mount["state"] == "up":
-                    return
-            except OSError as error:
-                last = error
-            else:
-                last = OSError(str(mount))
-            assert time.monotonic() < deadline, last
-            time.sleep(0.02)
+            except OSError:
+                return False
+            (mount,) = served(self.chronicle.store / "run" / "zygote.sock")
+            return mount["pid"] != pid and mount["state"] == "up"
+
+        wait_until(answers, "no other server answers")
 
     # -- what is said ---------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.unit.chronicle.workspace.test_seal_meanwhile import World, shown
+from tests.waiting import wait_until
 
 LONG_S = 60.0
 
@@ -225,13 +226,6 @@ def test_those_that_wait_are_told_when_one_is_due(tmp_path: Path) -> None:
     assert not parked
     parked.close()
     end()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + LONG_S
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.001)
 
 
 def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from chronicle.journal.sqlite.group_commit import commit_codec, futex, waiting_r
 from chronicle.journal.sqlite.group_commit.waiting_room import MOST_BYTES, WaitingRoom
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import Writer
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -249,10 +250,7 @@ def while_writing(
     with ThreadPoolExecutor(len(commits)) as pool:
         with database(holder).writing():
             waiting_ = [pool.submit(commit) for commit in commits]
-            deadline_s = time.monotonic() + DEADLINE_S
-            while len(list(database(room_of)._room.asked())) < len(commits):
-                assert time.monotonic() < deadline_s, "they do not ask"
-                time.sleep(0.001)
+            wait_until(lambda: len(list(database(room_of)._room.asked())) >= len(commits), "they do not ask")
         yield waiting_
 
 
@@ -336,8 +334,7 @@ def test_when_the_writer_fails_those_who_wait_go_on(stores: tuple[SqliteJournalS
     def fail_when_asked() -> None:
         with database(holder).writing():
             waits_.append(pool.submit(store.commit, commit))
-            while not list(database(store)._room.asked()):
-                time.sleep(0.001)
+            wait_until(lambda: list(database(store)._room.asked()))
             raise KeyError
 
     waits_: list[Future[Head]] = []
@@ -381,8 +378,7 @@ def test_a_writer_dies_before_it_could_answer(
     assert process.stdout.readline() == "writing\n"
     with ThreadPoolExecutor(1) as pool:
         waits_ = pool.submit(store.commit, commit)
-        while not list(database(other)._room.asked()):
-            time.sleep(0.001)
+        wait_until(lambda: list(database(other)._room.asked()))
         process.communicate("\n", timeout=DEADLINE_S)
         head = waits_.result(DEADLINE_S)
     assert process.returncode == 9

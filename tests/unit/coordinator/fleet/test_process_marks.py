@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from chronicle.errors import Unavailable
 from coordinator.fleet.process_marks import Mark, end_marked, take_mark_off
 from coordinator.home import Home
 from coordinator.service import client
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,10 +65,7 @@ def started(
     script = STARTER.format(out=str(out), put_on=put_on, way=way, stay=stay)
     process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[4])
     STARTED.append(process)
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not (out.exists() and out.read_text().endswith("\n")):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    wait_until(lambda: out.exists() and out.read_text().endswith("\n"))
     return process.pid, int(out.read_text())
 
 

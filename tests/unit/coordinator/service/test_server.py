@@ -16,6 +16,7 @@ from coordinator.ray.router import Fleet
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused, connect
 from coordinator.service.server import ServiceServer
 from coordinator.settings import Settings
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -133,8 +134,7 @@ async def test_of_several_clients_one_starts_the_service(home: Home, monkeypatch
             pass
 
     async def serve() -> None:
-        while set(waiting) != {"a", "b", "c", "d"}:
-            await asyncio.sleep(0.01)
+        await until(lambda: set(waiting) == {"a", "b", "c", "d"})
         async with ServiceServer(home, Settings(), cast("Fleet", Answering())).listening():
             await served.wait()
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from podium.artifacts.writing import ArtifactWriter
 from podium.errors import PodiumError, UnknownArtifact, UnknownMoment
 from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -422,8 +422,7 @@ def test_what_is_still_read_when_the_turn_ends_is_given_up(tmp_path: Path) -> No
         reading = threads.submit(writer.take, "large", Path("large"))
         assert blobs.putting.wait(30)
         keeping = threads.submit(writer.keep)  # as when the caller of the first was cancelled
-        while not writer._over:
-            time.sleep(0.001)
+        wait_until(lambda: writer._over)
         blobs.let_go.set()
         with pytest.raises(PodiumError, match="too late"):
             reading.result(30)

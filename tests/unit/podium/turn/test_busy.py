@@ -14,6 +14,7 @@ from podium.agent.models.delta_state import DeltaState
 from podium.errors import AgentBusy
 from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
+from tests.waiting import until
 
 
 class Worker(BaseAgent):
@@ -224,7 +225,8 @@ async def test_without_on_steer_a_message_waits() -> None:
     async with AgentHarness(Worker) as agent:
         working = await begin(agent)
         steering = asyncio.create_task(agent.send("later", when_busy=BusyPolicy.STEER))
-        await asyncio.sleep(0.05)
+        session_id = agent.store.session(str(agent.address)).session_id
+        await until(lambda: len(agent.store.pending(session_id)) == 2, "it is not admitted")
         assert not steering.done()
         worker_of(agent).told.set()
         assert (await working).ok
