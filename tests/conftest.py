@@ -54,7 +54,7 @@ def anyio_backend() -> str:
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
-class ByModule(LoadScopeScheduling):
+class ByModule(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     """Gives whole modules to workers, in the order of collection, and all that start Ray to one worker.
 
     A module's fixtures are set up once. Two Rays at a time would need more memory and processors than many machines
@@ -192,8 +192,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         found.append(describe(processes, set()))
     if not found:
         return
-    if worker_id(session.config):  # whose exit status is not looked at
-        session.config.workeroutput["left behind"] = [f"of {worker_id(session.config)} {each}" for each in found]
+    worker = worker_id(session.config)
+    if worker:  # whose exit status is not looked at
+        output: dict[str, Any] = getattr(session.config, "workeroutput")  # noqa: B009 - set by pytest-xdist
+        output["left behind"] = [f"of {worker} {each}" for each in found]
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:

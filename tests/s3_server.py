@@ -65,7 +65,7 @@ class S3Server:
         known = record.exists()
         log = self._directory / "log"
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
                 stdout=output,
                 stderr=output,
@@ -76,7 +76,7 @@ class S3Server:
             try:
                 self._post("/moto-api/recorder/start-recording")
             except (urllib.error.URLError, ConnectionError):
-                assert self._process.poll() is None, f"moto's server does not start:\n{log.read_text()}"
+                assert process.poll() is None, f"moto's server does not start:\n{log.read_text()}"
                 return False
             return True
 

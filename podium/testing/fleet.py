@@ -191,6 +191,8 @@ class Fleet:
                 pass
             self._world.note("fleet", "forks", str(agent.address), "at turn", turn)
             self.add_agent(address, self._world.store.session(str(address)))
+            if self._world.generator.random() < 0.5:  # a history that forks read must stay
+                await self._fold(agent)
             return
 
     async def _rewind(self, agent: SimulatedAgent) -> None:
@@ -210,20 +212,25 @@ class Fleet:
         self._world.note("fleet", str(agent.address), "went back to turn", turn, only or "")
 
     async def _fold(self, agent: SimulatedAgent) -> None:
-        """Let an agent sleep, and drop its history, unless it was woken meanwhile or has forks."""
-        if agent.host is not None:
-            await agent.host.end()
+        """Let an agent sleep, and drop its history; again while it is awake, unless it has forks."""
         if not self._world.watch.line(agent.session.session_id).created:
             return
         world = self._world
-        try:
-            if world.places.blobs is not None:
-                fold_agent(world.link.store, world.blobs, agent.address, None, world.ids, world.clock.now_ms())
-            else:
-                self._fold_to_mark(agent)
-        except (AgentAwake, AgentInUse, BranchInUse, Conflict, StaleEpoch, Unavailable):
+        for _ in range(20):
+            if agent.host is not None:
+                await agent.host.end()
+            try:
+                if world.places.blobs is not None:
+                    fold_agent(world.link.store, world.blobs, agent.address, None, world.ids, world.clock.now_ms())
+                else:
+                    self._fold_to_mark(agent)
+            except (AgentAwake, Unavailable):
+                await asyncio.sleep(0.3)
+                continue
+            except (AgentInUse, BranchInUse, Conflict, StaleEpoch):
+                return
+            world.note("fleet", str(agent.address), "was folded")
             return
-        world.note("fleet", str(agent.address), "was folded")
 
     def _fold_to_mark(self, agent: SimulatedAgent) -> None:
         """Do what `fold_agent` does where there is no log of trees, in which it looks up trees that were given up."""

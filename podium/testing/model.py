@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.canonical import JsonObject
-    from chronicle.ids import MessageId
+    from chronicle.ids import MessageId, SessionId
     from chronicle.journal.records import Session
     from chronicle.workspace.port import TreeRef
 
@@ -57,6 +57,8 @@ class Line:
     owes_a_try: bool = False
     """Whether the lease was taken from somebody who did not give it back: that counts as a try of what waits."""
     created: bool = False
+    origin: SessionId | None = None
+    """Of a fork: whose events it reads, up to those of its own, until it is folded."""
     went_back: bool = False
     folded: bool = False
     tree: TreeRef | None = None

@@ -75,6 +75,7 @@ class Watch:
         turn = dict(origin.ends)[seq]
         past = {number: expected for number, expected in origin.past.items() if number <= turn}
         line = Line(session, seq, turn, expected=past[turn], state=deepcopy(past[turn].state), created=True, past=past)
+        line.origin = origin.session.session_id
         line.ends = [(end, number) for end, number in origin.ends if end <= seq]
         self.lines[session.session_id] = line
         return session
@@ -131,6 +132,9 @@ class Watch:
         """Drop what came before a mark."""
         branch = self.store.fold(branch_id, before_seq, now_ms)
         line = next(line for line in self.lines.values() if line.session.main_branch_id == branch_id)
+        readers = [str(fork.session.name) for fork in self.lines.values() if fork.origin == line.session.session_id]
+        self._must(not readers, line, f"it was folded, and {', '.join(readers)} read from it")
+        line.origin = None
         line.ends = [(seq, turn) for seq, turn in line.ends if seq >= before_seq]
         self._must(line.ends[0][0] == before_seq, line, f"{before_seq} is not a mark, and it was folded up to there")
         first = line.ends[0][1]

@@ -19,6 +19,13 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="builds a small library with gcc")
 
 ROOT = Path(__file__).parents[3]
+ROUNDS = 12
+"""Each handles one message; the five kinds come round twice, with a sleep at the end of the activation and without.
+
+Five faults were planted: a message consumed in a second transaction, an answer before the commit, blobs after the
+commit, a directory that is not restored, a fold in several transactions. In six runs each, which began with other kinds
+of message, they were found in rounds 1 to 3, 1, 1, 1 and 3 to 4 every time.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +54,10 @@ def turns_after_deaths(library: Path, *arguments: str | Path) -> list[int]:
 
 @pytest.mark.timeout(900)
 def test_ended_before_each_write(library: Path, tmp_path: Path) -> None:
-    turns = turns_after_deaths(library, "writes", tmp_path, "14")
+    turns = turns_after_deaths(library, "writes", tmp_path, str(ROUNDS))
     assert turns == sorted(turns)
-    assert len(turns) > 1_000
-    assert turns[-1] > 10
+    assert len(turns) > 70 * ROUNDS
+    assert turns[-1] >= ROUNDS - 2
 
 
 @pytest.mark.timeout(900)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 import random
 import select
@@ -224,8 +225,9 @@ def check(home: Home) -> Left:
             for message in store.pending(session.session_id, 1000)
             if message.body is not None
         }
+        blobs = home.blobs()
         try:
-            record = read_agent(store, home.blobs(), ADDRESS)
+            record = read_agent(store, blobs, ADDRESS)
         except UnknownAgent:
             assert not home.noted("answered")
             return Left(0, len(messages))
@@ -238,9 +240,8 @@ def check(home: Home) -> Left:
         kept = transcript(store, record)
         assert kept == [(number, f"did {number}") for number in log[len(log) - len(kept) :]]
         assert len(kept) >= min(len(log), 3), "more was dropped than the agent's retention lets go"
-        assert tree_files(home.blobs(), record) == files_after(log), "the tree is not that of the state"
+        assert tree_files(blobs, record) == files_after(log), "the tree is not that of the state"
         wanted = [(f"{number}.bin", data) for number, _ in kept if (data := handed_out(number)) is not None]
-        blobs = home.blobs()
         made = [(each.name, read_artifact(blobs, each)) for each in list_artifacts(store, blobs, ADDRESS)]
         assert made == wanted, "what was handed out is not what the state says"
         return Left(record.turn, len(messages))
@@ -323,6 +324,7 @@ def kill_at_any_time(home: Home, seed: int, rounds: int) -> Iterator[int]:
 def main(mode: str, directory: str, *numbers: str) -> None:
     """Do what the command line asks; print the turns after each death."""
     structlog.configure(processors=[_drop])
+    gc.freeze()  # a child's collections do not copy what it has from here
     home = Home(Path(directory))
     home.kept.mkdir()
     deaths = end_before_each_write if mode == "writes" else kill_at_any_time
