@@ -35,12 +35,13 @@ from podium.turn.runner import TurnRunner
 from podium.turn.stream import StreamHub
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 1_500
-"""Three times `ENOUGH`, and more; `make nightly` runs a quarter of a million others."""
+SEEDS = 1_000
+"""Five times `ENOUGH`; `make nightly` runs a quarter of a million others."""
 PART = 500
-ENOUGH = 400
-"""Seeds within which a broken part must be found. Of the broken parts below the rarest shows in one of 27 seeds (9 of
-240; the others in 33 to 240 of 240), so 20 ranges of seeds out of 20 find each of them within ENOUGHMEASURED."""
+ENOUGH = 200
+"""Seeds within which a broken part must be found, three times what is needed: of those below, the rarest to show is
+`FoldsWhatIsRead`, in 81 of 1,500 seeds and within 62 seeds from any of 20 starts; the others show in 33 of 240 or more.
+"""
 
 
 def part_of(first: int) -> int:
@@ -48,7 +49,7 @@ def part_of(first: int) -> int:
     return sum(Simulator(seed).run().commits for seed in range(first, first + PART))
 
 
-def test_nothing_is_broken_in_thousands_of_runs() -> None:
+def test_nothing_is_broken_in_a_thousand_runs() -> None:
     assert sum(part_of(first) for first in range(0, SEEDS, PART)) > 5 * SEEDS
 
 
