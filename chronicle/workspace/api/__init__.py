@@ -1,1 +1,1 @@
-"""The api presentation: a workspace used by calls in the process."""
+"""The api presentation: a workspace that is used by calls in the process."""

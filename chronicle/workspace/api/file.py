@@ -1,4 +1,4 @@
-"""An open file of the api presentation, with the interface of Python's own."""
+"""An open file of the api presentation, with the interface of Python's file objects."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["LayerFile", "Mode", "wrapped"]
 
 _BUFFER_BYTES: Final = 256 * 1024
-"""A call into a layer costs some microseconds, whatever it writes."""
+"""A call into a layer costs some microseconds, whatever its size."""
 
 
 class Mode:
-    """What a mode string of `open` asks for.
+    """A parsed mode string of `open`.
 
     Raises:
-        InvalidInput: it cannot be understood.
+        InvalidInput: it is malformed.
     """
 
     def __init__(self, text: str) -> None:
@@ -40,12 +40,12 @@ class Mode:
 
 
 class LayerFile(io.RawIOBase):
-    """An open file. Closing it makes a version of what was written.
+    """An open file. Closing it makes a version if it was written to.
 
     Args:
-        layer: what it is in.
+        layer: its layer.
         handle: the open file; released when this is closed.
-        mode: what may be done.
+        mode: the permitted operations.
         lock: held around each call into the layer.
         name: its path.
     """
@@ -60,11 +60,11 @@ class LayerFile(io.RawIOBase):
         self.name = name
 
     def readable(self) -> bool:
-        """Whether it may be read."""
+        """Whether it is open for reading."""
         return self._mode.reads
 
     def writable(self) -> bool:
-        """Whether it may be written."""
+        """Whether it is open for writing."""
         return self._mode.writes
 
     def seekable(self) -> bool:
@@ -76,7 +76,7 @@ class LayerFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position, beyond the end if need be."""
+        """Set the position, which may be beyond the end."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._handle.node.length}[whence]
         if start + offset < 0:
             raise ValueError(f"cannot seek to {start + offset}")
@@ -84,7 +84,7 @@ class LayerFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Read on."""
+        """Read from the position on."""
         self._check(self._mode.reads, "reading")
         view = memoryview(buffer).cast("B")
         with self._lock:
@@ -94,7 +94,7 @@ class LayerFile(io.RawIOBase):
         return len(data)
 
     def write(self, data: Any) -> int:
-        """Write; at the end if the file was opened to append."""
+        """Write at the position; at the end if the file is open for appending."""
         self._check(self._mode.writes, "writing")
         with self._lock:
             if self._mode.kind == "a":
@@ -104,7 +104,7 @@ class LayerFile(io.RawIOBase):
         return written
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the size; to the position without one."""
+        """Set the size; without one, to the position."""
         self._check(self._mode.writes, "writing")
         size = self._at if size is None else size
         with self._lock:
@@ -112,7 +112,7 @@ class LayerFile(io.RawIOBase):
         return size
 
     def close(self) -> None:
-        """Make the version and let go."""
+        """Make the version and release the handle."""
         if not self.closed:
             super().close()
             with self._lock:
@@ -127,7 +127,7 @@ class LayerFile(io.RawIOBase):
 
 
 def wrapped(raw: LayerFile, mode: Mode, encoding: str | None, errors: str | None, newline: str | None) -> IO[Any]:
-    """Return a file with a buffer, of text if the mode says so."""
+    """Return a buffered file, a text file if the mode says so."""
     buffered: io.BufferedReader | io.BufferedWriter | io.BufferedRandom
     if mode.reads and mode.writes:
         buffered = io.BufferedRandom(raw, _BUFFER_BYTES)

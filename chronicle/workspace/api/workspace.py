@@ -1,8 +1,8 @@
-"""The api presentation: a workspace used by calls in the process itself, with no mount and no directory of files.
+"""The api presentation: a workspace that is used by calls in the process, without a mount or a directory of files.
 
-It is a layer (`chronicle.workspace.layer.layer`) with paths for names: what is written survives the death of the
-process, each close makes a version, and trees, histories and ids are those of the other presentations. There are no
-other users here, so modes are kept and not enforced. Symlinks are followed within the workspace.
+It is a layer (`chronicle.workspace.layer.layer`) with paths for names: writes survive the death of the process, each
+close makes a version, and trees, histories and ids are those of the other presentations. A process has no other users,
+so modes are stored and not enforced. Symlinks are followed within the workspace.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DIR_MODE: Final = 0o755
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is at a path."""
+    """The status of an entry, as of stat(2)."""
 
     kind: Kind
     mode: int
@@ -62,12 +62,12 @@ class Status:
 
 
 def open_api_workspace(spec: LayerSpec, blobs: BlobStore, clock: Clock | None = None) -> ApiWorkspace:
-    """Open a workspace to be used by calls. This process has it until it is closed.
+    """Open a workspace for use by calls. This process holds its lock until it is closed.
 
     Args:
         spec: which workspace, from which base, under which epoch.
         blobs: the blob store.
-        clock: gives the time.
+        clock: tells the time.
 
     Raises:
         InvalidInput, StaleEpoch, Conflict, Corrupt, UnsupportedFormat, Unavailable: as `open_layer` says.
@@ -100,11 +100,11 @@ class ApiWorkspace:
         errors: str | None = None,
         newline: str | None = None,
     ) -> IO[Any]:
-        """Open a file as Python's ``open`` does; text is UTF-8 unless told. Closing it makes a version.
+        """Open a file as Python's ``open`` does; text is UTF-8 by default. Closing it makes a version.
 
         Raises:
-            InvalidInput: the mode cannot be understood.
-            OSError: as a file system answers.
+            InvalidInput: the mode is malformed.
+            OSError: as of a file system.
         """
         wanted = Mode(mode)
         with self._lock:
@@ -132,7 +132,7 @@ class ApiWorkspace:
             return data
 
     def write(self, path: str, data: bytes) -> None:
-        """Make a file hold these bytes, and nothing else."""
+        """Replace a file's content, or create the file."""
         with self.open(path, "wb") as file:
             file.write(data)
 
@@ -147,13 +147,13 @@ class ApiWorkspace:
     # -- names ----------------------------------------------------------------------------------------------------
 
     def status(self, path: str, *, follow_links: bool = True) -> Status:
-        """Return what is at a path, ``""`` being the root."""
+        """Return the status of a path, ``""`` being the root."""
         with self._lock:
             self._layer.shed()
             return _status(self._node(path, last=follow_links))
 
     def exists(self, path: str) -> bool:
-        """Whether a path leads to something."""
+        """Whether a path exists, symlinks followed."""
         with self._lock:
             try:
                 return self._follow(path)[1] is not None
@@ -161,7 +161,7 @@ class ApiWorkspace:
                 return False
 
     def list(self, path: str = "") -> list[tuple[str, Status]]:
-        """Return what is in a directory, by name."""
+        """Return the entries of a directory, by name."""
         with self._lock:
             self._layer.shed()
             node = self._node(path)
@@ -170,7 +170,7 @@ class ApiWorkspace:
             return [(os.fsdecode(name), _status(below)) for name, below in self._layer.entries(node)]
 
     def walk(self, path: str = "") -> Iterator[tuple[str, Status]]:
-        """Yield every path below a directory, each directory before what is in it. Symlinks are not followed."""
+        """Yield every path below a directory, each directory before its content. Symlinks are not followed."""
         for name, status in self.list(path):
             below = f"{path}/{name}" if path else name
             yield below, status
@@ -178,7 +178,7 @@ class ApiWorkspace:
                 yield from self.walk(below)
 
     def make_directory(self, path: str, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Make a directory, and those that it is in if asked to."""
+        """Create a directory, with ``parents`` its missing parents too."""
         with self._lock:
             parent = path.rpartition("/")[0]
             if parents and parent and not self.exists(parent):
@@ -190,7 +190,7 @@ class ApiWorkspace:
                 raise FileExistsError(errno.EEXIST, "exists", path)
 
     def remove(self, path: str) -> None:
-        """Remove a file, symlink or the like."""
+        """Remove a file, symlink or special file."""
         with self._lock:
             place, _ = self._existing(path)
             self._layer.unlink(*self._place(place, path))
@@ -202,7 +202,7 @@ class ApiWorkspace:
             self._layer.rmdir(*self._place(place, path))
 
     def remove_tree(self, path: str) -> None:
-        """Remove whatever is at a path, with all that is below."""
+        """Remove a path and its content."""
         with self._lock:
             _, node = self._existing(path)
             if not isinstance(node, DirNode):
@@ -213,10 +213,10 @@ class ApiWorkspace:
             self.remove_directory(path)
 
     def rename(self, old: str, new: str, *, replace: bool = True, exchange: bool = False) -> None:
-        """Move what has a name to another; what has that name is replaced, or takes the old one.
+        """Rename an entry; an existing target is replaced, or exchanged with it.
 
         Raises:
-            OSError: EEXIST: there is something, and it is not to be replaced.
+            OSError: EEXIST: the target exists, and ``replace`` is false.
         """
         flags = RENAME_EXCHANGE if exchange else 0 if replace else RENAME_NOREPLACE
         with self._lock:
@@ -225,21 +225,21 @@ class ApiWorkspace:
             self._layer.rename(*self._place(source, old), *self._place(target, new), flags)
 
     def link(self, old: str, new: str) -> None:
-        """Give a file one more name."""
+        """Create a hard link."""
         with self._lock:
             _, node = self._existing(old)
             place, _ = self._follow(new, last=False)
             self._layer.link(node, *self._place(place, new))
 
     def symlink(self, target: str, path: str) -> None:
-        """Make a symlink."""
+        """Create a symlink."""
         with self._lock:
             place, _ = self._follow(path, last=False)
             mode = stat.S_IFLNK | 0o777
             self._layer.make(*self._place(place, path), mode, *self._ids, os.fsencode(target))
 
     def content_id(self, path: str) -> str | None:
-        """Return the id of a file's content, of its last version while it is written; ``None`` for what has none."""
+        """Return the id of a file's content, of its last version while it is written; ``None`` without content."""
         with self._lock:
             place, node = self._follow(path)
             if node is None:
@@ -252,7 +252,7 @@ class ApiWorkspace:
             return None
 
     def make_node(self, path: str, mode: int, device: int = 0) -> None:
-        """Make a FIFO, a socket's name or a device, as the kind in ``mode`` says; see mknod(2)."""
+        """Create a FIFO, a socket's name or a device, by the kind in ``mode``; see mknod(2)."""
         with self._lock:
             place, _ = self._follow(path, last=False)
             parent, name = self._place(place, path)
@@ -289,7 +289,7 @@ class ApiWorkspace:
 
     @property
     def usage(self) -> Usage:
-        """How much it holds."""
+        """Its usage."""
         with self._lock:
             return self._layer.usage
 
@@ -302,7 +302,7 @@ class ApiWorkspace:
 
     @property
     def reader(self) -> BlobReader:
-        """Where its trees and histories are read."""
+        """Reads its trees and histories."""
         return self._layer.reader
 
     def begin_turn(self, turn: int) -> None:
@@ -321,12 +321,12 @@ class ApiWorkspace:
             self._layer.adopt(ref)
 
     def rollback(self) -> None:
-        """Give up everything since the base; open files answer ESTALE from then on."""
+        """Discard all changes since the base; open files answer ESTALE from then on."""
         with self._lock:
             self._layer.rollback()
 
     def restore(self, then: TreeRef | None, path: str = "") -> None:
-        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.layer.Layer.restore`."""
+        """Restore a path, or everything, from a commit; see `chronicle.workspace.layer.layer.Layer.restore`."""
         with self._lock:
             self._layer.restore(then, encode_path(path))
 
@@ -341,21 +341,21 @@ class ApiWorkspace:
             return self._layer.at(path, iteration)
 
     def close(self) -> None:
-        """Let go. The layer stays as a warm cache; nothing is sealed or lost. Nothing to do the second time."""
+        """Release the layer, which stays as a warm cache; nothing is sealed or lost. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._layer.close()
 
     def __enter__(self) -> Self:
-        """Return it; `close` comes at the end."""
+        """Return it."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 
-    # -- behind it ------------------------------------------------------------------------------------------------
+    # -- internals ------------------------------------------------------------------------------------------------
 
     @property
     def _ids(self) -> tuple[int, int]:
@@ -379,7 +379,7 @@ class ApiWorkspace:
         return node
 
     def _existing(self, path: str) -> tuple[bytes, Node]:
-        """Return where something is, a last symlink not followed, and what it is."""
+        """Return an existing path without symlinks, a last one not followed, and its node."""
         place, node = self._follow(path, last=False)
         if node is None:
             raise _absent(path)

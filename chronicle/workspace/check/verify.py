@@ -1,8 +1,8 @@
-"""Reading back everything that a workspace's moment is made of: its tree, the bytes of its files, and its history.
+"""Verifies commits by reading back all of their blobs: trees, the contents of files, and histories.
 
-A blob store checks each blob against its id when it is read, so reading is checking; on top, each map, entry and
-content must be in the one form that it can have, or equal trees would have different ids. What was read once is not
-read again: checking a thousand turns of one workspace costs about what is stored, not a thousand times the last tree.
+A blob store checks each blob against its id when it is read, so reading is checking; in addition, each map, entry and
+content must be in its one canonical form, or equal trees would have different ids. Each blob is read once: checking a
+thousand turns of one workspace costs about what is stored, not a thousand times the last tree.
 """
 
 from __future__ import annotations
@@ -38,40 +38,39 @@ _DIGEST_BYTES: Final = 16
 
 
 class TreeChecker:
-    """Checks moments of workspaces, each blob once.
+    """Checks commits, each blob once.
 
-    After it raised, drop it: what it remembers as read may reach what it never came to.
+    Discard it after it raised: blobs that count as checked may refer to others that were not reached.
 
     Args:
-        reader: must check what it returns, as a blob store does.
+        reader: must check blobs against their ids, as a blob store does.
     """
 
     def __init__(self, reader: BlobReader) -> None:
         self._reader = RecordingReader(reader)
-        # One for each role: bytes that are a file's content here may be a directory's node elsewhere.
+        # One for each role: the bytes of a file's content may also be those of a directory's node elsewhere.
         self._directories = MapChecker(self._reader)
         self._contents = ContentChecker(self._reader)
         self._attributes = MapChecker(self._reader)
         self._histories = MapChecker(self._reader)
         self._plain_maps = MapChecker(self._reader)
         self._entries: set[bytes] = set()
-        """Digests of the items of directories that were checked."""
+        """Digests of checked items of directories."""
         self._versions: set[bytes] = set()
-        """The same, of histories."""
+        """Digests of checked items of histories."""
         self._roots: set[BlobId] = set()
         self._blocks: set[BlobId] = set()
 
     @property
     def blobs(self) -> int:
-        """How many different blobs were read."""
+        """The number of different blobs that were read."""
         return len(self._reader.seen)
 
     def check(self, ref: TreeRef) -> None:
-        """Read what a moment reaches and was not read before.
+        """Read the blobs that are reachable from a commit and were not read before.
 
         Raises:
-            Corrupt: a blob is missing, is not what it was, or is not in its canonical form; the message says what it
-                was part of.
+            Corrupt: a blob is missing, damaged, or not in its canonical form; the message says what it is part of.
             UnsupportedFormat: a newer version wrote it.
             Unavailable: the store could not be reached.
         """
@@ -79,7 +78,7 @@ class TreeChecker:
         self._check_log(ref.oplog_id)
 
     def check_tree(self, tree_id: BlobId) -> None:
-        """Read what a tree alone reaches, as `check` does."""
+        """Read the blobs that are reachable from a tree alone, as `check` does."""
         todo = [(b"", tree_id)]
         while todo:
             path, subtree = todo.pop()
@@ -89,7 +88,7 @@ class TreeChecker:
                 if node.level:
                     continue
                 for name, value in self._unknown(self._entries, node):
-                    # Entries are many, and each context entered costs as much as checking one: so there is none here.
+                    # No context manager here: entering one costs as much as checking an entry, and entries are many.
                     below = path + b"/" + name if path else name
                     try:
                         entry = _sound_entry(name, value)
@@ -101,7 +100,7 @@ class TreeChecker:
                         self._check_content(entry.content, below)
 
     def check_content(self, content: Content, what: str) -> None:
-        """Read what one file's content reaches, as `check` does.
+        """Read the blobs of one file's content, as `check` does.
 
         Args:
             what: names it in a message.
@@ -152,7 +151,7 @@ class TreeChecker:
                         self._check_records(path_histories.newest_first(self._reader, versions), path)
 
     def _unknown(self, known: set[bytes], node: Node) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the items of a node that no node before had: of those that a turn rewrites, most are as they were."""
+        """Yield the items of a node that no earlier node had: most items of a rewritten node are unchanged."""
         for key, value in zip(node.keys, node.values, strict=True):
             digest = blake3(len(key).to_bytes(4, "big") + key + value).digest(length=_DIGEST_BYTES)
             if digest not in known:
@@ -168,7 +167,7 @@ class TreeChecker:
 def _sound_entry(name: bytes, value: bytes) -> Entry:
     """Return a directory's entry if it is in its canonical form."""
     entry = decode_entry(value)
-    if name == _ROOT_NAME:  # what the root itself is, if it is not as usual
+    if name == _ROOT_NAME:  # the root's own mode, owner and attributes
         sound = entry.kind is Kind.DIR and entry.subtree == EMPTY and entry != ROOT_DEFAULT
     else:
         try:
@@ -183,7 +182,7 @@ def _sound_entry(name: bytes, value: bytes) -> Entry:
 
 @contextmanager
 def _part(what: str) -> Iterator[None]:
-    """Say what a bad blob was part of, once."""
+    """Add to an error what the blob is part of, once."""
     try:
         yield
     except _Located:
@@ -193,7 +192,7 @@ def _part(what: str) -> Iterator[None]:
 
 
 class _Located(Corrupt):
-    """A damage whose message says where."""
+    """A damage whose message has its location."""
 
 
 def _text(path: bytes) -> str:

@@ -1,6 +1,6 @@
-"""Whether the contents of files are there, of their size, and cut into the very chunks that their bytes call for.
+"""Verifies the contents of files: their blobs exist, have the right size, and are chunked canonically.
 
-Where a chunk ends depends on its own bytes, so each is looked at once, whatever lists it is in: a file of a thousand
+The end of a chunk depends on its own bytes, so each is checked once, whatever lists it is in: a file of a thousand
 versions costs what is stored of it.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["ContentChecker"]
 
 
 class ContentChecker:
-    """Checks contents, each blob once. After it raised, drop it.
+    """Checks contents, each blob once. Discard it after it raised.
 
     Args:
         reader: must check what it returns, as a blob store does.
@@ -37,14 +37,14 @@ class ContentChecker:
         self._sizes: dict[BlobId, int] = {}
         """Of contents of one blob."""
         self._closed: dict[BlobId, tuple[int, bool]] = {}
-        """Of chunks, their size and whether others may follow them."""
+        """By chunk, its size and whether another may follow it."""
 
     def check(self, content: Content) -> None:
-        """Read what a content consists of and was not read before.
+        """Read the blobs of a content that were not read before.
 
         Raises:
             NotFound, Corrupt, Unavailable, UnsupportedFormat: as reading a blob does.
-            Corrupt: it is not of its size, or not cut as its bytes call for.
+            Corrupt: its size is wrong, or it is not chunked canonically.
         """
         if not content.chunked:
             size = self._sizes.get(content.id)
@@ -75,7 +75,7 @@ class ContentChecker:
         return _Span(spans[0].start, spans[-1].closed)
 
     def _check_chunk(self, chunk: Chunk) -> bool:
-        """Read a chunk and return whether others may follow it."""
+        """Check a chunk and return whether another may follow it."""
         known = self._closed.get(chunk.id)
         if known is None:
             data = self._reader.get(chunk.id)
@@ -90,9 +90,9 @@ class ContentChecker:
 
 
 class _Span(NamedTuple):
-    """What the node of a chunk list says of the file."""
+    """The range of the file that a node of a chunk list covers."""
 
     start: int
     """Where its first chunk begins, bytes."""
     closed: bool
-    """Whether its last chunk ends where its bytes say, and not because the file does."""
+    """Whether its last chunk ends at a cut, and not only because the file does."""

@@ -1,9 +1,9 @@
-"""Whether maps of `chronicle.workspace.trees.nodes` have the one shape that their content calls for.
+"""Verifies that maps of `chronicle.workspace.trees.nodes` have their one canonical shape.
 
-Equal content must have an equal root, or equal trees would differ. So nodes must not only be there: each must be
-encoded as `encode_node` does, and end where the content says and nowhere before. That can be told node by node, for
-where a node ends depends on its own items: one that is not at its level's end must end at a boundary, and none may have
-a boundary inside. What was found out about a node holds in every map that has it.
+Equal content must have an equal root, or equal trees would differ. So nodes must not only exist: each must be encoded
+as `encode_node` does, and end where its content determines. This is checked node by node, because the end of a node
+depends on its own items: a node that is not the last of its level must end at a boundary, and none may have a boundary
+inside. The result for a node holds in every map that has it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_LEVEL: Final = 255
 
 
 class MapChecker:
-    """Checks maps, each node once. After it raised, drop it.
+    """Checks maps, each node once. Discard it after it raised.
 
     Args:
         reader: must check what it returns, as a blob store does.
@@ -39,7 +39,7 @@ class MapChecker:
 
         Raises:
             NotFound, Corrupt, Unavailable, UnsupportedFormat: as reading a node does.
-            Corrupt: the map is not cut as its content calls for.
+            Corrupt: the map is not in its canonical shape.
         """
         read: list[tuple[BlobId, Node]] = []
         if root is not None and self._visit(root, None, read).only_child:
@@ -78,20 +78,20 @@ class MapChecker:
 
 
 class _Shape(NamedTuple):
-    """What a place in a map has to know of a node and of all that is below it."""
+    """The checked properties of a node and its subtree."""
 
     level: int
     only_child: bool
-    """Above level 0 it has one child only, which no root may."""
+    """It is above level 0 and has one child only, which is not allowed for a root."""
     first_key: bytes
     """Of the items."""
     last_key: bytes
     closed: bool
-    """Whether it, and the last node of each level below it, end at a boundary: so others may follow it."""
+    """Whether it, and the last node of each level below it, end at a boundary: so others may follow."""
 
 
 def _shape_of(identifier: BlobId, node: Node, data: bytes) -> _Shape:
-    """Check a node for itself."""
+    """Check a node by itself."""
     sound = type(node.level) is int and 0 <= node.level <= _MAX_LEVEL  # a bool would pass for a number
     sound = sound and all(type(part) is bytes for part in (*node.keys, *node.values))
     if not sound or any(before >= after for before, after in zip(node.keys, node.keys[1:], strict=False)):

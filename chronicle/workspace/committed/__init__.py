@@ -1,1 +1,1 @@
-"""Reading what was committed, without opening a workspace."""
+"""Read access to a commit without opening its workspace: its files, and the versions of its paths."""

@@ -1,7 +1,7 @@
-"""The files of a commit, by path: what an open workspace offers for reading, without opening one.
+"""The files of a commit by path: the read operations of an open workspace, without opening one.
 
-Nothing is locked or made on this machine; what was changed since the commit is not in it. Safe to share between threads
-if the reader is.
+Nothing is locked or created on this machine; uncommitted changes are not visible. Safe to share between threads if the
+reader is.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 __all__ = ["CommittedFiles"]
 
 Found = tuple["Entry", "Attr | None"]
-"""What is somewhere, and its inode number and times."""
+"""An entry and its attributes."""
 
 
 class CommittedFiles:
     """A commit's files. Errors of use are ``OSError`` with the errno that a file system gives.
 
     Args:
-        reader: where blobs are read.
-        ref: the commit; ``None`` for the time before the first one, when there was nothing.
+        reader: reads the blobs.
+        ref: the commit; ``None`` for the empty state before the first one.
 
     Raises:
         NotFound, Corrupt, Unavailable, UnsupportedFormat: the commit cannot be read.
@@ -54,11 +54,11 @@ class CommittedFiles:
         self._root: Found = entry, root.root
 
     def status(self, path: str, *, follow_links: bool = True) -> Status:
-        """Return what is at a path, ``""`` being the root."""
+        """Return the status of a path, ``""`` being the root."""
         return self._status(self._find(path, last=follow_links))
 
     def list(self, path: str = "") -> list[tuple[str, Status]]:
-        """Return what is in a directory, by name."""
+        """Return the entries of a directory, by name."""
         entry, attr = self._find(path)
         if entry.subtree is None:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
@@ -73,12 +73,12 @@ class CommittedFiles:
         return content.open(self._reader, self._content(path))
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return a range of a file's bytes, the rest of it without an end; no more than that is fetched."""
+        """Return a range of a file's bytes, without an end the rest; only the chunks of the range are fetched."""
         found = self._content(path)
         return content.read(self._reader, found, start, None if end is None else max(0, end - start))
 
     def content_id(self, path: str) -> str | None:
-        """Return the id of what is at a path: equal content, equal id. ``None`` for what has no content."""
+        """Return the id of a path's content: equal content, equal id. ``None`` for an entry without content."""
         entry, _ = self._find(path)
         if entry.content is not None:
             return entry.content.id

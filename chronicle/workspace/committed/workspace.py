@@ -1,6 +1,6 @@
-"""A workspace as it was committed: its history and its files' versions, from the blob store alone.
+"""A committed workspace: its histories and the versions of its files, from the blob store alone.
 
-Nothing is opened, locked or made on this machine; what was changed since the commit is not in it.
+Nothing is opened, locked or created on this machine; uncommitted changes are not visible.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class CommittedWorkspace:
     """The reading half of `chronicle.workspace.port.Workspace`, of a commit.
 
     Args:
-        reader: where blobs are read.
-        ref: the commit; ``None`` for a workspace that never had one.
+        reader: reads the blobs.
+        ref: the commit; ``None`` for a workspace without any.
     """
 
     def __init__(self, reader: BlobReader, ref: TreeRef | None) -> None:

@@ -1,1 +1,1 @@
-"""The content of files as blobs: where it is cut into chunks, holes, and reading parts of it."""
+"""The content of files as blobs: chunking, chunk lists, holes, and reading ahead."""

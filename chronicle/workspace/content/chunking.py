@@ -1,7 +1,7 @@
-"""Where large content is cut: FastCDC, so that an insertion changes the chunks around it and no others.
+"""Chunking of large content by FastCDC, so that an insertion changes the chunks around it and no others.
 
 The gear table (that of the ``fastcdc`` package) and the sizes below are part of every large file's id: they never
-change without a new kind of content. ``tests/unit/test_chunking.py`` pins both with golden cuts.
+change without a new kind of content. ``test_content.py`` pins both with golden cuts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["AVERAGE_CHUNK_BYTES", "MAX_CHUNK_BYTES", "MIN_CHUNK_BYTES", "WINDOW_
 
 MIN_CHUNK_BYTES: Final = 16 * 1024
 AVERAGE_CHUNK_BYTES: Final = 64 * 1024
-"""A change of one byte stores one chunk anew: smaller chunks cost more entries, larger ones more bytes."""
+"""A change of one byte stores one new chunk: smaller chunks cost more entries, larger ones more bytes."""
 MAX_CHUNK_BYTES: Final = 256 * 1024
 WINDOW_BYTES: Final = 4 * 1024 * 1024
-"""How much is read at a time; it has no influence on the cuts."""
+"""The size of one read; it does not influence the cuts."""
 
 
 @overload
@@ -32,17 +32,17 @@ def chunks(read: Callable[[int], bytes | int], window_bytes: int = ...) -> Itera
 
 
 def chunks(read: Callable[[int], bytes | int], window_bytes: int = WINDOW_BYTES) -> Iterator[bytes | int]:
-    """Yield the chunks of what ``read`` gives, in order. Holds about two windows at a time.
+    """Yield the chunks of the data that ``read`` returns, in order. Memory is bounded by about two windows.
 
     A cut depends on the bytes since the cut before it, and on nothing else but the end of the data.
 
     Args:
-        read: returns at most so many next bytes, and ``b""`` only at the end. Or a number above 0, however large: so
-            many zeros are next.
-        window_bytes: how much is read ahead, at least `MAX_CHUNK_BYTES`; less suits who wants the first chunks only.
+        read: returns at most so many next bytes, and ``b""`` only at the end. Or a number above 0, however large: the
+            count of zeros that are next.
+        window_bytes: how much is read ahead, at least `MAX_CHUNK_BYTES`; less for callers that need the first chunks.
 
     Yields:
-        a chunk; or, only where ``read`` gave numbers, how many chunks of `MAX_CHUNK_BYTES` zeros are next.
+        a chunk; or, only where ``read`` returned numbers, the count of chunks of `MAX_CHUNK_BYTES` zeros that are next.
     """
     window = b""
     ended = False
@@ -62,7 +62,7 @@ def chunks(read: Callable[[int], bytes | int], window_bytes: int = WINDOW_BYTES)
             continue
         if not window:
             return
-        taken = min(zeros, MAX_CHUNK_BYTES)  # enough to decide each cut that has anything else before it
+        taken = min(zeros, MAX_CHUNK_BYTES)  # enough to decide each cut that has other data before it
         window += bytes(taken)
         zeros -= taken
         start = 0
@@ -72,16 +72,16 @@ def chunks(read: Callable[[int], bytes | int], window_bytes: int = WINDOW_BYTES)
             start = cut.offset + cut.length
             yield window[cut.offset : start]
         if zeros:
-            zeros += len(window) - start  # what is left of the window are zeros
+            zeros += len(window) - start  # the rest of the window is zeros
             window = b""
         else:
             window = window[start:]
 
 
 def first_cut(data: bytes) -> int | None:
-    """Return where the first chunk of data ends, at the latest with its last byte; ``None`` if not even there.
+    """Return the end of the first chunk of data; ``None`` if the data has no cut, even after its last byte.
 
-    A cut after the last byte holds whatever follows: one byte is added to tell it from the end of the data.
+    A cut after the last byte does not depend on what follows: one byte is added to distinguish it from the end of data.
     """
     cut: int = next(iter(fastcdc(data + b"\0", MIN_CHUNK_BYTES, AVERAGE_CHUNK_BYTES, MAX_CHUNK_BYTES))).length
     return cut if cut <= len(data) else None

@@ -63,11 +63,11 @@ _AHEAD_BYTES: Final = 2 * 1024 * 1024
 _KEPT_BYTES: Final = _AHEAD_BYTES + 2 * MAX_CHUNK_BYTES
 """Cached by an open file: what is fetched ahead, and the chunks at both ends of it."""
 _AROUND_BYTES: Final = 2 * MAX_CHUNK_BYTES
-"""How much is read at a time around a change."""
+"""The size of one read around a change."""
 _EDITS: Final = 128 * 1024
-"""Where more entries of a chunk list change, the list is made anew in order, without being held: 64 MiB of memory."""
+"""If more entries of a chunk list change, the list is rebuilt in order with bounded memory: these take 64 MiB."""
 _ZEROS: Final = blob_id(bytes(MAX_CHUNK_BYTES))
-"""What the chunks of a hole are."""
+"""The chunk of a hole."""
 
 
 def store_bytes(buffer: nodes.NodeBuffer, data: bytes) -> Content:
@@ -78,11 +78,10 @@ def store_bytes(buffer: nodes.NodeBuffer, data: bytes) -> Content:
 
 
 def store_file(buffer: nodes.NodeBuffer, fileobj: BinaryIO) -> Content:
-    """Add what can still be read from a file to the buffer and return its reference.
+    """Add the rest of a file, from its position on, to the buffer and return its reference.
 
-    Memory stays bounded if the buffer's is. What the file holds while it is read is what is stored: a file that
-    changes meanwhile gives a mixture, consistent in itself. Costs in proportion to the data that is not in holes, and
-    2 µs for each 256 KiB of holes.
+    Memory is bounded if the buffer's is. A file that changes while it is read gives a mixture, consistent in itself.
+    The cost is proportional to the data outside of holes, plus 2 µs for each 256 KiB of holes.
     """
     head = _read_up_to(fileobj, WHOLE_BYTES + 1)
     if len(head) <= WHOLE_BYTES:
@@ -111,18 +110,18 @@ def store_file(buffer: nodes.NodeBuffer, fileobj: BinaryIO) -> Content:
 def store_changes(
     buffer: nodes.NodeBuffer, old: Content, fileobj: BinaryIO, dirty: Iterable[tuple[int, int]]
 ) -> Content:
-    """Return what `store_file` would for the whole file, reading it only around what changed since ``old``.
+    """Return what `store_file` would for the whole file, reading it only around the changes since ``old``.
 
-    Costs in proportion to what changed, a chunk or two for each range, and not to the file's size: a cut depends only
-    on the bytes since the cut before, so once a new cut falls on an old one behind a change, what follows is as it was.
-    Where that changes a large part of a very long list, it is `store_file`.
+    The cost is proportional to the changes, a chunk or two for each range, and not to the file's size: a cut depends
+    only on the bytes since the cut before it, so once a new cut falls on an old one behind a change, the rest is
+    unchanged. If a large part of a very long list changes, it falls back to `store_file`.
 
     Args:
-        buffer: has, or finds, the chunk list of ``old``.
+        buffer: can read the chunk list of ``old``.
         old: the content before.
         fileobj: the whole file as it is now, seekable.
-        dirty: ranges ``(start, end)`` in bytes outside which the file is as before; what lies beyond the shorter of
-            the two sizes need not be named.
+        dirty: ranges ``(start, end)`` in bytes outside of which the file is unchanged; bytes beyond the shorter of the
+            two sizes need not be included.
 
     Raises:
         NotFound, Corrupt, Unavailable: the chunk list of ``old`` could not be read.
@@ -172,11 +171,11 @@ def store_changes(
 
 
 def read(reader: BlobReader, content: Content, offset: int = 0, size: int | None = None) -> bytes:
-    """Return the bytes from an offset on, at most ``size`` of them (all that follow if ``None``).
+    """Return the bytes from an offset on, at most ``size`` of them (all the rest if ``None``).
 
     Raises:
         NotFound: a blob is missing.
-        Corrupt: a blob, or the chunk list, is not what it was.
+        Corrupt: a blob, or the chunk list, is damaged.
         Unavailable: the store could not be reached.
     """
     end = content.size if size is None else min(content.size, offset + size)
@@ -208,10 +207,10 @@ def copy_to(
     """Write content into an empty file, with holes for the blocks of zeros that a chunk begins or ends with.
 
     Args:
-        reader: what is not in holes is read from it, several chunks at once.
-        content: what is written.
+        reader: reads the chunks outside of holes, several at once.
+        content: the content to write.
         file: open for writing, at 0, and seekable.
-        report: called with a number of bytes whenever so much more was written.
+        report: called with the number of bytes written since its last call.
 
     Raises:
         NotFound, Corrupt, Unavailable: as `read`.
@@ -290,7 +289,7 @@ def _gap(content: Content, offset: int) -> Corrupt:
 
 
 def _get_chunks(reader: BlobReader, content: Content, chunks: list[Chunk]) -> Mapping[BlobId, bytes]:
-    """Return the bytes of chunks by id, each fetched once and as long as the list says."""
+    """Return the bytes of chunks by id, each fetched once; checks their lengths against the list."""
     found: Mapping[BlobId, bytes] = (
         get_many(reader, list(dict.fromkeys(chunk.id for chunk in chunks))) if chunks else {}
     )
@@ -304,7 +303,7 @@ def _get_chunks(reader: BlobReader, content: Content, chunks: list[Chunk]) -> Ma
 
 
 def _stored(buffer: nodes.NodeBuffer, found: Iterator[bytes | int], start: int) -> Iterator[tuple[int, bytes]]:
-    """Add chunks to the buffer and yield where each ends and its value in the list; see `chunks`."""
+    """Add chunks to the buffer and yield the end of each and its value in the list; see `chunks`."""
     zeros = b""
     for chunk in found:
         if isinstance(chunk, int):

@@ -1,8 +1,8 @@
-"""Files with holes: read without reading the holes, written without filling them.
+"""Sparse files: reads them without reading the holes, writes them without filling the holes.
 
-What the system says about holes is a hint that costs nothing: a file system without them calls everything data. It is
-asked extent by extent while the file is read, so what a file gets meanwhile is in what was read or not, as with any
-other file that changes under a reader.
+The system's information about holes is a free hint: a file system without holes reports everything as data. It is
+queried extent by extent while the file is read, so concurrent writes are included or not, as with any other file that
+changes under a reader.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["Extents", "Pieces", "extent", "write_sparsely"]
 
 _HOLE_BYTES: Final = MAX_CHUNK_BYTES
-"""A shorter hole is read: it can spare no chunk."""
+"""A shorter hole is read: skipping it would not save a chunk."""
 _BLOCK_BYTES: Final = 4096
-"""What a file system leaves out at least."""
+"""The smallest hole of usual file systems."""
 
 
 @runtime_checkable
 class Extents(Protocol):
-    """A raw file that knows where its holes are."""
+    """A raw file that knows its holes."""
 
     def extent(self, offset: int) -> tuple[int, bool]:
         """Return where the extent that holds an offset ends, and whether it is a hole; see `extent`."""
@@ -36,9 +36,9 @@ class Extents(Protocol):
 
 
 def extent(fd: int, offset: int) -> tuple[int, bool]:
-    """Return where the extent that holds an offset ends, and whether it is a hole. The descriptor's position stays.
+    """Return where the extent that holds an offset ends, and whether it is a hole.
 
-    Where nothing is known, as behind the end of the file, all is data.
+    The descriptor's position is kept. Without information, as behind the end of the file, everything is data.
     """
     try:
         before = os.lseek(fd, 0, os.SEEK_CUR)
@@ -56,10 +56,10 @@ def extent(fd: int, offset: int) -> tuple[int, bool]:
 
 
 class Pieces:
-    """What can still be read from a file, in order, with long holes as numbers of zeros.
+    """Reads the rest of a file in order, with long holes as counts of zeros.
 
     Args:
-        fileobj: a file; holes are looked for if it is a plain one, or its raw file is an `Extents`.
+        fileobj: a file; holes are detected if it is a plain one, or its raw file is an `Extents`.
     """
 
     def __init__(self, fileobj: BinaryIO) -> None:
@@ -67,18 +67,18 @@ class Pieces:
         self._extent = _extents_of(fileobj)
         self._at = 0
         self._data_until = 0 if self._extent is not None else sys.maxsize
-        """Up to where it is to be read."""
+        """End of the extent of data at the position."""
         if self._extent is not None:
             self._at = fileobj.tell()
 
     def seek(self, offset: int) -> None:
-        """Go on from an offset."""
+        """Continue at an offset."""
         self._file.seek(offset)
         if self._extent is not None:
             self._at, self._data_until = offset, 0
 
     def read(self, size: int) -> bytes | int:
-        """Return at most so many next bytes, or how many zeros are next; ``b""`` at the end."""
+        """Return at most so many next bytes, or the count of zeros that are next; ``b""`` at the end."""
         if self._extent is None:
             return self._file.read(size)
         while self._data_until < self._at + size:
@@ -86,18 +86,18 @@ class Pieces:
             end, is_hole = self._extent(start)
             if is_hole and end - start >= _HOLE_BYTES:
                 if start > self._at:
-                    break  # first what comes before it
+                    break  # first the data before it
                 self._file.seek(end)
                 self._at = end
                 return end - start
-            self._data_until = max(end, start + 1)  # a hole may have come just now
+            self._data_until = max(end, start + 1)  # a hole may have been punched just now
         data = self._file.read(min(size, self._data_until - self._at))
         self._at += len(data)
         return data
 
 
 def _extents_of(fileobj: BinaryIO) -> Callable[[int], tuple[int, bool]] | None:
-    """Return what tells the extents of a file, if anything does."""
+    """Return a function that tells the extents of a file; ``None`` if nothing can."""
     raw = getattr(fileobj, "raw", fileobj)
     if isinstance(raw, Extents):
         return raw.extent
@@ -108,9 +108,9 @@ def _extents_of(fileobj: BinaryIO) -> Callable[[int], tuple[int, bool]] | None:
 
 
 def write_sparsely(file: BinaryIO, data: bytes) -> None:
-    """Write at a file's position, which is behind all it holds, and leave out blocks of zeros at both ends of the data.
+    """Write at a file's position, at its end, and leave out blocks of zeros at both ends of the data.
 
-    The file must be cut at its size at the end: what is left out there is not written by itself.
+    The caller must truncate the file to its size at the end: a trailing hole does not extend it.
     """
     if any(data[:_BLOCK_BYTES]) and any(data[-_BLOCK_BYTES:]):
         file.write(data)

@@ -1,9 +1,9 @@
-"""Reading stored files piece by piece: only the chunks that are asked for are fetched, and the next ones in order.
+"""Random access to stored content with read-ahead: only requested chunks are fetched, and the next ones in order.
 
-A `LazyFile` is one reader's view of a content that is not on this node as a file. `Chunks` is what the readers of one
-process share: the chunks read last, up to a number of bytes, and, for a store beyond a network, threads that fetch
-ahead. Reading ahead begins with the second read that goes on where the one before ended, grows with each further one,
-and is given up when a read goes elsewhere: what is queued then is not fetched.
+A `LazyFile` is one reader's view of a content that is not on this node as a file. The readers of one process share
+`Chunks`: a cache of the chunks read last, bounded by bytes, and, for a store beyond a network, threads that fetch
+ahead. Read-ahead starts with the second sequential read, grows with each further one, and is cancelled by a read
+elsewhere: queued chunks are not fetched then.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 __all__ = ["Chunks", "LazyFile"]
 
 _NEAR_BYTES: Final = 2 * 1024 * 1024
-"""Kept of a store on this node: chunks that are larger than what the kernel asks for at once are read once."""
+"""Cache size for a store on this node: so chunks that are larger than the kernel's requests are read once."""
 _FAR_BYTES: Final = 16 * 1024 * 1024
-"""Kept of a store beyond a network: a few readers' windows."""
+"""Cache size for a store beyond a network: a few readers' windows."""
 _FIRST_WINDOW_BYTES: Final = 256 * 1024
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
-"""How far ahead is read at most: 40 MB/s at 100 ms a request."""
+"""The largest read-ahead: 40 MB/s at 100 ms a request."""
 _NEAR_AHEAD_BYTES: Final = 512 * 1024
-"""Read together with what is asked for, when a store on this node is read in order."""
+"""The largest read-ahead of a store on this node, fetched together with the request."""
 _BATCH_BYTES: Final = 512 * 1024
 """Fetched by one thread at a time."""
 _WORKERS: Final = 3
-"""A mount server has a thread more for what is read at the moment (`chronicle.fuse.deadlines`)."""
+"""A mount server has one more thread for the current request (`chronicle.fuse.deadlines`)."""
 _SLACK_BYTES: Final = 256 * 1024
-"""The kernel's own reading ahead asks a little out of order."""
+"""The kernel's own read-ahead requests slightly out of order."""
 _KNOWN_CHUNKS: Final = 512
-"""So many places of chunks are remembered for a reader: 32 MiB of file."""
+"""Positions of chunks that are remembered for a reader: 32 MiB of file."""
 
 
 @dataclass(slots=True)
 class _Ahead:
-    """What is to be fetched before anyone asks."""
+    """Chunks to prefetch."""
 
     chunks: list[BlobId]
     is_over: bool = False
-    """Fetched, failed or given up."""
+    """Fetched, failed or cancelled."""
 
 
 class Chunks:
@@ -89,7 +89,7 @@ class Chunks:
         return cls(blobs, keep_bytes or _NEAR_BYTES, _NEAR_AHEAD_BYTES, reads_ahead=False)
 
     def get(self, wanted: Sequence[BlobId]) -> dict[BlobId, bytes]:
-        """Return chunks, those that are on their way already included.
+        """Return chunks; those being fetched already are waited for.
 
         Raises:
             NotFound, Corrupt, Unavailable: as `chronicle.blobs.port.BlobReader.get`.
@@ -114,7 +114,7 @@ class Chunks:
         for chunk, future in coming.items():
             try:
                 found[chunk] = wait_for(self._blobs, chunk, future)
-            except CancelledError:  # given up, or it failed in the background
+            except CancelledError:  # cancelled, or it failed in the background
                 failed.append(chunk)
         if failed:
             fetched = get_many(self._blobs, failed)
@@ -123,7 +123,7 @@ class Chunks:
         return found
 
     def fetch_ahead(self, wanted: Sequence[BlobId]) -> _Ahead | None:
-        """Let chunks be fetched in the background, as far as nobody has them; returns what `give_up` takes."""
+        """Prefetch chunks in the background unless they are cached or being fetched; return a handle for `give_up`."""
         with self._changed:
             new = [chunk for chunk in dict.fromkeys(wanted) if chunk not in self._cache and chunk not in self._coming]
             if not new or self._closed:
@@ -140,7 +140,7 @@ class Chunks:
             return ahead
 
     def give_up(self, aheads: Sequence[_Ahead]) -> None:
-        """Do not fetch what nobody has begun to fetch of these."""
+        """Cancel those of these prefetches that have not started."""
         with self._changed:
             for ahead in aheads:
                 if ahead in self._queue:
@@ -148,7 +148,7 @@ class Chunks:
                     self._drop(ahead)
 
     def close(self) -> None:
-        """End the threads; a request that one is waiting for is not waited for."""
+        """End the threads, without waiting for requests in progress."""
         with self._changed:
             self._closed = True
             for ahead in self._queue:
@@ -158,7 +158,7 @@ class Chunks:
             self._changed.notify_all()
 
     def _drop(self, ahead: _Ahead) -> None:
-        """Tell whoever waits for it to fetch it himself; the lock is held."""
+        """Cancel a prefetch: its waiters fetch the chunks themselves; the lock is held."""
         ahead.is_over = True
         for chunk in ahead.chunks:
             self._coming.pop(chunk).cancel()
@@ -174,7 +174,7 @@ class Chunks:
             try:
                 read = get_many(self._blobs, ahead.chunks)
                 fetched = {chunk: read[chunk] for chunk in ahead.chunks}
-            except Exception:  # noqa: BLE001 - whoever waits for it tries for himself, and has the error
+            except Exception:  # noqa: BLE001 - the waiters retry themselves and get the error
                 with self._changed:
                     self._drop(ahead)
                 continue
@@ -200,9 +200,9 @@ class LazyFile:
 
     Args:
         reader: reads the content's chunk list.
-        chunks: where chunks are had from.
-        content: what is read.
-        ahead: whether reading in order fetches what is likely to be read next.
+        chunks: fetches and caches the chunks.
+        content: the content.
+        ahead: whether sequential reads fetch ahead.
     """
 
     def __init__(self, reader: BlobReader, chunks: Chunks, content: Content, *, ahead: bool = True) -> None:
@@ -213,14 +213,14 @@ class LazyFile:
         self._known: list[Chunk] = []
         self._rest: Iterator[Chunk] = iter(())
         self._next = -1
-        """Where a read would go on from those before."""
+        """The offset at which a sequential read continues."""
         self._window_bytes = 0
         self._ahead_to = 0
         self._aheads: list[_Ahead] = []
 
     @property
     def content(self) -> Content:
-        """What is read."""
+        """The content."""
         return self._content
 
     def read(self, offset: int, size: int) -> bytes:
@@ -228,7 +228,7 @@ class LazyFile:
 
         Raises:
             NotFound: a blob is missing.
-            Corrupt: a blob, or the chunk list, is not what it was.
+            Corrupt: a blob, or the chunk list, is damaged.
             Unavailable: the store could not be reached.
         """
         end = min(offset + size, self._content.size)
@@ -236,7 +236,7 @@ class LazyFile:
             return b""
         covering = self._covering(offset, end)
         if self._ahead:
-            with suppress(ChronicleError, Pending):  # of what nobody has asked for: who reads that hears of it
+            with suppress(ChronicleError, Pending):  # a prefetch may fail; a read of these bytes reports it
                 self._look_ahead(offset, end)
         got = self._chunks.get([chunk.id for chunk in covering])
         parts = []
@@ -251,12 +251,12 @@ class LazyFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
-        """Give up what would be fetched ahead."""
+        """Cancel prefetches."""
         self._chunks.give_up(self._aheads)
         self._aheads = []
 
     def _covering(self, offset: int, end: int) -> list[Chunk]:
-        """Return the chunks that a range lies in."""
+        """Return the chunks that cover a range."""
         if not self._content.chunked:
             return [Chunk(0, self._content.size, self._content.id)]
         known = self._known
@@ -267,7 +267,7 @@ class LazyFile:
             try:
                 chunk = next(self._rest, None)
             except BaseException:
-                known.clear()  # the list is read no further by this: the next time it is read anew
+                known.clear()  # the generator is exhausted: the next call starts a new one
                 raise
             if chunk is None or (known and chunk.start != known[-1].end) or (not known and chunk.start > offset):
                 raise Corrupt(f"the chunk list {self._content.id} has a gap before {end} of {self._content.size}")
@@ -282,7 +282,7 @@ class LazyFile:
         return covering
 
     def _look_ahead(self, offset: int, end: int) -> None:
-        """Fetch what follows if the reads are in order, more with each; give up what is on its way if they are not."""
+        """Fetch ahead if the reads are sequential, more with each; cancel prefetches if they are not."""
         in_order = -_SLACK_BYTES <= offset - self._next <= _SLACK_BYTES
         if not in_order or self._next < 0:
             self.close()
@@ -294,7 +294,7 @@ class LazyFile:
         if not self._content.chunked:
             return
         if not self._chunks.reads_ahead:
-            if end > self._ahead_to:  # one go over neighbours costs less than several
+            if end > self._ahead_to:  # one request for neighbours costs less than several
                 self._grow_window()
                 batch = self._covering(offset, min(end + self._window_bytes, self._content.size))
                 self._chunks.get([chunk.id for chunk in batch])
@@ -303,7 +303,7 @@ class LazyFile:
         self._grow_window()
         until = min(self._next + self._window_bytes, self._content.size)
         if until - self._ahead_to < min(_BATCH_BYTES, self._window_bytes // 2) and until < self._content.size:
-            return  # a little is not worth a request
+            return  # too little for a request
         self._aheads = [ahead for ahead in self._aheads if not ahead.is_over]
         while self._ahead_to < until:
             batch = self._covering(self._ahead_to, min(self._ahead_to + _BATCH_BYTES, until))

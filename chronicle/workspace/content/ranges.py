@@ -16,7 +16,7 @@ class Ranges:
     """A set of offsets, as ranges ``(start, end)`` in order, none of which touch.
 
     Args:
-        ranges: what is in it to begin with, such ranges.
+        ranges: the initial ranges, in order and not touching.
     """
 
     __slots__ = ("_ends", "_starts")
@@ -45,7 +45,7 @@ class Ranges:
         self._ends[first:last] = [end]
 
     def run(self, offset: int) -> tuple[int, bool]:
-        """Return up to which offset the same holds as for this one, and whether that is to be in the set."""
+        """Return the end of the run that an offset is in, and whether the run is in the set."""
         index = bisect_right(self._starts, offset)
         if index and offset < self._ends[index - 1]:
             return self._ends[index - 1], True

@@ -1,1 +1,1 @@
-"""The dir presentation: a workspace that is a plain directory, scanned at the end of each turn."""
+"""The dir presentation: a workspace in a plain directory, scanned at the end of each turn."""

@@ -1,12 +1,12 @@
-"""What is remembered of a plain directory beside it: what was seen in it, and that it is the workspace's own.
+"""The manifest of a plain directory, stored beside it: the result of its last scan, and its ownership.
 
 On disk, in the workspace's directory of layers, each file put in place atomically and durably::
 
-    dir     what was seen at the last seal, and which commits are the base and the last seal
-    owned   which directory it is, under which epoch, and whether it held everything once
+    dir     the scan of the last seal, and which commits are the base and the last seal
+    owned   the directory's path, its epoch, and whether it was ever complete
 
-The first is only for speed and for what was not committed: if it is lost or damaged, the second says that the directory
-may be taken over, and it is read anew. A file is a version, a checksum of what follows, and that.
+The first only saves time and serves uncommitted changes: if it is lost or damaged, the second proves that the directory
+belongs to the workspace, and it is scanned in full. A file is a version, a checksum of the body, and the body.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FORMAT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """That a directory is the workspace's."""
+    """The ownership of a directory by the workspace."""
 
     root: bytes
     epoch: int
@@ -48,12 +48,12 @@ class Owned:
     """See `Memory`."""
 
     def save(self, home: Path) -> None:
-        """Note it, durably."""
+        """Store it, durably."""
         _save(home / "owned", msgpack.packb((self.root, self.epoch, self.whole)))
 
     @classmethod
     def load(cls, home: Path) -> Owned | None:
-        """Return what is noted, None if nothing is that can be read.
+        """Return the stored ownership, None if there is none or it is damaged.
 
         Raises:
             UnsupportedFormat: written by a newer version.
@@ -67,23 +67,23 @@ class Owned:
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of the directory."""
+    """The manifest of the directory."""
 
     root: bytes
     epoch: int
     base: TreeRef | None
     sealed: TreeRef | None
-    """The last seal, which the index belongs to."""
+    """The last seal, to which the index belongs."""
     whole: bool
-    """Whether the directory held all of `sealed` once; not while it is being materialised."""
+    """Whether the directory was ever a complete copy of `sealed`; false while it is being restored."""
     index: Index = field(default_factory=dict)
     floors: dict[bytes, int] = field(default_factory=dict)
-    """By path, the numbers of versions that were rolled back."""
+    """By path, the highest number of versions that were rolled back."""
     recovered: TreeRef | None = None
-    """What had to be given up when it was opened, as long as it is not known that whoever opened it was told."""
+    """The uncommitted content that an opening replaced, until `Workspace.begin_turn` acknowledges it."""
 
     def save(self, home: Path) -> None:
-        """Put it in the place of what was remembered before, durably."""
+        """Replace the stored manifest, durably."""
         fields = (
             self.root,
             self.epoch,
@@ -99,7 +99,7 @@ class Memory:
 
     @classmethod
     def load(cls, home: Path) -> Memory | None:
-        """Return what was remembered, None if nothing was.
+        """Return the stored manifest, None without one.
 
         Raises:
             UnsupportedFormat: written by a newer version.
@@ -114,7 +114,7 @@ class Memory:
             seen = decode_index(index)
         except (ValueError, TypeError, msgpack.UnpackException) as error:  # the first version had no checksum
             raise Corrupt(f"{home / 'dir'} cannot be read") from error
-        if boot != boot_id().encode():  # a file may have lost what it held, and not its times
+        if boot != boot_id().encode():  # a file may have lost content, but not its times
             seen = {path: replace(one, racy=True) for path, one in seen.items()}
         return cls(root, epoch, unpack_ref(base), unpack_ref(sealed), whole, seen, floors, unpack_ref(recovered))
 
@@ -150,12 +150,12 @@ def _load(path: Path) -> tuple[Any, ...] | None:
 
 
 def committed_index(reader: BlobReader, commit: OplogRoot) -> Index:
-    """Return what a directory that holds a commit would be seen to hold; all of it is to be read nevertheless."""
+    """Return the index of a complete copy of a commit; all entries are racy, so a scan reads every file."""
     attrs = dict(attributes.walk(reader, commit.root.below))
     index: Index = {}
     for path, entry in tree.walk(reader, commit.tree_id):
         attr = attrs[path]
-        # Below zero, so that no file of the directory is taken for the same one.
+        # Negative, so that no file of the directory matches.
         index[path] = Seen(
             replace(entry, subtree=None, link=None), -attr.ino, attr.links, attr.mtime_ns, attr.ctime_ns, racy=True
         )
@@ -163,7 +163,7 @@ def committed_index(reader: BlobReader, commit: OplogRoot) -> Index:
 
 
 def make_durably(directory: Path) -> None:
-    """Make a directory and those above it, so that a loss of power does not take them away again."""
+    """Create a directory and its parents, durable against a loss of power."""
     if not directory.is_dir():
         make_durably(directory.parent)
         directory.mkdir(exist_ok=True)

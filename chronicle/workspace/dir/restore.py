@@ -1,7 +1,7 @@
-"""Making a plain directory hold what a tree holds: for opening a workspace, rolling one back, and taking a tree out.
+"""Restores a tree in a plain directory: for opening a workspace, rolling one back, and checking a commit out.
 
-Owners and devices are for root to give. Who takes a tree out can do without, as with tar, and is told (`LeftOut`). For
-a workspace that would be a change that nobody made: there `check_rights` refuses it before anything is done.
+Only root can set owners and create devices. A checkout leaves them out, as tar does, and reports it (`LeftOut`). In a
+workspace that would be a change that no turn made: there `check_rights` refuses before anything is changed.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 __all__ = ["LeftOut", "check_rights", "restore"]
 
 _TOGETHER: Final = 64
-"""Small files whose contents are fetched at once: 4 MiB at most."""
+"""Small files in one batch: 4 MiB at most."""
 _TEMPORARY: Final = b".chronicle-restoring"
-"""A name in the root under which a file is written before it gets its own; left behind by a crash only."""
+"""The temporary name in the root under which a file is written; left behind by a crash only."""
 _CAP_CHOWN: Final = 0
 _CAP_MKNOD: Final = 27
 """See capabilities(7)."""
 _NAMED: Final = 3
-"""How many paths are named, at most, to who may not restore them."""
+"""Paths that an error names at most."""
 
 
 class LeftOut(NamedTuple):
-    """Something that was not restored, as it is for root to do."""
+    """A property that was not restored because only root could."""
 
     path: bytes
-    """Where."""
+    """Of the entry."""
     what: str
-    """``owner`` or ``device``; of a file without its owner the rest is there."""
+    """``owner`` or ``device``; a file without its owner is restored otherwise."""
     detail: str
     """Which: ``1000:100`` is user and group, ``8:1`` major and minor number."""
 
@@ -56,16 +56,16 @@ class LeftOut(NamedTuple):
 def check_rights(reader: BlobReader, tree_id: BlobId, present: Index, owner: tuple[int, int]) -> None:
     """Check that this process may restore a tree, owners and devices included; changes nothing.
 
-    Looks at each entry of the tree, if the process is not root.
+    Reads each entry of the tree, unless the process is root.
 
     Args:
-        reader: where blobs are read.
+        reader: reads the blobs.
         tree_id: the tree.
-        present: what is known to be in the directory.
-        owner: user and group of what has none of its own in the tree.
+        present: the known entries of the directory.
+        owner: user and group of entries that have none of their own.
 
     Raises:
-        StorageRefused: it may not; some of what it may not restore is named.
+        StorageRefused: it may not; the message names some of the entries.
         NotFound, Corrupt, Unavailable: a blob could not be read.
     """
     rights = _rights()
@@ -100,23 +100,23 @@ def restore(
     report: Callable[[int, int], None] = lambda _size, _files: None,
     left_out: list[LeftOut] | None = None,
 ) -> None:
-    """Make a directory hold a tree, with its modification times; what holds the right content already is left alone.
+    """Restore a tree in a directory, with modification times; entries with the right content are left as they are.
 
     Args:
         root: an existing directory.
-        reader: where blobs are read.
+        reader: reads the blobs.
         tree_id: the tree.
-        attributes: those of its root, with all below.
-        present: what is in the directory, looked at just now; empty is always right, and slower.
-        owner: user and group of what has none of its own in the tree.
-        report: called with a number of bytes and of files whenever so much more was put.
-        left_out: takes what this process may not restore; without it that is an error. See `check_rights`.
+        attributes: those of its root, which refer to all others.
+        present: a scan of the directory from just before; an empty one is always right, and slower.
+        owner: user and group of entries that have none of their own.
+        report: called with the numbers of bytes and files that were written since its last call.
+        left_out: collects what this process may not restore; without it that is an error. See `check_rights`.
 
     Raises:
         NotFound, Corrupt, Unavailable: a blob could not be read.
         StorageRefused: an owner or device that this process may not restore.
-        InvalidInput: a directory is not this user's, and may not be gone into.
-        Conflict: something replaced what was just put there.
+        InvalidInput: a directory is another user's and cannot be entered.
+        Conflict: another process replaced an entry that was just restored.
         OSError: a file could not be written.
     """
     with Descent(root, WRITE) as walk:
@@ -124,14 +124,14 @@ def restore(
 
 
 class _Ready:
-    """A reader that has the contents of the next small files already: they mostly lie side by side."""
+    """A reader that prefetches the contents of the next small files: they mostly lie side by side."""
 
     def __init__(self, reader: BlobReader) -> None:
         self._reader = reader
         self._blobs: Mapping[BlobId, bytes] = {}
 
     def fetch(self, wanted: list[BlobId]) -> None:
-        """Have these, and none of those before."""
+        """Prefetch these and drop those before."""
         self._blobs = get_many(self._reader, wanted) if wanted else {}
 
     def get(self, blob_id: BlobId) -> bytes:
@@ -157,10 +157,10 @@ class _Restore:
         self._report = report
         self._left_out = left_out
         self._linked: dict[bytes, bytes] = {}
-        """The first of a hard-linked file's names -> the path at which it was put."""
+        """`Entry.link` of a hard-linked file -> the path at which it was restored."""
 
     def tree(self, tree_id: BlobId, attrs: BlobId | None) -> None:
-        """Make what is in the directory, and everything below."""
+        """Restore the content of the directory, and everything below."""
         finish: list[tuple[bytes, Entry, int]] = []
         stack = [(b"", tree_id, attrs)]
         while stack:
@@ -181,11 +181,11 @@ class _Restore:
                     finish.append((child, entry, attr.mtime_ns if attr is not None else 0))
                 else:
                     self._make(child, entry, attr.mtime_ns if attr is not None else 0)
-        for child, entry, mtime_ns in reversed(finish):  # when nothing is put into them any more
+        for child, entry, mtime_ns in reversed(finish):  # after their content is complete
             self._finish(child, entry, mtime_ns)
 
     def _fetch(self, path: bytes, entries: list[tuple[bytes, Entry]]) -> None:
-        """Fetch the contents of those small files that are to be put."""
+        """Prefetch the contents of the small files that will be written."""
         wanted: dict[BlobId, None] = {}
         for name, entry in entries:
             if entry.content is not None and not entry.content.chunked:
@@ -206,7 +206,7 @@ class _Restore:
         if status is None or not stat.S_ISDIR(status.st_mode):
             remove(self._walk, path)
             directory, name = split(path)
-            os.mkdir(name, 0o700, dir_fd=self._walk.go(directory))  # its own mode comes last
+            os.mkdir(name, 0o700, dir_fd=self._walk.go(directory))  # its own mode is set last
 
     def _make(self, path: bytes, entry: Entry, mtime_ns: int) -> None:
         first = self._linked.get(entry.link) if entry.link is not None else None
@@ -217,7 +217,7 @@ class _Restore:
             seen is None
             or seen.entry.kind is not entry.kind
             or not _same_body(seen.entry, entry)
-            or (entry.link is None and seen.links > 1)  # another name of it may be about to become a file of its own
+            or (entry.link is None and seen.links > 1)  # another name of it may become a separate file
         ):
             try:
                 self._put(path, entry)
@@ -231,7 +231,7 @@ class _Restore:
         self._finish(path, entry, mtime_ns)
 
     def _link(self, first: bytes, path: bytes) -> None:
-        """Make a path a name of a file that was put."""
+        """Make a path a hard link of a restored file."""
         there, here = self._status(first), self._status(path)
         if there is None:
             raise _replaced(first)
@@ -246,7 +246,7 @@ class _Restore:
             os.close(source_fd)
 
     def _put(self, path: bytes, entry: Entry) -> None:
-        """Put a new file in the place of whatever is there."""
+        """Replace a path by a new file."""
         remove(self._walk, _TEMPORARY)
         top = self._walk.top
         if entry.content is not None:
@@ -280,7 +280,7 @@ class _Restore:
         self._left_out.append(LeftOut(path, what, detail))
 
     def _finish(self, path: bytes, entry: Entry, mtime_ns: int) -> None:
-        """Give a file its owner, attributes, mode and time: the file itself, not what its name may lead to by now."""
+        """Set a file's owner, attributes, mode and time: of the file itself, not of a replacement under its name."""
         directory, name = split(path)
         parent = self._walk.go(directory)
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
@@ -295,7 +295,7 @@ class _Restore:
                     os.chown(name, uid, gid, dir_fd=parent, follow_symlinks=False)
                 except PermissionError as error:
                     self._leave_out(path, "owner", f"{uid}:{gid}", error)
-                    # What runs as its owner would run as another one.
+                    # Without its owner, setuid would run it as another user.
                     mode &= ~(stat.S_ISUID | (stat.S_ISGID if entry.kind is Kind.FILE else 0))
             if entry.kind is not Kind.SYMLINK:
                 _set_xattrs(handle, dict(entry.xattrs))
@@ -315,7 +315,7 @@ def _replaced(path: bytes) -> Conflict:
 
 
 def _is_there(seen: Entry, entry: Entry) -> bool:
-    """Say whether something is left as it is, but perhaps for its mode and attributes."""
+    """Whether an entry is left as it is, except for its mode and attributes."""
     is_same = seen.kind is entry.kind and _same_body(seen, entry)
     return is_same and (seen.uid, seen.gid) == (entry.uid, entry.gid)
 
@@ -325,7 +325,7 @@ def _same_body(one: Entry, other: Entry) -> bool:
 
 
 def _rights() -> int:
-    """Return the capabilities of this process: root may have lost some, and others may have got some."""
+    """Return the capabilities of this process: root may lack some, and others may have some."""
     for line in Path("/proc/self/status").read_bytes().splitlines():
         name, _, value = line.partition(b":")
         if name == b"CapEff":
@@ -341,7 +341,7 @@ def _set_xattrs(handle: int, wanted: dict[bytes, bytes]) -> None:
     full = by_handle(handle)
     try:
         present = {os.fsencode(name) for name in os.listxattr(full) if name.startswith("user.")}
-        if present or wanted:  # they may be changed only in what may be written
+        if present or wanted:  # changing them needs write permission
             os.chmod(full, stat.S_IMODE(os.fstat(handle).st_mode) | stat.S_IRUSR | stat.S_IWUSR)
         for name in present - wanted.keys():
             os.removexattr(full, name)

@@ -1,8 +1,8 @@
-"""Looking at a plain directory: what is in it, and what of it changed since it was looked at last.
+"""Scans a plain directory: finds its entries, and which of them changed since the last scan.
 
-A file whose inode, size, mode and times are as they were is taken to hold what it held. That is safe only if the
-times would have changed: the kernel stamps files with a clock that ticks every few milliseconds, so what was changed
-within `RACY_NS` before it was looked at is read again the next time (git calls such entries racy).
+A file with the same inode, size, mode and times counts as unchanged. That is safe only if a change would change the
+times: the kernel stamps files with a clock that ticks every few milliseconds, so a file that was changed within
+`RACY_NS` before a scan is read again by the next one (git calls such entries racy).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["HIDDEN", "KINDS", "Index", "Seen", "decode_index", "encode_index", "
 
 RACY_NS: Final = 100_000_000
 _LOOKS: Final = 5
-"""How often a name is looked at that is something else each time."""
+"""Attempts for a name whose kind changes each time."""
 HIDDEN: Final = b".chronicle"
 """A name in the root that is never part of a workspace; see `chronicle.fuse.served.magic`."""
 KINDS: Final = {
@@ -46,42 +46,42 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a path was when it was looked at."""
+    """An entry as a scan found it."""
 
     entry: Entry
-    """As it is in a tree; a directory's without its subtree, hard links not said."""
+    """As in a tree, but without a directory's subtree and without hard links."""
     host_ino: int
-    """Its inode number in the directory's file system; names with the same are one file."""
+    """Its inode number in the host's file system; equal for the names of one file."""
     links: int
     mtime_ns: int
     ctime_ns: int
     racy: bool
-    """Whether it may have changed since without its times saying so."""
+    """Whether it may have changed since without a change of its times."""
 
 
 Index = dict[bytes, Seen]
-"""Everything in a directory, by path; parents come before what is in them."""
+"""The entries of a directory, by path, parents before their content."""
 
 
 def scan(
     root: bytes, known: Index, buffer: NodeBuffer, owner: tuple[int, int], now_ns: int, *, tolerant: bool = False
 ) -> Index:
-    """Look at everything in a directory; contents that are new or may be go to the buffer.
+    """Scan a directory; contents that are new, or may be, are added to the buffer.
 
-    What changes meanwhile is found as it was at some moment, and what goes is passed over. Nothing outside of the
-    directory is read, whatever takes the place of what is in it.
+    A file that changes meanwhile is found in one of its states, and one that disappears is skipped. Nothing outside of
+    the directory is read, whatever replaces its entries.
 
     Args:
         root: the directory.
-        known: what was seen the last time.
+        known: the last scan.
         buffer: takes the contents.
         owner: user and group that a tree does not name.
         now_ns: the time, epoch nanoseconds.
-        tolerant: what may not be read is left out.
+        tolerant: unreadable entries are left out.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no directory.
-        InvalidInput: something in it is not this user's, and may not be read. The message names it.
+        InvalidInput: an entry is another user's and unreadable. The message names it.
     """
     with Descent(root, READ) as walk:
         return _Scan(walk, known, buffer, owner, now_ns - RACY_NS, tolerant).run()
@@ -99,7 +99,7 @@ class _Scan:
         self._tolerant = tolerant
         self._found: Index = {}
         self._stack = [b""]
-        """Directories to be gone into: each is found before what is in it."""
+        """Directories to descend into: each is found before its content."""
 
     def run(self) -> Index:
         again: set[bytes] = set()
@@ -110,7 +110,7 @@ class _Scan:
                 names = sorted(names_in(fd))
             except (FileNotFoundError, NotADirectoryError):
                 self._found.pop(directory, None)
-                if directory not in again:  # something else may have taken its place
+                if directory not in again:  # it may have been replaced
                     again.add(directory)
                     above, name = split(directory)
                     with suppress(FileNotFoundError, NotADirectoryError):
@@ -126,7 +126,7 @@ class _Scan:
         return self._found
 
     def _look(self, parent: int, name: bytes, path: bytes) -> None:
-        """Note what a path is."""
+        """Add a path to the result."""
         try:
             seen = self._see(parent, name, path)
         except InvalidInput:
@@ -139,7 +139,7 @@ class _Scan:
                 self._stack.append(path)
 
     def _see(self, parent: int, name: bytes, path: bytes) -> Seen | None:
-        """Return what a path is now; None if it is gone."""
+        """Return the entry of a path; None if it is gone."""
         before = self._known.get(path)
         for _ in range(_LOOKS):
             try:
@@ -151,7 +151,7 @@ class _Scan:
                 return None
             except (KindChanged, NotADirectoryError):
                 continue
-        return before if before is None or before.entry.kind is not Kind.DIR else None  # the next scan's
+        return before if before is None or before.entry.kind is not Kind.DIR else None  # left to the next scan
 
     def _read(self, parent: int, name: bytes, path: bytes, status: os.stat_result) -> Seen:
         kind = KINDS[stat.S_IFMT(status.st_mode)]
@@ -161,7 +161,7 @@ class _Scan:
         mode = stat.S_IMODE(status.st_mode)
         if kind is Kind.FILE:
             with open(open_file(name, parent, path), "rb") as file:
-                status = os.fstat(file.fileno())  # of that which is read
+                status = os.fstat(file.fileno())  # of the file that is read
                 mode = stat.S_IMODE(status.st_mode)
                 content = contents.store_file(self._buffer, file)
                 xattrs = _xattrs(file.fileno())
@@ -230,7 +230,7 @@ def _xattrs(fd: int) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def encode_index(index: Index) -> bytes:
-    """Return an index as bytes."""
+    """Encode an index."""
     rows = []
     for path, seen in index.items():
         raw = _encode(seen.entry)
@@ -240,7 +240,7 @@ def encode_index(index: Index) -> bytes:
 
 
 def decode_index(data: bytes) -> Index:
-    """Return the index that these bytes are."""
+    """Decode an index."""
     rows = msgpack.unpackb(data, use_list=False)
     return {path: Seen(_decode(raw), *rest) for path, raw, *rest in rows}
 

@@ -1,7 +1,7 @@
-"""From what a scan found to a commit: the tree, the attributes and the histories of a plain directory.
+"""Makes a commit of the result of a scan: the tree, the attributes and the histories of a plain directory.
 
-Versions are per turn: one for each path that differs from the last seal, whatever happened in between. A file that is
-at another path with the same inode, and not at the old one any more, was renamed.
+Versions are per turn: one for each path that differs from the last seal. A file whose inode is at another path now, and
+no longer at the old one, was renamed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["DirState", "commit_scan", "known_inos", "usage_of"]
 
 @dataclass(frozen=True, slots=True)
 class DirState:
-    """What a scan is compared with."""
+    """The state that a scan is compared with."""
 
     index: Index
-    """What was seen at the last seal."""
+    """The scan of the last seal."""
     inos: dict[bytes, int]
-    """The inode number of each path, as histories and attributes have it."""
+    """The inode number of each path in the workspace, not in the host's file system."""
     commit: OplogRoot
     """The last seal."""
     base: TreeRef | None
@@ -49,7 +49,7 @@ class DirState:
 
 
 def commit_scan(buffer: BlobBuffer, state: DirState, found: Index) -> tuple[TreeRef, OplogRoot, dict[bytes, int]]:
-    """Put into the buffer what a scan found, as the commit after a state.
+    """Add the commit of a scan's result, following a state, to the buffer.
 
     Returns:
         the tree, its commit, and the inode number of each path.
@@ -84,13 +84,13 @@ def commit_scan(buffer: BlobBuffer, state: DirState, found: Index) -> tuple[Tree
 
 
 def usage_of(found: Index) -> Usage:
-    """Return how much is in a directory."""
+    """Return the usage of a directory."""
     first = [seen for path, seen in _with_links(found).items() if seen.entry.link in (None, path)]
     return Usage(sum(seen.entry.content.size for seen in first if seen.entry.content is not None), len(first))
 
 
 def _with_links(index: Index) -> Index:
-    """Return an index whose entries say which names are one file."""
+    """Return the index with `Entry.link` set for the names of hard-linked files."""
     names: dict[int, list[bytes]] = {}
     for path, seen in index.items():
         if seen.links > 1 and seen.entry.kind is not Kind.DIR:
@@ -105,9 +105,9 @@ def _with_links(index: Index) -> Index:
 
 
 def _renames(before: Index, found: Index) -> dict[bytes, bytes]:
-    """Return where the files that were renamed came from.
+    """Return the former paths of renamed files.
 
-    Inode numbers are used again soon after a file is removed, so the content has to be the same as well.
+    Inode numbers are soon reused after a file is removed, so the content must be equal as well.
     """
     gone = {seen.host_ino: path for path, seen in before.items() if path not in found and seen.entry.content}
     renamed = {}
@@ -120,7 +120,7 @@ def _renames(before: Index, found: Index) -> dict[bytes, bytes]:
 
 
 def _inos(state: DirState, found: Index, renamed: Mapping[bytes, bytes]) -> tuple[dict[bytes, int], int]:
-    """Give every path its inode number: the one it had, that of where it came from, or a new one."""
+    """Assign every path its inode number: its former one, that of its former path, or a new one."""
     inos: dict[bytes, int] = {}
     by_link: dict[bytes, int] = {}
     moved = {state.inos[source] for source in renamed.values()}
@@ -131,7 +131,7 @@ def _inos(state: DirState, found: Index, renamed: Mapping[bytes, bytes]) -> tupl
         ino = by_link.get(link) if link is not None else None
         if ino is None:
             ino = state.inos.get(renamed.get(path, path))
-            # Two files may lay claim to one number: what took the place of a renamed file, what was a link of it.
+            # Two files may claim one number: the replacement of a renamed file, a former link of it.
             if ino is None or ino in used or (ino in moved and path not in renamed):
                 ino = next_ino
                 next_ino += 1
@@ -143,7 +143,7 @@ def _inos(state: DirState, found: Index, renamed: Mapping[bytes, bytes]) -> tupl
 
 
 def _attributes(state: DirState, found: Index, inos: Mapping[bytes, int]) -> dict[bytes, Attr | None]:
-    """Return the attributes that changed, by path."""
+    """Return the changed attributes, by path."""
     changed: dict[bytes, Attr | None] = {path: None for path in state.index if path not in found}
     subdirs = Counter(path.rpartition(b"/")[0] for path, seen in found.items() if seen.entry.kind is Kind.DIR)
     names = Counter(seen.entry.link for seen in found.values())
@@ -160,7 +160,7 @@ def _attributes(state: DirState, found: Index, inos: Mapping[bytes, int]) -> dic
 def _records(
     state: DirState, before: Index, found: Index, renamed: Mapping[bytes, bytes]
 ) -> tuple[dict[bytes, list[Record]], int]:
-    """Return the versions that the scan makes, by path."""
+    """Return the new versions, by path, and the next sequence number."""
     records: dict[bytes, list[Record]] = {}
     seq = state.commit.next_seq
     now_ms = state.now_ns // 1_000_000
@@ -180,7 +180,7 @@ def _records(
         )
         records[path] = [record]
         seq += 1
-    for path, seen in sorted(before.items(), reverse=True):  # what was in a directory before the directory
+    for path, seen in sorted(before.items(), reverse=True):  # the content of a directory before the directory
         if path not in found:
             records[path] = [Record(0, seq, now_ms, "delete", state.turn, seen.entry.kind)]
             seq += 1
@@ -188,7 +188,7 @@ def _records(
 
 
 def _op(old: Entry | None, new: Entry, path: bytes, renamed: Mapping[bytes, bytes], before: Index) -> str | None:
-    """Return what happened to a path, None if nothing."""
+    """Return the operation that explains a path's change, None if unchanged."""
     if old is None or old.kind is not new.kind:
         if path in renamed:
             return "rename"

@@ -1,8 +1,8 @@
-"""Walking a plain directory by descriptors, so that nothing leads out of it, no path is too long, and all can be read.
+"""Walks a plain directory by descriptors: never outside of it, with paths of any length and unreadable entries.
 
-Each directory is opened by its name in the one above and never through a symlink: what replaces it meanwhile is seen
-to be something else, and is not gone into. What its owner may not read is made readable for the moment, and gets its
-mode back. If the process dies in between it does not: what is found then is a change of mode.
+Each directory is opened by its name in the one above and never through a symlink, so a replacement is detected and not
+entered. An entry that its owner may not read gets the permission temporarily, and its mode back afterwards. If the
+process dies in between, the next scan finds a change of mode.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ __all__ = [
 ]
 
 READ: Final = 0o500
-"""What the owner of a directory needs to look at what is in it."""
+"""The permissions to list a directory."""
 WRITE: Final = 0o700
 _OPEN: Final = 64
-"""How many directories of a path are kept open; those far above are opened anew when they are come back to."""
+"""Directories of a path that are kept open; those further above are reopened on the way back."""
 _ABOVE: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _HANDLE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Opening a pipe that took a file's place must not wait for somebody to write to it."""
+"""Without blocking: a pipe may have replaced the file, and may have no writer."""
 
 
 class KindChanged(Exception):
-    """A name is something else than it was a moment ago."""
+    """The kind of a name has changed since it was read."""
 
 
 @dataclass(slots=True)
 class _Granted:
-    """Permissions that were given for the moment."""
+    """Permissions that were granted temporarily."""
 
     given: int
     before: int
 
     def put_back(self, fd: int) -> None:
-        """Give a directory its mode back, unless it got another one meanwhile."""
+        """Restore a directory's mode, unless it was changed meanwhile."""
         if stat.S_IMODE(os.fstat(fd).st_mode) == self.given:
             os.fchmod(fd, self.before)
 
@@ -86,7 +86,7 @@ def names_in(fd: int) -> list[bytes]:
 
 
 def by_handle(handle: int) -> str:
-    """Return a path that is what a descriptor is, whatever has its name now; also for one opened with ``O_PATH``."""
+    """Return a path to the file of a descriptor, whatever has its name now; also for one opened with ``O_PATH``."""
     return f"/proc/self/fd/{handle}"
 
 
@@ -96,12 +96,12 @@ def open_file(name: bytes, parent: int, path: bytes) -> int:
     Args:
         name: in its directory.
         parent: the directory's descriptor.
-        path: what it is called in an error.
+        path: names it in an error.
 
     Raises:
         KindChanged: it is no file.
         FileNotFoundError: it is gone.
-        InvalidInput: it may not be read, nor be made readable.
+        InvalidInput: it is unreadable and cannot be made readable.
     """
     try:
         fd = os.open(name, _FILE, dir_fd=parent)
@@ -137,21 +137,21 @@ def _open_unreadable(name: bytes, parent: int, path: bytes) -> int:
 
 
 def open_directory(name: bytes, parent: int | None, path: bytes, bits: int) -> tuple[int, _Granted | None]:
-    """Open a directory in which the owner may do something.
+    """Open a directory with the permissions that are needed.
 
     Args:
         name: in the directory above, or the whole path if ``parent`` is None; that may be a symlink.
         parent: the descriptor of the one above.
-        path: what it is called in an error.
+        path: names it in an error.
         bits: `READ` or `WRITE`.
 
     Returns:
-        its descriptor, and the permissions that were given for it.
+        its descriptor, and the permissions that were granted for it.
 
     Raises:
         FileNotFoundError: it is gone.
         NotADirectoryError: it is something else.
-        InvalidInput: it may not be gone into, and its permissions not be changed.
+        InvalidInput: it cannot be entered, and its permissions cannot be changed.
     """
     above = _ABOVE if parent is None else _ABOVE | os.O_NOFOLLOW
     granted = None
@@ -189,7 +189,7 @@ def _grant(handle: int, status: os.stat_result, bits: int, path: bytes) -> _Gran
     before = stat.S_IMODE(status.st_mode)
     try:
         os.chmod(by_handle(handle), before | bits)
-    except OSError as error:  # somebody else's, or a file system that cannot be written
+    except OSError as error:  # another user's, or a read-only file system
         raise _refused(path) from error
     return _Granted(before | bits, before)
 
@@ -202,11 +202,11 @@ def _refused(path: bytes) -> InvalidInput:
 
 
 class Descent:
-    """Where one is in a directory. A context manager: leaving puts all modes back.
+    """A position in a directory. A context manager: leaving restores all modes.
 
     Args:
         root: the directory.
-        bits: `READ` or `WRITE`: what is to be done in it.
+        bits: `READ` or `WRITE`.
 
     Raises:
         FileNotFoundError, NotADirectoryError, InvalidInput: as `open_directory`.
@@ -232,7 +232,7 @@ class Descent:
         return self._levels[0].fd
 
     def go(self, path: bytes) -> int:
-        """Go to a directory and return its descriptor, which is good until one goes on.
+        """Go to a directory and return its descriptor, which is valid until the next call.
 
         Raises:
             FileNotFoundError, NotADirectoryError: it or one above is gone or something else.
@@ -283,7 +283,7 @@ class Descent:
 
 
 def remove(walk: Descent, path: bytes) -> None:
-    """Remove whatever is at a path, with all that is in it; nothing there is fine."""
+    """Remove a path and its content; an absent one is ignored."""
     if _unlink(path, walk):
         return
     directories = []
@@ -299,7 +299,7 @@ def remove(walk: Descent, path: bytes) -> None:
 
 
 def _unlink(path: bytes, walk: Descent) -> bool:
-    """Remove a path unless it is a directory with something in it; say whether nothing is there now."""
+    """Remove a path unless it is a non-empty directory; return whether it is absent now."""
     directory, name = split(path)
     try:
         parent = walk.go(directory)

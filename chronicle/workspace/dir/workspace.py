@@ -1,13 +1,13 @@
-"""The dir presentation: a workspace that is a plain directory, versioned per turn by looking at it.
+"""The dir presentation: a workspace in a plain directory, versioned per turn by scanning it.
 
-For places without FUSE. The directory holds everything, materialised; what changed is found by a scan when a turn ends
-(`chronicle.workspace.dir.scan`). Trees, histories and ids are those of the other presentations; what it cannot do is
-see what happened within a turn, and cut off handles: after a rollback, what a process still has open are files that
-are no longer in the directory, or that hold what they held before the turn.
+For machines without FUSE. The directory holds all files; a scan at the end of a turn finds the changes
+(`chronicle.workspace.dir.scan`). Trees, histories and ids are those of the other presentations. Not possible are
+versions within a turn and the revocation of handles: after a rollback, handles that a process still has open refer to
+files that are no longer in the directory, or have the content from before the turn.
 
-Beside it is remembered what was seen of it, and that it is the workspace's (`chronicle.workspace.dir.manifest`). If the
-first is lost or damaged, the directory is looked at anew: nothing that matters is only there but the numbers of
-versions that were rolled back.
+Beside the directory are the manifest of the last scan and the record of its ownership
+(`chronicle.workspace.dir.manifest`). If the manifest is lost or damaged, the directory is scanned again in full: only
+the numbers of versions that were rolled back are lost with it.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ def open_dir_workspace(
     Args:
         spec: which workspace, from which base, under which epoch.
         blobs: the blob store.
-        root: the directory; made if it is not there. One that is not empty must be the workspace's own.
+        root: the directory; created if missing. One that is not empty must be the workspace's own.
         clock: gives the time.
-        shown_at: what `Workspace.root` is to be, such as a symlink to ``root`` that the caller makes; else ``root``.
+        shown_at: the value of `Workspace.root`, such as a symlink to ``root`` that the caller creates; else ``root``.
 
     Raises:
-        InvalidInput: the workspace's id cannot be one, or ``root`` holds something else.
-        StaleEpoch: a newer epoch was here.
+        InvalidInput: the workspace's id is malformed, or ``root`` has other content.
+        StaleEpoch: a newer epoch has opened it.
         Conflict: another process has the workspace open.
-        Corrupt: what is remembered of the directory by an older version cannot be read.
+        Corrupt: the manifest of an older version cannot be read.
         UnsupportedFormat: it was written by a newer version.
         Unavailable: the blob store could not be reached.
     """
@@ -104,7 +104,7 @@ def _open(
                 root.rmdir()
             os.rename(memory.root, where)
         memory.root = where
-    if not os.path.isdir(where):  # nobody removed all that was committed: the directory was lost
+    if not os.path.isdir(where):  # not a removal of all files: the directory was lost
         memory.whole = adopted = False
     root.mkdir(parents=True, exist_ok=True)
     workspace = DirWorkspace(root, blobs, memory, home, lock, spec.turn, clock)
@@ -115,7 +115,7 @@ def _open(
 
 
 def _remembered(home: Path, owned: bool) -> Memory | None:
-    """Return what is remembered of the directory; None if there is nothing, or it is damaged and can be spared."""
+    """Return the manifest; None if there is none, or it is damaged and the ownership is recorded."""
     try:
         return Memory.load(home)
     except Corrupt as error:
@@ -152,14 +152,14 @@ class DirWorkspace:
         self._turn = turn
         self._clock = clock
         self.quota: Quota | None = None
-        """How much it may hold when it is sealed."""
+        """Its limits at each seal."""
         self.shown_at: Path | None = None
-        """What `root` is, if it is not the directory itself."""
+        """The value of `root`, if it is not the directory itself."""
         self._owner = os.geteuid(), os.getegid()
         self._take(memory.sealed)
 
     def _take(self, sealed: TreeRef | None) -> None:
-        """Take a commit for the last seal."""
+        """Set the last seal."""
         self._memory.sealed = sealed
         self._commit = self._load(sealed)
         self._inos = known_inos(self._reader, self._commit)
@@ -171,25 +171,24 @@ class DirWorkspace:
         return time.time_ns() if isinstance(self._clock, SystemClock) else self._clock.now_ms() * 1_000_000
 
     def resume(self, spec: LayerSpec, *, adopted: bool) -> TreeRef | None:
-        """Go on under an epoch, from a base; return what was there beyond it, durable, if it has to be given up.
+        """Continue under an epoch, from a base; return the uncommitted content, durable, if it has to be replaced.
 
-        It is returned again, whenever the directory is opened, until a turn is begun.
+        Every opening returns it again until a turn is begun.
 
         Args:
             spec: which epoch and base.
-            adopted: whether it is not remembered what was seen of the directory; then what differs from the base counts
-                as changed since.
+            adopted: whether the manifest was lost; then all differences from the base count as changes since.
         """
         memory = self._memory
         if adopted:
             memory.index = committed_index(self._reader, self._commit)
         if memory.whole:
             if memory.sealed == spec.base:
-                memory.base = spec.base  # it was committed, and this process was not told
+                memory.base = spec.base  # it was committed, but its process died before `adopt`
             known = memory.base == spec.base or (spec.base is None and self._is_first())
             if memory.epoch != spec.epoch or not known:
                 own = memory.base
-                self._turn = 0  # what is there was written in the turn after the base's
+                self._turn = 0  # its content was written in the turn after the base's
                 sealed = self.seal()
                 self._turn = spec.turn
                 if sealed != own and sealed.tree_id != (spec.base.tree_id if spec.base is not None else EMPTY):
@@ -205,13 +204,13 @@ class DirWorkspace:
             self._restore(spec.base)
         memory.epoch = spec.epoch
         if memory.base is None:
-            self.adopt(self._commit_found({}))  # the empty tree: what may be there already is not committed
+            self.adopt(self._commit_found({}))  # the empty tree: files that exist already are not committed
         memory.save(self._home)
         Owned(memory.root, memory.epoch, memory.whole).save(self._home)
         return memory.recovered
 
     def _is_first(self) -> bool:
-        """Say whether the base is the empty tree that a workspace without any begins with."""
+        """Whether the base is the empty tree that a new workspace starts with."""
         base = self._load(self._memory.base)
         return base.previous is None and base.tree_id == EMPTY
 
@@ -229,20 +228,20 @@ class DirWorkspace:
         return self._memory.base
 
     def begin_turn(self, turn: int) -> None:
-        """Say which turn the changes from now on belong to, and that what was recovered was heard of."""
+        """Set the turn that changes belong to from now on, and acknowledge what was recovered."""
         self._turn = turn
         if self._memory.recovered is not None:
             self._memory.recovered = None
             self._memory.save(self._home)
 
     def seal(self) -> TreeRef:
-        """Look at the directory and make it a tree; see `chronicle.workspace.port.Workspace.seal`.
+        """Scan the directory and store it as a tree; see `chronicle.workspace.port.Workspace.seal`.
 
-        Costs a look at every file, and the reading of those that changed.
+        Costs a stat of every file, and reading those that changed.
 
         Raises:
-            OverQuota: there is more than the quota allows. The directory is as it was, and what it holds is durable.
-            InvalidInput: something in it is somebody else's and cannot be read, or the directory is gone.
+            OverQuota: its usage exceeds the quota. The directory is unchanged, and its content is durable.
+            InvalidInput: an entry is another user's and cannot be read, or the directory is gone.
         """
         memory = self._memory
         buffer = BlobBuffer(self._blobs)
@@ -265,14 +264,14 @@ class DirWorkspace:
         return max(self._turn, self._load(self._memory.base).committed_turn + 1)
 
     def _is_of_another_turn(self) -> bool:
-        """Whether the last seal was not committed, and would now be in another turn than it says."""
+        """Whether the last seal was not committed, and would now belong to another turn than the one it has."""
         return self._memory.sealed != self._memory.base and self._commit.turn != self._next_turn()
 
     def _commit_found(self, found: Index, buffer: BlobBuffer | None = None) -> TreeRef:
-        """Make what was found a commit, durably.
+        """Store the result of a scan as a commit, durably.
 
         Args:
-            found: what is to be committed.
+            found: the result.
             buffer: has its contents.
         """
         memory = self._memory
@@ -304,7 +303,7 @@ class DirWorkspace:
             raise OverQuota(reason, ref)
 
     def _too_large(self, base: BlobId) -> str | None:
-        """Say which file is larger than one may be and than it was; ``None`` if none is."""
+        """Return a message about a file above the limit that has grown; ``None`` without any."""
         assert self.quota is not None
         limit = self.quota.file_bytes
         if limit is None:
@@ -321,7 +320,7 @@ class DirWorkspace:
         """Make a sealed tree the base; see `chronicle.workspace.port.Workspace.adopt`.
 
         Raises:
-            InvalidInput: it is not what was sealed last.
+            InvalidInput: it is not the last seal.
         """
         if ref == self._memory.base:
             return
@@ -331,7 +330,7 @@ class DirWorkspace:
         self._memory.save(self._home)
 
     def rollback(self) -> None:
-        """Make the directory hold the base again; see `chronicle.workspace.port.Workspace.rollback`."""
+        """Restore the base in the directory; see `chronicle.workspace.port.Workspace.rollback`."""
         self._forget_since(self._memory.base)
         self._restore(self._memory.base)
 
@@ -355,26 +354,26 @@ class DirWorkspace:
         raise NotFound("a version of a directory has no content of its own")
 
     def close(self) -> None:
-        """Let go of the directory; it stays as it is."""
+        """Release the directory; it stays as it is."""
         if self._lock >= 0:
             unlock_workspace(self._lock)
             self._lock = -1
 
-    # -- behind it ------------------------------------------------------------------------------------------------
+    # -- internals ------------------------------------------------------------------------------------------------
 
     def _view(self) -> HistoryView:
         commit = self._commit
         return HistoryView(self._reader, commit.histories, commit.moved_seq, {}, self._memory.floors, commit.gaps)
 
     def _forget_since(self, base: TreeRef | None) -> None:
-        """Remember the numbers given out by what was sealed since the base."""
+        """Keep the numbers of versions that were sealed since the base as floors."""
         floors = self._memory.floors
         if self._memory.sealed != base and self._memory.sealed is not None:
             for operation in stored_operations(self._reader, self._commit):
                 floors[operation.path] = max(operation.iteration, floors.get(operation.path, 0))
 
     def _restore(self, ref: TreeRef | None) -> None:
-        """Make the directory hold a commit, and take it for the last seal."""
+        """Restore a commit in the directory and make it the last seal."""
         memory = self._memory
         commit = self._load(ref)
         check_rights(self._reader, commit.tree_id, memory.index, self._owner)
@@ -400,7 +399,7 @@ class DirWorkspace:
 
 
 def _same(one: Index, other: Index) -> bool:
-    """Say whether two scans found the same, times included."""
+    """Whether two scans have the same result, times included."""
     return one.keys() == other.keys() and all(
         seen.entry == other[path].entry and (seen.entry.kind is Kind.DIR or seen.mtime_ns == other[path].mtime_ns)
         for path, seen in one.items()
