@@ -15,10 +15,10 @@ from chronicle.journal.payloads import payload_of
 from chronicle.journal.verify import verify_session
 from chronicle.workspace.check.verify import TreeChecker
 from podium.address import Address
-from podium.agent_record import Replay, read_agent, trees_of, unfolded
+from podium.agent_record import Replay, read_agent, retry_if_folded, trees_of
 from podium.artifacts.artifacts import contents_of
 from podium.errors import InvalidAddress
-from podium.events import STATE_EVENTS, WHOLE_STATES
+from podium.events import FULL_STATE_EVENTS, STATE_EVENTS
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
@@ -76,7 +76,7 @@ class Verifier:
         return SessionCheck(session.name, report.events, blobs, problem)
 
     def _check_branch(self, session: Session, branch_id: BranchId) -> None:
-        replay = unfolded(self._store, branch_id, lambda: self._replayed(branch_id))
+        replay = retry_if_folded(self._store, branch_id, lambda: self._replayed(branch_id))
         if branch_id == session.main_branch_id and replay.state is not None:
             self._check_snapshots(session, replay)
 
@@ -88,7 +88,7 @@ class Verifier:
             if event.type in STATE_EVENTS and not event.erased:
                 before = replay.state
                 replay.apply(event, self._blobs)
-                if event.type in WHOLE_STATES and before is not None and encode(before) != encode(replay.state):
+                if event.type in FULL_STATE_EVENTS and before is not None and encode(before) != encode(replay.state):
                     raise Corrupt(f"seq {event.seq} ({event.event_id}): {event.type} has another state than the events")
         return replay
 

@@ -1,4 +1,4 @@
-"""An agent's address: ``type/key``, checked once, where it comes in."""
+"""An agent's address, ``type/key``, validated when it is parsed or built."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SLUG: Final = re.compile(r"[^A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """The name of one agent, for ever.
+    """The permanent name of one agent.
 
     Raises:
-        InvalidAddress: when made with a type or key that cannot be used.
+        InvalidAddress: the type or key cannot be used.
     """
 
     agent_type: str
@@ -54,7 +54,7 @@ class Address:
 
     @property
     def workspace_id(self) -> str:
-        """A directory name of its own for every address: readable, and unique by a hash of the whole address."""
+        """A directory name for this address: readable, and unique by a hash of the whole address."""
         digest = hashlib.sha256(str(self).encode()).hexdigest()[:16]
         slug = _SLUG.sub("-", f"{self.agent_type}-{self.key}").strip("-")[:48]
         return f"{slug}-{digest}"

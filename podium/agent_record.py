@@ -1,8 +1,7 @@
 """Reading an agent from the journal: its state, tree and position at its head or at any turn.
 
-Reading replays deltas over the nearest snapshot. It takes no lease and works while the agent runs; what it sees is
-always a committed turn. Nothing here writes, but for :func:`snapshot_body`, which gives the bytes that a writer may
-keep as a snapshot.
+Reading replays deltas over the nearest snapshot. It needs no lease and works while the agent runs; it always sees a
+committed turn. Nothing here writes; :func:`snapshot_body` builds the bytes of a snapshot for a writer.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.port import TreeRef
 from podium.errors import PodiumError, UnknownAgent, UnknownMoment
-from podium.events import STATE_EVENTS, WHOLE_STATES
+from podium.events import FULL_STATE_EVENTS, STATE_EVENTS
 from podium.state import PatchError, apply_patch
 
 if TYPE_CHECKING:
@@ -34,46 +33,46 @@ __all__ = [
     "find_session",
     "list_agents",
     "read_agent",
+    "retry_if_folded",
     "snapshot_body",
     "tree_of",
     "trees_of",
     "turn_end_seq",
-    "unfolded",
 ]
 
 T = TypeVar("T")
 
 _SNAPSHOT_FORMAT: Final = 1
 _AROUND: Final = 8
-"""Events read at a time where the end of a turn is looked for: about two turns."""
+"""Events read at a time in the search for the end of a turn: about two turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
-    """An agent at a turn, as the journal has it."""
+    """An agent at the end of a turn, as the journal has it."""
 
     address: Address
     session: Session
     head: Head
-    """The branch's head now, whatever turn was asked for."""
+    """The branch's current head, whatever the turn."""
     turn: int
     version_seq: int
-    """The ``seq`` of the event that ended this turn: the branch's version at that moment."""
+    """The ``seq`` of the event that ended this turn: the branch's version then."""
     entity_type: str
     schema_version: int
     """The state class's ``_version`` that wrote `state`."""
     state: JsonObject
     tree: TreeRef | None
-    """The workspace at that turn; ``None`` for an agent that never had one."""
+    """The workspace at the end of the turn; ``None`` for an agent that never had one."""
     replayed_turns: int
-    """Turns replayed over the snapshot to get here."""
+    """Turns replayed over the snapshot."""
     replayed_bytes: int
     """Their payloads' size."""
 
 
 @dataclass(slots=True)
 class Replay:
-    """The state of an agent while its events are applied, one after the other."""
+    """An agent while its events are applied, one at a time."""
 
     turn: int = 0
     seq: int = 0
@@ -91,17 +90,19 @@ class Replay:
             blobs: where large payloads are.
 
         Raises:
-            Corrupt: the event's payload is gone, or it does not follow what was applied before.
+            Corrupt: the event's payload is missing, or it does not follow the events applied before.
             Unavailable: the blob store could not be reached.
         """
-        if event.type not in WHOLE_STATES and self.state is not None and event.turn != self.turn + 1:
-            raise Corrupt(f"turn {event.turn} (seq {event.seq}) follows turn {self.turn}; what was between is missing")
+        if event.type not in FULL_STATE_EVENTS and self.state is not None and event.turn != self.turn + 1:
+            raise Corrupt(
+                f"turn {event.turn} (seq {event.seq}) follows turn {self.turn}; the turns between are missing"
+            )
         try:
             data = payload_bytes(event, blobs)
         except NotFound as error:
             raise Corrupt(str(error)) from error
         payload = cast("dict[str, Json]", decode(data))
-        if event.type in WHOLE_STATES:
+        if event.type in FULL_STATE_EVENTS:
             self.state = cast("JsonObject", payload["state"])
             self.entity_type = cast("str", payload["entity_type"])
             self.schema_version = cast("int", payload["version"])
@@ -144,7 +145,7 @@ class Replay:
 
 
 def snapshot_body(turn: int, entity_type: str, schema_version: int, state: JsonObject, tree: TreeRef | None) -> bytes:
-    """Return what a snapshot keeps of an agent at the end of a turn, as canonical JSON."""
+    """Return the body of a snapshot of an agent at the end of a turn, as canonical JSON."""
     return encode(
         {
             "format": _SNAPSHOT_FORMAT,
@@ -159,19 +160,19 @@ def snapshot_body(turn: int, entity_type: str, schema_version: int, state: JsonO
 
 
 def read_agent(store: JournalStore, blobs: BlobReader, address: Address, turn: int | None = None) -> AgentRecord:
-    """Return an agent as it was at the end of a turn; at its head without one.
+    """Return an agent at the end of a turn; at its head if ``turn`` is ``None``.
 
     Args:
         blobs: where large payloads are.
 
     Raises:
-        UnknownAgent: it never handled a message in this journal.
+        UnknownAgent: it is not in this journal, or never started.
         UnknownMoment: it has not committed that turn, or its history up to there was dropped.
-        Corrupt: what is stored does not replay.
+        Corrupt: the stored events do not replay.
         Unavailable: a store could not be reached.
     """
     session = find_session(store, address)
-    return unfolded(store, session.main_branch_id, lambda: _read(store, blobs, address, session, turn))
+    return retry_if_folded(store, session.main_branch_id, lambda: _read(store, blobs, address, session, turn))
 
 
 def _read(store: JournalStore, blobs: BlobReader, address: Address, session: Session, turn: int | None) -> AgentRecord:
@@ -201,10 +202,10 @@ def _read(store: JournalStore, blobs: BlobReader, address: Address, session: Ses
     )
 
 
-def unfolded(store: JournalStore, branch_id: BranchId, read: Callable[[], T]) -> T:
-    """Return what is read of a branch's events, read again if history was dropped meanwhile.
+def retry_if_folded(store: JournalStore, branch_id: BranchId, read: Callable[[], T]) -> T:
+    """Return the result of reading a branch's events; retry if the branch was folded meanwhile.
 
-    Events are read in batches. Dropping what comes next leaves a gap, which may be seen or not.
+    Events are read in batches, so a fold between two batches leaves a gap, which the reader may or may not notice.
     """
     while True:
         folded_seq = store.branch(branch_id).folded_seq
@@ -239,17 +240,17 @@ def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -
         turn: from 0.
 
     Raises:
-        UnknownAgent: the agent was addressed but never started.
+        UnknownAgent: the agent has an inbox but never started.
         UnknownMoment: it has not committed that turn, or its history up to there was dropped.
     """
     if head.seq == 0:
         raise _never_started(address)
     _check_turn(address, head, turn)
-    low, high = 0, head.seq  # the turn's first event is after low, and not after high: turns never go down
+    low, high = 0, head.seq  # the turn's first event is in (low, high]: turn numbers never decrease
     low_turn, high_turn = -1, head.turn
     halve = False
     while high - low > 1:
-        # Turns mostly have as many events each, so the place can be told; halving helps where they have not.
+        # Turns mostly have the same number of events: interpolate; bisect in between, for where they have not.
         share = 0.5 if halve else (turn - low_turn) / (high_turn - low_turn + 1)
         start = max(low, low + int((high - low) * share) - _AROUND // 2)
         end = min(start + _AROUND, high - 1)
@@ -260,7 +261,7 @@ def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -
                 break
             low, low_turn = event.seq, event.turn
         else:
-            low = max(low, end)  # also where there are none any more: they were folded
+            low = max(low, end)  # no event of the turn up to here, or they were folded
     for event in store.events(head.branch_id, after_seq=high - 1, to_seq=head.seq, types=STATE_EVENTS):
         if event.turn == turn:
             return event.seq
@@ -269,7 +270,7 @@ def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -
 
 
 def list_agents(store: JournalStore) -> Sequence[Session]:
-    """Return the sessions that belong to agents, forks included, by address."""
+    """Return the sessions of agents, forks included, by address."""
     return [session for session in store.sessions() if "/" in session.name]
 
 
@@ -279,7 +280,7 @@ def _check_turn(address: Address, head: Head, turn: int | None) -> None:
 
 
 def _missing(store: JournalStore, address: Address, head: Head, turn: int | None) -> PodiumError:
-    """Say why an agent cannot be read at a turn: a message was given up before it ever started, or it is not kept."""
+    """Return why an agent cannot be read at a turn: it never started, or its history up to there was dropped."""
     started = next(store.events(head.branch_id, types=STATE_EVENTS), None)
     return _never_started(address) if started is None else _dropped(address, turn)
 
@@ -293,7 +294,7 @@ def _dropped(address: Address, turn: int | None) -> UnknownMoment:
 
 
 def _start(store: JournalStore, branch_id: BranchId, turn: int | None) -> Replay:
-    """Return the newest snapshot not past ``turn``, or an empty start."""
+    """Return a replay from the newest snapshot not after ``turn``, or an empty one."""
     snapshot = store.snapshot(branch_id)
     while snapshot is not None:
         replay = Replay.from_snapshot(snapshot)
@@ -304,7 +305,7 @@ def _start(store: JournalStore, branch_id: BranchId, turn: int | None) -> Replay
 
 
 def trees_of(payload: Mapping[str, Json]) -> list[TreeRef]:
-    """Return all trees that an event's payload names: `tree_of`, and those that were given up."""
+    """Return all trees that an event's payload names: `tree_of`, and those of attempts that were rolled back."""
     tree = tree_of(payload)
     given_up = (tree_of(keys) for keys in cast("list[dict[str, Json]]", payload.get("given_up") or []))
     return [found for found in (tree, *given_up) if found is not None]

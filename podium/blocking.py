@@ -1,4 +1,4 @@
-"""How blocking calls are made from the event loop: in a thread, at once, or wherever a simulator wants them."""
+"""How blocking calls are made from the event loop: in a thread, inline, or under a simulator's control."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _T = TypeVar("_T")
 
 
 class BlockingRunner(Protocol):
-    """Runs a call that may block, and gives its answer; ``asyncio.to_thread`` is one.
+    """Makes a call that may block, and returns its answer; ``asyncio.to_thread`` is one.
 
-    Cancelling the caller does not tell whether the call happens.
+    If the caller is cancelled, the call may or may not happen.
     """
 
     async def __call__(self, call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run the call and return its answer, or raise what it raised."""
+        """Make the call and return its answer, or raise its exception."""
         ...
 
 
 async def at_once(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Make the call where it is: a `BlockingRunner` for calls that take less time than going to a thread and back.
+    """Make the call inline: a `BlockingRunner` for calls that are shorter than the hop to a thread and back.
 
-    That way costs 60 to 100 µs, a read of a local SQLite database 20. While such a call waits, the event loop does.
+    The hop costs 60 to 100 µs, a read of a local SQLite database 20. The event loop is blocked during the call.
     """
     return call(*args, **kwargs)

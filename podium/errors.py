@@ -8,21 +8,21 @@
     │   ├── AgentClassNotFound  the file has no such class
     │   └── NotAnAgent          the class is not a usable BaseAgent; says what is missing
     ├── UnknownAgent            no agent of that address in this home
-    ├── UnknownMoment           the agent never had that turn
+    ├── UnknownMoment           the agent has no such turn, or does not keep it
     ├── UnknownArtifact         no artifact of that id in this home
     ├── AgentExists             there is an agent of that address already
-    ├── AgentAwake              the agent is in memory; only its activation may write its branch
-    ├── AgentBusy               a message waits or is being handled, and the sender did not want to wait
+    ├── AgentAwake              the agent is awake; only its activation may write its branch
+    ├── AgentBusy               a message waits or is being handled, and the sender's policy is to reject
     ├── AgentInUse              forks read the agent's history
     ├── AgentAsleep             the activation is ending; wake the agent and deliver again
-    ├── HostDied                a process ended while it was being woken, or gives no sign of life
+    ├── HostDied                a process ended while it woke an agent, or does not answer liveness probes
     ├── Evicted                 this activation lost its lease: another one runs the agent
     └── HomeError               the home directory cannot be used
         ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
         └── HomeTooNew          written by a newer version
 
-State errors (:mod:`podium.state.errors`) and Chronicle's errors have trees of their own. Each message says in a line
-or two what is wrong, where, and how to mend it. Exit codes and statuses are given at the edges, not here.
+State errors (:mod:`podium.state.errors`) and Chronicle's errors have trees of their own. Each message tells in a line
+or two what is wrong, where, and how to fix it. Exit codes and statuses are assigned at the edges, not here.
 """
 
 from __future__ import annotations
@@ -94,23 +94,23 @@ class UnknownAgent(PodiumError):
 
 
 class UnknownMoment(PodiumError):
-    """The agent never had that turn."""
+    """The agent has no such turn, or its history up to there was dropped."""
 
 
 class UnknownArtifact(PodiumError):
-    """No artifact of that id in this home, or not any more."""
+    """No artifact of that id in this home, or it was removed."""
 
 
 class AgentExists(PodiumError):
-    """There is an agent of that address already; nothing of it was changed."""
+    """There is an agent of that address already; it was not changed."""
 
 
 class AgentAwake(PodiumError):
-    """The agent is in memory, and only its activation may write its branch. Nothing was written."""
+    """The agent is awake, and only its activation may write its branch. Nothing was written."""
 
 
 class AgentBusy(PodiumError):
-    """A message waits or is being handled, and the sender asked to be refused then. Nothing was stored."""
+    """A message waits or is being handled, and the sender's policy is to reject. Nothing was stored."""
 
 
 class AgentInUse(PodiumError):
@@ -126,15 +126,15 @@ class AgentInUse(PodiumError):
 
 
 class AgentAsleep(PodiumError):
-    """The activation is ending. The message is safe in the inbox: wake the agent and deliver again."""
+    """The activation is ending. The message is in the inbox: wake the agent and deliver again."""
 
 
 class HostDied(PodiumError):
-    """An agent's process ended while the agent was being woken, or hangs. Its messages stay in its inbox."""
+    """An agent's process ended while it woke the agent, or hangs. The messages stay in the inbox."""
 
 
 class Evicted(PodiumError):
-    """This activation's lease was given to another one; it must stop and write nothing more."""
+    """This activation lost its lease to another one; it must stop and write nothing more."""
 
 
 class HomeError(PodiumError):

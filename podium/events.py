@@ -1,7 +1,7 @@
-"""The names of Podium's events and the shapes of their payloads, in one place for writers and readers.
+"""Types and payloads of Podium's events, for writers and readers.
 
-Payloads are plain JSON objects; these ``TypedDict`` classes give their keys. What a reader does not know it ignores;
-a key, once written, keeps its meaning.
+Payloads are plain JSON objects; the ``TypedDict`` classes give their keys. A reader ignores unknown keys; a key keeps
+its meaning for ever.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = [
     "ARTIFACT_ADDED",
     "ASSISTANT_MESSAGE",
     "EVENT_TYPES",
+    "FULL_STATE_EVENTS",
     "HOOKS",
     "STATE_EVENTS",
     "TURN_CANCELLED",
     "TURN_COMMITTED",
     "TURN_FAILED",
     "USER_MESSAGE",
-    "WHOLE_STATES",
     "AgentCreated",
     "AgentDetached",
     "AgentForked",
@@ -61,11 +61,11 @@ TURN_FAILED: Final = "turn.failed"
 TURN_CANCELLED: Final = "turn.cancelled"
 
 STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED, AGENT_REWOUND, AGENT_DETACHED, AGENT_SNAPSHOT)
-"""The events that say what an agent's state and tree are: what replay needs. Each turn ends with one of them; one or
-more ``agent.snapshot`` of the same turn may follow it, which change nothing."""
+"""The events that replay reads: they carry an agent's state or its patch, and its tree. Each turn ends with one of
+them; one or more ``agent.snapshot`` of the same turn may follow, which change nothing."""
 
-WHOLE_STATES: Final = (AGENT_CREATED, AGENT_DETACHED, AGENT_SNAPSHOT)
-"""Those that hold the whole state: history can begin with each."""
+FULL_STATE_EVENTS: Final = (AGENT_CREATED, AGENT_DETACHED, AGENT_SNAPSHOT)
+"""Those that carry the whole state: history can begin with any of them."""
 
 EVENT_TYPES: Final = frozenset(
     {
@@ -86,10 +86,10 @@ EVENT_TYPES: Final = frozenset(
         TURN_CANCELLED,
     }
 )
-"""All types that are written, those for others to write among them."""
+"""All event types, including public ones that podium itself does not write."""
 
 Cause = Literal["message", "init", "idle", "shutdown"]
-"""What a turn was for: a message, or a hook whose changes were committed as a turn of their own."""
+"""Why a turn ran: for a message, or for a hook whose changes were committed as a turn of its own."""
 
 HOOKS: Final[Mapping[Cause, str]] = {
     "message": "on_message",
@@ -100,7 +100,7 @@ HOOKS: Final[Mapping[Cause, str]] = {
 """The hook that runs for each cause."""
 
 Part = Literal["state", "files"]
-"""A half of an agent that can go back without the other."""
+"""A part of an agent that a rewind can restrict itself to."""
 
 
 class AgentCreated(TypedDict):
@@ -117,11 +117,11 @@ class AgentCreated(TypedDict):
 
 
 class ForkPoint(TypedDict):
-    """The moment that a fork continues."""
+    """The turn that a fork continues."""
 
     agent: str
     branch: str
-    """The branch that has the event among its own; an ancestor of the agent's if the agent is a fork itself."""
+    """The branch that owns the event; an ancestor of the agent's branch if the agent is a fork itself."""
     turn: int
     seq: int
     """Of the event that ended this turn."""
@@ -129,7 +129,7 @@ class ForkPoint(TypedDict):
 
 # Written as a call: one of its keys is a keyword.
 AgentForked = TypedDict("AgentForked", {"agent": str, "from": ForkPoint})
-"""``agent.forked``: the first event of a fork's own. Its turn is the one that it continues; it changes nothing."""
+"""``agent.forked``: the first event that a fork owns. Its turn is the one that the fork continues."""
 
 
 class UserMessage(TypedDict):
@@ -151,7 +151,7 @@ class AssistantMessage(TypedDict):
 
 
 class ArtifactAdded(TypedDict):
-    """``artifact.added``: a named piece of content that a turn hands out; see :mod:`podium.artifacts.artifacts`."""
+    """``artifact.added``: a named piece of content that a turn publishes; see :mod:`podium.artifacts.artifacts`."""
 
     artifact_id: str
     """The event's id, with ``art_`` in place of ``evt_``."""
@@ -166,7 +166,7 @@ class ArtifactAdded(TypedDict):
 
 
 class StateDelta(TypedDict):
-    """How a turn changed the state."""
+    """A turn's change of the state."""
 
     entity_type: str
     version: int
@@ -175,7 +175,7 @@ class StateDelta(TypedDict):
 
 
 class TurnCommitted(TypedDict):
-    """``turn.committed``: the end of a turn; with its prev_hash it covers state, files and transcript."""
+    """``turn.committed``: the end of a turn; its hash chain covers state, files and transcript."""
 
     cause: Cause
     state: StateDelta
@@ -185,17 +185,17 @@ class TurnCommitted(TypedDict):
     sent: list[str]
     """The ids of the messages that go to other agents."""
     sent_to: NotRequired[list[str]]
-    """Their addresses, in the same order; not there without messages, and in older journals."""
+    """Their addresses, in the same order; absent without messages, and in older journals."""
     epoch: int
 
 
 class AgentRewound(TypedDict):
-    """``agent.rewound``: a turn that makes state, files or both what they were at the end of an earlier turn."""
+    """``agent.rewound``: a turn that restores state, files or both from the end of another turn."""
 
     to: int
-    """The turn gone back to."""
+    """The turn that was restored."""
     only: Part | None
-    """What went back; ``None`` for both."""
+    """The part that was restored; ``None`` for both."""
     state: StateDelta
     tree_id: str | None
     oplog_id: str | None
@@ -203,14 +203,14 @@ class AgentRewound(TypedDict):
 
 
 class TreeKeys(TypedDict):
-    """A tree, and the log that goes with it."""
+    """A tree and its operation log."""
 
     tree_id: str
     oplog_id: str
 
 
 class AgentSnapshot(TypedDict):
-    """``agent.snapshot``: all that an agent is at the end of a turn, so that the events before it can be dropped."""
+    """``agent.snapshot``: the whole agent at the end of a turn, so that the events before it can be dropped."""
 
     agent: str
     entity_type: str
@@ -220,13 +220,13 @@ class AgentSnapshot(TypedDict):
     tree_id: str | None
     oplog_id: str | None
     given_up: list[TreeKeys]
-    """Trees of tries that were rolled back since the tree became what it is: the numbers of versions in them are not
-    given out again."""
+    """Trees of attempts that were rolled back since the tree last changed: the iteration numbers in them are not
+    reused."""
     epoch: int
 
 
 class AgentDetached(AgentSnapshot):
-    """``agent.detached``: the same, of a fork that is to stand on its own, as a turn that changes nothing."""
+    """``agent.detached``: the same, for a fork that is detached from its parent, as a turn that changes nothing."""
 
 
 class ErrorInfo(TypedDict):
@@ -237,11 +237,11 @@ class ErrorInfo(TypedDict):
 
 
 class TurnFailed(TypedDict):
-    """``turn.failed``: a try that was rolled back, and the tree as the agent had left it."""
+    """``turn.failed``: an attempt that was rolled back, and the tree as the attempt left it."""
 
     error: ErrorInfo
     hook: NotRequired[str | None]
-    """The name of the hook that failed; ``None`` if it is not known, such as of a lost process."""
+    """The name of the hook that failed; ``None`` if unknown, for example after the loss of a process."""
     attempt: int
     message_id: str | None
     parked: bool
@@ -251,16 +251,16 @@ class TurnFailed(TypedDict):
 
 
 class TurnCancelled(TypedDict):
-    """``turn.cancelled``: a message that is not handled, or not to its end, and the tree as its turn had left it.
+    """``turn.cancelled``: a message that was cancelled, and the tree as its turn left it.
 
-    Of an interrupted one, ``user_message`` and ``assistant_message`` events come before it in the same commit.
+    If it was interrupted, its ``user_message`` and ``assistant_message`` events precede it in the same commit.
     """
 
     message_id: str
     policy: Literal["interrupt", "rollback"] | None
-    """What the message that took its place asked for; ``None`` when its own sender took it back."""
+    """The busy policy of the message that preempted it; ``None`` if its own sender cancelled it."""
     by: str | None
-    """The id of the message that took its place."""
+    """The id of the message that preempted it."""
     tree_id: str | None
     oplog_id: str | None
     epoch: int

@@ -174,8 +174,8 @@ class AgentHost:
             self._open_workspace,
             self._on_sent,
             run_store=at_once,
-            make_room=self._store.make_room,
-            put_by=self._store.put_by,
+            release_reserve=self._store.make_room,
+            restore_reserve=self._store.put_by,
         )
         activation = Activation(self._class, address, lease, environment)
         try:
@@ -214,7 +214,7 @@ class AgentHost:
         """
         activation, loop = self._running()
         assert self._event_loop is not None
-        activation.make_due(message_id)
+        activation.expire_deadline(message_id)
         cancelling = asyncio.run_coroutine_threadsafe(self._cancel(activation, loop, message_id), self._event_loop)
         await asyncio.shield(asyncio.wrap_future(cancelling))  # a caller that goes must not stop it half-way
 
@@ -240,7 +240,7 @@ class AgentHost:
         assert self._event_loop is not None
         stopped = self._stopped_for(message_id) if policy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK} else None
         if stopped is not None:
-            activation.make_due(stopped)
+            activation.expire_deadline(stopped)
         preempting = asyncio.run_coroutine_threadsafe(activation.preempt(message_id, policy), self._event_loop)
         preempting.add_done_callback(_log_failure)  # not waited for: code that blocks would hold up the sender's stream
         return stopped
@@ -271,7 +271,7 @@ class AgentHost:
         """
         _, loop = self._running()
         assert self._event_loop is not None
-        loop.begin_no_more()
+        loop.request_stop()
         self._event_loop.call_soon_threadsafe(loop.stop)
 
     async def wait_ended(self) -> Ending:
@@ -331,9 +331,13 @@ class AgentHost:
     def _end_if_overdue(self) -> None:
         """End the process if a turn goes on although its time is over: code that blocks cannot be stopped otherwise."""
         activation = self._activation
-        due_s = activation.due_s if activation is not None else None
-        if activation is not None and due_s is not None and self._clock.monotonic_s() > due_s + _DEADLINE_GRACE_S:
-            late = f"{_DEADLINE_GRACE_S:g} s after {activation.due_because}"
+        deadline_s = activation.deadline_s if activation is not None else None
+        if (
+            activation is not None
+            and deadline_s is not None
+            and self._clock.monotonic_s() > deadline_s + _DEADLINE_GRACE_S
+        ):
+            late = f"{_DEADLINE_GRACE_S:g} s after {activation.deadline_reason}"
             why = f"podium ended it, because the turn went on {late} and blocked the event loop"
             _log.error("turn_would_not_stop", agent_id=str(activation.address), host_id=self._config.host_id)
             sys.stdout.flush()

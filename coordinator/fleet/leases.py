@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import LeaseHeld
-from podium.history.branching import tells_of_loss
+from podium.history.branching import ended_uncleanly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,4 +78,4 @@ class HostLeases:
         lease = self._store.acquire_lease(
             session.session_id, host_id, self._clock.now_ms(), self._ttl_ms, takeover=dead
         )
-        return lease, tells_of_loss(before)
+        return lease, ended_uncleanly(before)

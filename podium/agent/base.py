@@ -1,7 +1,7 @@
-"""`BaseAgent`: what a user subclasses.
+"""`BaseAgent`, the base class of users' agents.
 
-One instance lives for one activation: from the agent's waking to its going to sleep. What must outlast that belongs
-in ``ctx.state`` or in the workspace; attributes of the instance are a cache.
+An instance lives for one activation: from the agent's waking until it sleeps. Durable data belongs in ``ctx.state`` or
+in the workspace; attributes of the instance are a cache.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["BaseAgent", "agent_type_of", "workspace_quota_of"]
 
 
 class BaseAgent:
-    """An agent: state, files and a way to handle messages.
+    """An agent: state, files and message handling.
 
-    Subclass it, write ``on_message``, and declare what to remember in a nested ``class State(DeltaState)``. The class
-    is created without arguments. All hooks run on one event loop, one at a time, in the agent's own process.
+    Subclass it, define ``on_message``, and declare the durable fields in a nested ``class State(DeltaState)``. The
+    class is instantiated without arguments. All hooks run on one event loop, one at a time, in the agent's own process.
 
     Example::
 
@@ -38,86 +38,86 @@ class BaseAgent:
     """
 
     agent_type: ClassVar[str | None] = None
-    """The first part of its address; without it, the State's ``_entity_type``, else the class name in snake_case."""
+    """The first part of the address. Default: the State's ``_entity_type``, else the class name in snake_case."""
     idle_timeout_s: ClassVar[float] = 300.0
-    """Seconds without a message after which `on_idle_timeout` is asked. Default 5 minutes: long enough for a person's
-    next message, short enough that a forgotten agent costs nothing by the next coffee."""
+    """Seconds without a message after which `on_idle_timeout` is called. Default 5 minutes: long enough for a person's
+    next message, short enough that an abandoned agent soon costs nothing."""
     turn_timeout_s: ClassVar[float] = 600.0
-    """Seconds that handling one message may take; then the turn is rolled back like one that raised."""
+    """Time limit of handling one message, in seconds; then the turn fails like one that raised."""
     shutdown_timeout_s: ClassVar[float] = 10.0
-    """Seconds that `on_shutdown` may take."""
+    """Time limit of `on_shutdown`, in seconds."""
     max_attempts: ClassVar[int] = 3
-    """Tries of one message before it is parked."""
+    """Attempts of one message before it is parked."""
     workspace_quota_bytes: ClassVar[int | None] = None
-    """How many bytes its files may have in all; old versions do not count. Writing more fails with EDQUOT ("Disk quota
-    exceeded"); where the workspace is a plain directory, the turn fails when it ends."""
+    """Quota of bytes for all files; old versions do not count. Writes beyond it fail with EDQUOT ("Disk quota
+    exceeded"); in a plain-directory workspace, the turn fails when it ends."""
     workspace_quota_files: ClassVar[int | None] = None
-    """How many files, directories and symlinks it may have; likewise."""
+    """Quota of files, directories and symlinks; likewise."""
     workspace_quota_file_bytes: ClassVar[int | None] = None
-    """How many bytes one file may have; writing more fails with EFBIG ("File too large")."""
+    """Limit of one file's size in bytes; writes beyond it fail with EFBIG ("File too large")."""
     max_artifact_bytes: ClassVar[int] = 1024**3
-    """How many bytes one artifact may have; handing out more is refused. Default 1 GiB: what a client still
-    fetches in a minute or two."""
+    """Limit of one artifact's size in bytes; a larger one is refused. Default 1 GiB: a client fetches it in a minute or
+    two."""
 
     retention: ClassVar[Retention | None] = None
-    """How much of its history is kept; all of it without one. With ``Retention(turns=1000)`` or ``Retention(days=30)``
-    what is older is dropped when the agent goes to sleep, unless forks read it. The versions of its files are kept."""
+    """How much history is kept; ``None`` keeps all of it. With ``Retention(turns=1000)`` or ``Retention(days=30)``
+    older history is dropped when the agent goes to sleep, unless forks read it. The versions of files are kept."""
 
     State: ClassVar[type[DeltaState]] = DeltaState
-    """What it remembers; a nested class of the same name replaces it."""
+    """The class of its state; define a nested class of the same name."""
 
     async def on_init(self, ctx: AgentContext[Any]) -> None:
         """Prepare an activation. Optional.
 
-        Runs once per activation, before the first message, with state loaded and the workspace mounted. What it
-        changes in state or files is committed as a turn of its own. If it raises, nothing of it is kept, and the
-        messages that wait count one failed attempt each time the agent is woken.
+        Runs once per activation, before the first message, with the state loaded and the workspace open. Its changes
+        of state and files are committed as a turn of its own. If it raises, they are rolled back, and the message that
+        woke the agent counts one failed attempt.
 
-        It answers no message: replies and artifacts are recorded and reach no client. What it emits goes to the client
-        whose message woke the agent.
+        It answers no message: replies and artifacts are recorded and not sent to a client. Events from ``ctx.emit`` go
+        to the client whose message woke the agent.
         """
 
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         """Handle one message. Required.
 
-        Runs once for each message, in order, one at a time. When it returns, state, files, replies and the message's
-        consumption are committed together. If it raises or takes longer than `turn_timeout_s`, state and files go
-        back to the turn before, and the message is tried again, `max_attempts` times in all.
+        Runs for each message, in order, one at a time. When it returns, state, files, replies and the message's
+        consumption are committed together. If it raises or exceeds `turn_timeout_s`, state and files are rolled back
+        to the turn before, and the message is retried, up to `max_attempts` attempts in all.
 
         Args:
-            ctx: this turn's context; it is over when the hook returns.
+            ctx: the turn's context; it is closed when the hook returns.
             message: the JSON object that was sent; from the command line ``{"text": ...}``.
         """
-        raise NotImplementedError  # refused when the class is loaded; only a call by hand comes here
+        raise NotImplementedError  # the loader refuses a class without it; only a direct call gets here
 
     async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        """Take a message that was sent to steer the turn that runs. Optional; without it such a message waits its turn.
+        """Handle a message that was sent to steer the running turn. Optional; without it such a message waits its turn.
 
-        Runs beside ``on_message``, on the same event loop, while that awaits something; one call at a time. It is the
-        same turn: what either changes in state, files and replies is committed together, and consumes both messages.
-        Let ``on_message`` see what came, say by an attribute of the instance or an ``asyncio.Event``. A message that
-        comes after ``on_message`` has returned waits its turn. If this raises, the turn fails like one whose
-        ``on_message`` raised; the message waits then, and is handled by ``on_message`` in its own place.
+        Runs concurrently with ``on_message``, on the same event loop; one call at a time. It is the same turn: the
+        changes of both to state, files and replies are committed together, and the commit consumes both messages. Tell
+        ``on_message`` about the message by an attribute of the instance or an ``asyncio.Event``. A message that arrives
+        after ``on_message`` has returned waits its turn. If this hook raises, the turn fails as if ``on_message`` had
+        raised; the message then waits, and ``on_message`` handles it in its place.
 
         Args:
-            ctx: the running turn's context, whose replies go to the sender of this message.
+            ctx: the running turn's context; its replies go to the sender of this message.
             message: the JSON object that was sent.
         """
 
     async def on_idle_timeout(self, ctx: AgentContext[Any]) -> bool:
-        """Say whether the agent may go to zero. Optional; ``True`` without it.
+        """Return whether the agent may sleep. Optional; the default is ``True``.
 
-        Runs after `idle_timeout_s` without a message. ``False`` keeps it awake for another such time. What it
-        changes is committed as a turn of its own. If it raises, that is recorded and the agent goes to zero.
+        Runs after `idle_timeout_s` without a message. ``False`` keeps the agent awake for another such interval. Its
+        changes are committed as a turn of its own. If it raises, the failure is recorded and the agent sleeps.
         """
         return True
 
     async def on_shutdown(self, ctx: AgentContext[Any]) -> None:
-        """Tidy up before an orderly end. Optional.
+        """Clean up before an orderly end. Optional.
 
-        Runs when the agent goes to zero or its service ends, not when its process is killed; so nothing may rely on
-        it. It has `shutdown_timeout_s`. What it changes is committed as a turn of its own. If it raises, nothing of it
-        is kept and the agent ends all the same.
+        Runs when the agent goes to sleep or its service ends, not when its process is killed, so do not rely on it. Its
+        time limit is `shutdown_timeout_s`. Its changes are committed as a turn of its own. If it raises, they are
+        rolled back and the agent ends all the same.
         """
 
 
@@ -132,7 +132,7 @@ def agent_type_of(cls: type[BaseAgent]) -> str:
 
 
 def workspace_quota_of(agent_class: type[BaseAgent]) -> Quota | None:
-    """Return what a class lets its workspaces hold; ``None`` if it says nothing."""
+    """Return the quota that a class declares for its workspaces; ``None`` if it declares none."""
     quota = Quota(
         agent_class.workspace_quota_bytes, agent_class.workspace_quota_files, agent_class.workspace_quota_file_bytes
     )

@@ -1,7 +1,10 @@
-"""`AgentContext`: what a hook can do.
+"""`AgentContext`: the interface of a hook to its turn.
 
-A context belongs to one turn. What it collects (replies, emitted events) is committed with the turn or dropped with
-it; tokens reach the client as they are produced, before the commit, and are taken back by a retry's ``turn_start``.
+A context belongs to one turn. What it collects (replies, artifacts, messages) is committed with the turn or dropped
+with it. Tokens reach the client as they are produced, before the commit; a retry's ``turn_start`` invalidates them.
+
+Most methods only forward to the turn's scope. That seam is intended: the context is the stable public interface, the
+scope an internal of :mod:`podium.turn`.
 """
 
 from __future__ import annotations
@@ -32,15 +35,16 @@ S = TypeVar("S", bound=DeltaState, default=Any)
 
 
 class AgentContext(Generic[S]):
-    """One turn, as the agent sees it.
+    """One turn, as the agent's code sees it.
 
     Attributes:
-        state: what the agent remembers; changes are tracked and committed with the turn. It may be changed by the hook,
-            its tasks and what it runs by ``asyncio.to_thread``, until the hook returns; any other change raises
+        state: the agent's durable state; changes are tracked and committed with the turn. The hook, its tasks and code
+            that it runs by ``asyncio.to_thread`` may change it until the hook returns; any other change raises
             `podium.state.OutsideTurn`.
-        workspace: the agent's directory, at the same path in each activation; ``$AGENT_WORKSPACE`` is the same in
-            process isolation. What that variable was while the agent's file was imported is for this activation only.
-        turn: the number this turn gets when it commits; from 1.
+        workspace: the agent's directory, at the same path in each activation. In process isolation
+            ``$AGENT_WORKSPACE`` has the same path; its value during the import of the agent's file is valid for this
+            activation only.
+        turn: the number that this turn gets when it commits; from 1.
     """
 
     state: S
@@ -55,7 +59,7 @@ class AgentContext(Generic[S]):
     @cached_property
     def log(self) -> structlog.stdlib.BoundLogger:
         """A structured logger, bound to agent and turn."""
-        import structlog  # noqa: PLC0415  it takes as long to import as all else that an agent's file needs
+        import structlog  # noqa: PLC0415  importing it takes as long as all other imports of an agent's file
 
         logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger("podium.agent")
         return logger.bind(agent_id=str(self._address), turn=self.turn)
@@ -87,7 +91,7 @@ class AgentContext(Generic[S]):
             text: its first piece; empty to stream all of it.
 
         Returns:
-            the reply, to be continued with ``stream_token``.
+            the reply; continue it with ``stream_token``.
 
         Raises:
             PodiumError: the turn is over.
@@ -99,10 +103,10 @@ class AgentContext(Generic[S]):
         return reply
 
     async def emit(self, name: str, data: JsonObject | None = None) -> None:
-        """Send the client an event of the agent's own at once. It is not part of the record.
+        """Send an agent-defined event to the client at once. It is not recorded.
 
         Args:
-            name: what happened, such as ``progress``.
+            name: the event's name, such as ``progress``.
             data: a JSON object.
 
         Raises:
@@ -114,22 +118,22 @@ class AgentContext(Generic[S]):
     async def tell(self, agent: str, message: JsonObject) -> str:
         """Send a message to another agent, as part of this turn.
 
-        It is delivered after the turn is committed, and not at all if the turn fails; at least once, and the receiver
-        drops repeats. The receiver need not exist yet. It finds this agent's address in ``ctx.sender``.
+        It is delivered after the turn is committed, at least once, and the receiver drops duplicates; if the turn
+        fails, it is not delivered. The receiver need not exist yet. Its ``ctx.sender`` is this agent's address.
 
-        The receiver is woken when the service knows its class, which ``podium run`` names for an agent of its type. A
-        message to an address of a type that was not named since the service started waits in the inbox of that
-        address; so does one to an address with a typing error in it. `podium inbox` shows what waits.
+        The receiver is woken if the service knows its class: ``podium run`` registers the class of an agent type. A
+        message to an address of a type that was not registered since the service started stays in the inbox of that
+        address; so does one to a mistyped address. `podium inbox` lists pending messages.
 
         Args:
             agent: the receiver's address, ``type/key``.
-            message: a JSON object, what its ``on_message`` is given.
+            message: a JSON object, the argument of its ``on_message``.
 
         Returns:
             the message's id.
 
         Raises:
-            InvalidAddress: ``agent`` is no address.
+            InvalidAddress: ``agent`` is not an address.
             InvalidInput: ``message`` is not a JSON object.
             PodiumError: the turn is over.
         """
@@ -138,20 +142,20 @@ class AgentContext(Generic[S]):
         return self._scope.tell(self._address, Address.parse(agent), message)
 
     async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None = None) -> str:
-        """Hand out a named piece of content, as part of this turn: a report, an image, a data set.
+        """Publish a named piece of content as part of this turn: a report, an image, a data set.
 
-        It is there when the turn is committed, and not at all if the turn fails; it never changes, and is found by its
-        id for as long as the turn is kept. The client is told of it at once. Each call makes an artifact of its own,
-        under a name that was used before as well.
+        The artifact exists once the turn is committed, and not at all if the turn fails. It is immutable, and can be
+        fetched by its id while the turn is kept. Its frame is sent to the client at once. Each call adds a new
+        artifact, even under a name that is in use.
 
         Cancelling the call adds nothing.
 
         Args:
-            name: what to call it, such as ``report.pdf``; without ``/``, at most 255 bytes.
-            data: its bytes; or a text, which is stored as UTF-8; or a ``Path`` of a file in the workspace, relative to
-                it or whole, which is read as it is now. A file is not held in memory. One that is written to meanwhile
-                gives a mixture.
-            media_type: what it is, such as ``text/csv``; without it the name tells.
+            name: a file name, such as ``report.pdf``; without ``/``, at most 255 bytes.
+            data: its bytes; or text, which is stored as UTF-8; or a ``Path`` of a file in the workspace, relative to
+                it or absolute, which is read now. The file is not held in memory. If it is written to meanwhile, the
+                content is a mixture.
+            media_type: such as ``text/csv``; derived from the name by default.
 
         Returns:
             the artifact's id, ``art_…``.
@@ -166,15 +170,15 @@ class AgentContext(Generic[S]):
         return await self._scope.add_artifact(name, data, media_type)
 
     def idempotency_key(self, name: str) -> str:
-        """Return a key for a call to the outside that stays the same when this message is handled again.
+        """Return an idempotency key for an external call: the same at each attempt of this message.
 
         Args:
-            name: tells several calls of one turn apart.
+            name: distinguishes several calls of one turn.
         """
         return f"{self.agent_id}:{self._scope.message_id or f'turn-{self.turn}'}:{name}"
 
     async def history(self, path: str) -> Sequence[Iteration]:
-        """Return the iterations of a path of the workspace, oldest first, in whatever presentation.
+        """Return the iterations of a path of the workspace, oldest first, in any presentation.
 
         Raises:
             NotFound: the path never existed.
@@ -182,7 +186,7 @@ class AgentContext(Generic[S]):
         return await self._scope.history(path)
 
     async def at(self, path: str, iteration: int) -> BinaryIO:
-        """Open a path of the workspace as it was at an iteration.
+        """Open a path of the workspace at an iteration.
 
         Raises:
             NotFound: no such path or iteration, or it is a deletion.

@@ -28,7 +28,7 @@ class ReplySink(Protocol):
 class Reply:
     """A message from the agent to the sender of the message being handled, streamed as it is written.
 
-    Made by `AgentContext.send_message`. Unfinished replies are finished when the hook returns.
+    Created by `AgentContext.send_message`. Unfinished replies are finished when the hook returns.
     """
 
     def __init__(self, sink: ReplySink, reply_id: str) -> None:

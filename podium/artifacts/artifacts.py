@@ -21,7 +21,7 @@ from chronicle.ids import BlobId, EventId
 from chronicle.journal.payloads import payload_of
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.content.content import Content
-from podium.agent_record import find_session, turn_end_seq, unfolded
+from podium.agent_record import find_session, retry_if_folded, turn_end_seq
 from podium.artifacts.names import check_media_type, check_name
 from podium.errors import UnknownArtifact
 from podium.events import ARTIFACT_ADDED
@@ -126,7 +126,7 @@ def list_artifacts(
         Unavailable: a store could not be reached.
     """
     branch_id = find_session(store, address).main_branch_id
-    return unfolded(store, branch_id, lambda: _listed(store, blobs, address, branch_id, turn))
+    return retry_if_folded(store, branch_id, lambda: _listed(store, blobs, address, branch_id, turn))
 
 
 def _listed(

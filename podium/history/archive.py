@@ -31,9 +31,9 @@ from chronicle.journal.payloads import payload_bytes
 from chronicle.journal.records import Head
 from chronicle.system.atomic_files import replacing, sync_file
 from chronicle.workspace.check.verify import TreeChecker
-from podium.agent_record import read_agent, trees_of, unfolded
+from podium.agent_record import read_agent, retry_if_folded, trees_of
 from podium.artifacts.artifacts import contents_of
-from podium.events import WHOLE_STATES
+from podium.events import FULL_STATE_EVENTS
 from podium.history.compare import lineage
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def export_agent(store: JournalStore, blobs: BlobReader, address: Address, path:
             with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
                 return _write(archive, store, blobs, address, store.head(branch_id))
 
-        manifest = unfolded(store, branch_id, write)
+        manifest = retry_if_folded(store, branch_id, write)
         sync_file(partial)
     return manifest
 
@@ -197,7 +197,7 @@ class Archive:
                     _check_blobs(event, self, checker)
                 except (Corrupt, NotFound) as error:
                     raise self._damaged(where, str(error)) from error
-                if number + line == 1 and self.manifest.base is not None and event.type not in WHOLE_STATES:
+                if number + line == 1 and self.manifest.base is not None and event.type not in FULL_STATE_EVENTS:
                     raise self._damaged(where, f"history cannot begin with {event.type}")
                 if event.branch_id != branch.branch_id:
                     raise self._damaged(where, f"an event of branch {event.branch_id}, not of {branch.branch_id}")

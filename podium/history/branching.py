@@ -42,16 +42,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Forked",
     "Rewind",
-    "awake",
+    "agent_awake",
+    "ended_uncleanly",
     "fork_agent",
     "fork_at",
     "forks_of",
-    "given_up",
     "owner_of",
     "plan_rewind",
     "rewind_agent",
     "sleeping_lease",
-    "tells_of_loss",
 ]
 
 _HOLDER: Final = "podium-cli"
@@ -243,11 +242,11 @@ def rewind_agent(
         try:
             made = store.commit(Commit(session.session_id, head, events, lease.epoch))
         except (StaleEpoch, BranchVersionConflict) as error:
-            raise awake(session.name, "was woken at this moment") from error
+            raise agent_awake(session.name, "was woken at this moment") from error
         return plan, made
 
 
-def given_up(store: JournalStore, blobs: BlobReader, record: AgentRecord) -> list[TreeRef]:
+def rolled_back_trees(store: JournalStore, blobs: BlobReader, record: AgentRecord) -> list[TreeRef]:
     """Return the trees of tries that were rolled back since an agent's tree became what it is, or just before.
 
     Of those whose events were dropped, the event that history begins with now has them.
@@ -313,11 +312,11 @@ def sleeping_lease(store: JournalStore, session: Session, now_ms: int) -> Iterat
     Raises:
         AgentAwake: it is in force.
     """
-    lost = tells_of_loss(store.lease(session.session_id))
+    lost = ended_uncleanly(store.lease(session.session_id))
     try:
         lease = store.acquire_lease(session.session_id, _AFTER_LOSS if lost else _HOLDER, now_ms, _LEASE_MS)
     except LeaseHeld as error:
-        raise awake(session.name, "is awake") from error
+        raise agent_awake(session.name, "is awake") from error
     try:
         yield lease
     finally:
@@ -328,7 +327,7 @@ def sleeping_lease(store: JournalStore, session: Session, now_ms: int) -> Iterat
             store.release_lease(session.session_id, lease.epoch)
 
 
-def tells_of_loss(lease: Lease | None) -> bool:
+def ended_uncleanly(lease: Lease | None) -> bool:
     """Whether a lease that ran out was an activation's that did not end in order, or is that of a command after one.
 
     A command that died, or that another one overtook, tried no message.
@@ -342,12 +341,12 @@ def _rewound_tree(store: JournalStore, blobs: BlobStore, plan: Rewind, now_ms: i
     if now is None or plan.only == "state":
         return now
     buffer = BlobBuffer(blobs)
-    tree = rewound(buffer, now, plan.tree, plan.now.head.turn + 1, now_ms, given_up(store, blobs, plan.now))
+    tree = rewound(buffer, now, plan.tree, plan.now.head.turn + 1, now_ms, rolled_back_trees(store, blobs, plan.now))
     buffer.flush()
     return tree
 
 
-def awake(name: str, what: str) -> AgentAwake:
+def agent_awake(name: str, what: str) -> AgentAwake:
     return AgentAwake(f"{name} {what}; try again when it sleeps: podium passivate, or wait until it is idle")
 
 

@@ -1,6 +1,6 @@
 """Deleting agents for good, and making forks stand on their own first where that is asked for.
 
-What deleting leaves is the store's tombstone. Blobs go with the next collection (:mod:`podium.history.gc_roots`).
+What deleting leaves is the store's tombstone. Blobs go with the next collection (:mod:`podium.history.reachability`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from podium.agent_record import find_session, read_agent
 from podium.errors import AgentInUse
 from podium.events import AGENT_DETACHED
 from podium.history.archive_import import HOLDER_PREFIX
-from podium.history.branching import awake, forks_of, given_up, sleeping_lease
-from podium.history.fold import whole_state
+from podium.history.branching import agent_awake, forks_of, rolled_back_trees, sleeping_lease
+from podium.history.fold import full_state_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ def delete_agent(
     try:
         tombstone = store.delete_session(session.session_id, now_ms)
     except LeaseHeld as error:
-        raise awake(session.name, "was woken at this moment") from error
+        raise agent_awake(session.name, "was woken at this moment") from error
     except BranchInUse as error:
         raise AgentInUse(f"{address} was forked at this moment; look at the fork and try again", ()) from error
     _drop_holders(store, parents, now_ms)
@@ -96,7 +96,7 @@ def detach_agent(store: JournalStore, blobs: BlobStore, session: Session, ids: I
     """
     with sleeping_lease(store, session, now_ms) as lease:
         record = read_agent(store, blobs, Address.parse(session.name))
-        payload = whole_state(record, given_up(store, blobs, record), lease.epoch)
+        payload = full_state_payload(record, rolled_back_trees(store, blobs, record), lease.epoch)
         draft = Draft(ids.event(now_ms), AGENT_DETACHED, payload, record.head.turn + 1, now_ms)
         events = seal_durably(blobs, record.head, [draft])
         head = store.commit(Commit(session.session_id, record.head, events, lease.epoch))

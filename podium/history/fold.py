@@ -16,9 +16,9 @@ from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Snapshot
 from podium.agent_record import find_session, read_agent, snapshot_body
 from podium.errors import AgentInUse
-from podium.events import AGENT_SNAPSHOT, WHOLE_STATES
-from podium.history.branching import awake, forks_of, given_up, sleeping_lease
-from podium.history.retention import MOST_BETWEEN, QUARTER, Mark, Plan, plan
+from podium.events import AGENT_SNAPSHOT, FULL_STATE_EVENTS
+from podium.history.branching import agent_awake, forks_of, rolled_back_trees, sleeping_lease
+from podium.history.retention import MOST_BETWEEN, QUARTER, Mark, RetentionPlan, plan_folding
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from podium.agent_record import AgentRecord
     from podium.history.retention import Retention
 
-__all__ = ["Dropped", "Folded", "fold_agent", "mark_commit", "plan_retention", "whole_state"]
+__all__ = ["Dropped", "Folded", "fold_agent", "full_state_payload", "mark_commit", "plan_retention"]
 
 _WINDOW: Final = 1000
 """Events read at a time, going back."""
@@ -68,7 +68,7 @@ class Folded:
     """That mark; ``None`` if there is nothing to drop before it."""
 
 
-def whole_state(record: AgentRecord, given_up_trees: Sequence[TreeRef], epoch: int) -> JsonObject:
+def full_state_payload(record: AgentRecord, given_up_trees: Sequence[TreeRef], epoch: int) -> JsonObject:
     """Return the payload of an event that history can begin with: `podium.events.AgentSnapshot`."""
     tree = record.tree
     return {
@@ -97,17 +97,17 @@ def mark_commit(
     Args:
         record: the agent as it is now.
         head: the branch's. Since the record was read, no turn was committed.
-        given_up_trees: see `podium.history.branching.given_up`.
+        given_up_trees: see `podium.history.branching.rolled_back_trees`.
         large: takes the payload if it goes out of line; to be made durable before the commit is done.
     """
-    payload = whole_state(record, given_up_trees, epoch)
+    payload = full_state_payload(record, given_up_trees, epoch)
     events = seal(head, [Draft(event_id, AGENT_SNAPSHOT, payload, head.turn, now_ms)], large)
     body = snapshot_body(record.turn, record.entity_type, record.schema_version, record.state, record.tree)
     snapshot = Snapshot(head.branch_id, events[-1].seq, body)
     return Commit(record.session.session_id, head, events, epoch, snapshot=snapshot)
 
 
-def plan_retention(store: JournalStore, branch: Branch, retention: Retention, now_ms: int) -> Plan:
+def plan_retention(store: JournalStore, branch: Branch, retention: Retention, now_ms: int) -> RetentionPlan:
     """Say what an agent's retention asks for now.
 
     The work is bounded by the retention and by `podium.history.retention.MOST_BETWEEN`, not by the length of the
@@ -118,9 +118,9 @@ def plan_retention(store: JournalStore, branch: Branch, retention: Retention, no
     """
     begin = _begin(store, branch)
     if begin is None:
-        return Plan(None, mark=False)
+        return RetentionPlan(None, mark=False)
     marks = _marks(store, branch, begin, retention, now_ms)
-    return plan(retention, branch.head.seq, branch.head.turn, now_ms, begin, marks)
+    return plan_folding(retention, branch.head.seq, branch.head.turn, now_ms, begin, marks)
 
 
 def fold_agent(
@@ -166,10 +166,10 @@ def _fold(
     session, head = record.session, record.head
     branch = store.branch(head.branch_id)
     begin = _begin(store, branch) or Mark(head.seq + 1, head.turn, now_ms)
-    oldest = next(store.events(head.branch_id, types=WHOLE_STATES)).turn
+    oldest = next(store.events(head.branch_id, types=FULL_STATE_EVENTS)).turn
     if retention is None:
         # There is a mark at the head already if an earlier call died before it dropped anything.
-        todo = Plan(None, mark=not _marks_in(store, head, max(head.seq, begin.seq) - 1, head.seq))
+        todo = RetentionPlan(None, mark=not _marks_in(store, head, max(head.seq, begin.seq) - 1, head.seq))
     else:
         todo = plan_retention(store, branch, retention, now_ms)
     if todo.fold_to is not None or retention is None:
@@ -202,14 +202,14 @@ def _commit_mark(
     store: JournalStore, blobs: BlobStore, record: AgentRecord, lease: Lease, ids: IdSource, now_ms: int
 ) -> Head:
     large: dict[BlobId, bytes] = {}
-    trees = given_up(store, blobs, record)
+    trees = rolled_back_trees(store, blobs, record)
     commit = mark_commit(record, record.head, trees, lease.epoch, ids.event(now_ms), now_ms, large)
     if large:
         blobs.put(large)
     try:
         return store.commit(commit)
     except (StaleEpoch, BranchVersionConflict) as error:
-        raise awake(record.session.name, "was woken at this moment") from error
+        raise agent_awake(record.session.name, "was woken at this moment") from error
 
 
 def _refuse_if_read(store: JournalStore, session: Session) -> None:
@@ -251,7 +251,7 @@ def _first_kept(store: JournalStore, head: Head, begin: Mark, retention: Retenti
     while low < high:
         middle = (low + high) // 2
         event = next(store.events(head.branch_id, middle - 1, middle), None)
-        if event is None or retention.lets_go(_mark(event), head.turn, now_ms, part):
+        if event is None or retention.is_expired(_mark(event), head.turn, now_ms, part):
             low = middle + 1
         else:
             high = middle
@@ -271,7 +271,7 @@ def _newest_mark(store: JournalStore, head: Head, begin: Mark) -> Mark:
 
 
 def _marks_in(store: JournalStore, head: Head, after_seq: int, to_seq: int) -> list[Mark]:
-    return [_mark(event) for event in store.events(head.branch_id, after_seq, to_seq, WHOLE_STATES)]
+    return [_mark(event) for event in store.events(head.branch_id, after_seq, to_seq, FULL_STATE_EVENTS)]
 
 
 def _mark(event: Event) -> Mark:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MOST_BETWEEN", "QUARTER", "Mark", "Plan", "Retention", "plan"]
+__all__ = ["MOST_BETWEEN", "QUARTER", "Mark", "Retention", "RetentionPlan", "plan_folding"]
 
 QUARTER: Final = 4
 """Into how many parts marks divide what is kept: more of them keep less that is not asked for, and cost more states."""
@@ -49,7 +49,7 @@ class Retention:
         if days is not None and (type(days) not in (int, float) or not math.isfinite(days) or days <= 0):
             raise ValueError(f"Retention(days={days!r}): give a positive number")
 
-    def lets_go(self, mark: Mark, turn: int, now_ms: int, part: int = 1) -> bool:
+    def is_expired(self, mark: Mark, turn: int, now_ms: int, part: int = 1) -> bool:
         """Return whether what came before a mark is not kept any more: enough came after it.
 
         Args:
@@ -62,7 +62,7 @@ class Retention:
             return False
         return self.days is None or (now_ms - mark.ts) * part >= self.days * _DAY_MS
 
-    def ripe(self, mark: Mark) -> tuple[int | None, int | None]:
+    def expiry(self, mark: Mark) -> tuple[int | None, int | None]:
         """Return from which turn, and from when (epoch ms), what came before a mark is not kept any more."""
         from_turn = mark.turn + self.turns if self.turns is not None else None
         from_ms = mark.ts + math.ceil(self.days * _DAY_MS) if self.days is not None else None
@@ -80,7 +80,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RetentionPlan:
     """What to do for an agent's retention."""
 
     fold_to: Mark | None
@@ -89,7 +89,9 @@ class Plan:
     """Whether to make one at the head."""
 
 
-def plan(retention: Retention, head_seq: int, turn: int, now_ms: int, begin: Mark, marks: Iterable[Mark]) -> Plan:
+def plan_folding(
+    retention: Retention, head_seq: int, turn: int, now_ms: int, begin: Mark, marks: Iterable[Mark]
+) -> RetentionPlan:
     """Say what to drop, and whether a mark is to be made.
 
     Args:
@@ -100,7 +102,7 @@ def plan(retention: Retention, head_seq: int, turn: int, now_ms: int, begin: Mar
         marks: those after it; the newest ones, and the newest of those that are as old as the policy asks, will do.
     """
     later = sorted((mark for mark in marks if mark.seq > begin.seq), key=lambda mark: mark.seq)
-    old = [mark for mark in later if retention.lets_go(mark, turn, now_ms)]
+    old = [mark for mark in later if retention.is_expired(mark, turn, now_ms)]
     newest = later[-1] if later else begin
-    due = retention.lets_go(newest, turn, now_ms, QUARTER) or head_seq - newest.seq >= MOST_BETWEEN
-    return Plan(old[-1] if old else None, due and newest.seq < head_seq)
+    due = retention.is_expired(newest, turn, now_ms, QUARTER) or head_seq - newest.seq >= MOST_BETWEEN
+    return RetentionPlan(old[-1] if old else None, due and newest.seq < head_seq)

@@ -14,8 +14,8 @@ from chronicle.errors import BranchVersionConflict, NotFound, StaleEpoch
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
 from podium.events import TURN_FAILED
-from podium.history.branching import awake, sleeping_lease
-from podium.turn.commit import Stop, cancel_commit
+from podium.history.branching import agent_awake, sleeping_lease
+from podium.turn.commit import Cancellation, cancel_commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,11 +102,11 @@ def drop_message(store: JournalStore, session: Session, message_id: MessageId, i
         if not is_open(message):
             return False
         head = store.head(session.main_branch_id)
-        commit = cancel_commit(session, head, message, Stop(), (), None, lease.epoch, ids, now_ms, {})
+        commit = cancel_commit(session, head, message, Cancellation(), (), None, lease.epoch, ids, now_ms, {})
         try:
             store.commit(commit)
         except (StaleEpoch, BranchVersionConflict) as error:
-            raise awake(session.name, "was woken at this moment") from error
+            raise agent_awake(session.name, "was woken at this moment") from error
     return True
 
 

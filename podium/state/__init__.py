@@ -1,8 +1,8 @@
-"""Durable typed state: changes noted as they are made, drained as RFC 6902 patches.
+"""Durable typed state: changes are tracked as they are made, and drained as RFC 6902 patches.
 
-A state is a `podium.agent.models.delta_state.DeltaState`. Turn code drains it once a turn, keeps the committed document
-and moves it forward with `apply_patch`, and loads a document back with `from_json`. This package knows pydantic and
-Chronicle's canonical JSON, and nothing of agents, stores or clocks.
+A state is a `podium.agent.models.delta_state.DeltaState`. A turn drains it once; replay moves a document forward with
+`apply_patch`, and `from_json` loads a document. This package knows pydantic and Chronicle's canonical JSON, and nothing
+of agents, stores or clocks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What is looked at before a state is committed: the validators that see more than one value.
+"""Validation of a state at commit: the validators that see more than one value.
 
-Single values were validated when they were put. What was not, because it holds only at the end of a turn: model
-validators, limits on the size of a container, validators around a container, and whether a value of a union comes back
-as what it is. Only what changed since the last drain is looked at, and only where something is declared.
+Single values are validated when they are assigned. Validated here, because it need only hold at the end of a turn:
+model validators, limits on the size of a container, validators around a container, and the round trip of union values.
+Only members that changed since the last drain are validated, and only where something is declared.
 
-A validator that corrects its model (``mode="after"``, assigning fields) does so in the state: it is part of the commit.
+A validator that corrects its model (``mode="after"``, assigning fields) changes the state: that is part of the commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from podium.state.tracked.node import Refusal, Tracked, path_of
 from podium.state.tracked.plain_values import plain
 from podium.state.tracked.scalars import Shape, of_validation, validated
 from podium.state.tracked.sets import SetShape, TrackedSet
-from podium.state.tracked.slots import Checked, Deferred, Nullable, UnionShape
+from podium.state.tracked.shape_combinators import Checked, Deferred, Nullable, UnionShape
 from podium.state.tracked.tuples import TrackedTuple
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ __all__ = ["check_tree"]
 
 
 def check_tree(owner: Tracked, *, new: bool = False) -> None:
-    """Run the validators of what changed in a container and below it, innermost first.
+    """Run the validators of changed members in a container and below it, innermost first.
 
     Args:
         owner: the container.
-        new: it was put in since the last drain, so that all of it counts as changed.
+        new: it was put in since the last drain, so all of it counts as changed.
 
     Raises:
-        InvalidState: one of them refused.
-        UnseenChange: a list is not what was noted of it.
+        InvalidState: a validator refused.
+        UnseenChange: a list does not match its recorded edits.
     """
     for key, child, child_is_new in list(_changed_children(owner, new=new)):
         check_tree(child, new=child_is_new)
@@ -56,7 +56,7 @@ def check_tree(owner: Tracked, *, new: bool = False) -> None:
 
 def _changed_children(owner: Tracked, *, new: bool) -> Iterator[tuple[Any, Tracked, bool]]:
     node = owner._podium
-    if isinstance(node.shape, ListShape | DictShape) and _says_nothing(node.shape):
+    if isinstance(node.shape, ListShape | DictShape) and _is_undeclared(node.shape):
         return
     if isinstance(owner, TrackedList):
         pieces = node.pieces
@@ -69,9 +69,9 @@ def _changed_children(owner: Tracked, *, new: bool) -> Iterator[tuple[Any, Track
                 for at in range(change.start, change.start + change.inserted):
                     if isinstance(owner[at], Tracked):
                         yield at, owner[at], True
-        marked = list((node.marked or {}).values())
-        for child in marked:
-            at = index_of(owner, child, len(marked))
+        changed_children = list((node.changed_children or {}).values())
+        for child in changed_children:
+            at = index_of(owner, child, len(changed_children))
             if pieces is None or not pieces.is_new(at):
                 yield at, child, False
         return
@@ -84,7 +84,7 @@ def _changed_children(owner: Tracked, *, new: bool) -> Iterator[tuple[Any, Track
             member = _member(owner, key)
             if isinstance(member, Tracked):
                 yield key, member, True
-    for child in (node.marked or {}).values():
+    for child in (node.changed_children or {}).values():
         if child._podium.key not in olds:
             yield child._podium.key, child, False
 
@@ -118,18 +118,18 @@ def _slot(owner: Tracked, key: Any) -> Shape:
     return cast("Shape", shape.slot(key))
 
 
-def _says_nothing(shape: ListShape | DictShape) -> bool:
+def _is_undeclared(shape: ListShape | DictShape) -> bool:
     inner = shape.item if isinstance(shape, ListShape) else shape.only_values
     return isinstance(inner, AnyShape)
 
 
 def _check_slot(owner: Tracked, key: Any, child: Tracked, slot: Shape) -> None:
-    """Run what is declared around a container, at the place where it is."""
+    """Run the validators declared around a container, for its position."""
     while isinstance(slot, Nullable | Deferred):
         slot = slot.inner if isinstance(slot, Nullable) else slot.shape
     with _refusals_at(child):
-        if isinstance(slot, UnionShape) and slot.must_try:
-            slot.try_reading(child)
+        if isinstance(slot, UnionShape) and slot.needs_round_trip:
+            slot.check_round_trip(child)
         elif isinstance(slot, Checked):
             _recheck(owner, key, child, slot)
 
@@ -140,7 +140,7 @@ def _recheck(owner: Tracked, key: Any, child: Tracked, slot: Checked) -> None:
         try:
             again = owner._podium.shape.validate_field(owner, key, value)
         except Refusal as refusal:
-            refusal.tail.pop()  # the field's name, which is in the path of the child
+            refusal.tail.pop()  # the field's name: the path of the child has it
             raise
     else:
         again = validated(slot.validator, value)
@@ -153,7 +153,7 @@ def _recheck(owner: Tracked, key: Any, child: Tracked, slot: Checked) -> None:
 
 
 def _check_whole(owner: Tracked) -> None:
-    """Run what is declared of a container as a whole."""
+    """Run the validators declared for a container as a whole."""
     shape = owner._podium.shape
     with _refusals_at(owner):
         if isinstance(shape, ListShape | DictShape | SetShape):
@@ -168,15 +168,14 @@ def _check_model(owner: BaseModel, shape: ModelShape) -> None:
         answer = validated(validator, owner)
         if answer is not owner and not _is_equal(shape, owner, answer):
             raise Refusal(
-                "a model validator returned another instance, which what is kept would not become; let it change self "
-                "and return self"
+                "a model validator returned another instance, which would be ignored; change self and return it"
             )
     if shape.reads_through_validators:
-        _try_reading(owner, shape.validator)
+        _check_round_trip(owner, shape.validator)
 
 
-def _try_reading(owner: BaseModel, validator: SchemaValidator) -> None:
-    """Raise if a model with validators that see its raw data would not load from what is committed."""
+def _check_round_trip(owner: BaseModel, validator: SchemaValidator) -> None:
+    """Check that a model with validators of raw data loads from its committed document."""
     shape = cast("Any", owner)._podium.shape
     document = shape.encode(owner)
     try:
@@ -186,8 +185,8 @@ def _try_reading(owner: BaseModel, validator: SchemaValidator) -> None:
     changes = diff(document, shape.encode(again))
     if changes:
         raise Refusal(
-            "its validators change what they made when they run again, as they do when it is loaded: "
-            f"{changes[0]}; let them leave it alone",
+            "its validators are not idempotent: when they run again, as they do at loading, they change the value: "
+            f"{changes[0]}",
             *reversed(parse(str(changes[0]["path"]))),
         )
 
@@ -198,7 +197,7 @@ def _is_equal(shape: ModelShape, owner: BaseModel, other: object) -> bool:
 
 @contextmanager
 def _refusals_at(owner: Tracked) -> Iterator[None]:
-    """Make what goes wrong while a container is looked at an `InvalidState` that names it."""
+    """Turn errors of a container's validation into an `InvalidState` with its path."""
     try:
         yield
     except Refusal as refusal:

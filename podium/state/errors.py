@@ -1,19 +1,19 @@
 """The errors of state, drawn::
 
     StateError
-    ├── InvalidValue            a value was refused where it was put; the state is as it was before
-    ├── OutsideTurn             a change by a thread that is not the turn's, or after the turn; nothing was changed
-    ├── UnseenChange            a container was changed by something else than its own methods
+    ├── InvalidValue            an assigned value was refused; the state is unchanged
+    ├── OutsideTurn             a change by code that is not the running turn's; the state is unchanged
+    ├── UnseenChange            a container was changed by other code than its own methods
     ├── InvalidState            a validator refused the state as a whole at commit
-    ├── UnstorableState         a state was built with a value that cannot be kept
-    ├── UnsupportedType         a declared type cannot be kept: its values do not come back from JSON
-    ├── PatchError              a patch does not fit the document it was applied to; the document is as it was before
-    └── StateLoadError          stored state could not be loaded; nothing was guessed and nothing changed
+    ├── UnstorableState         a state was built with a value that cannot be stored
+    ├── UnsupportedType         a declared type cannot be stored: its values do not survive the round trip through JSON
+    ├── PatchError              a patch does not fit the document; the document is unchanged
+    └── StateLoadError          a stored state could not be loaded; it is unchanged
         ├── StateTooNew         written by a newer class than this one
-        ├── MigrationMissing    no step declared from a version on the way
-        └── MigrationFailed     a declared step raised, or did not return a document
+        ├── MigrationMissing    a migration on the way is not declared
+        └── MigrationFailed     a migration raised, or did not return a document
 
-Every message names the place by its RFC 6901 pointer and says how to mend it. None of them is worth a retry unchanged.
+Every message has the path as an RFC 6901 pointer and tells how to fix the problem. None is worth an unchanged retry.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class StateError(Portable):
 
 
 class InvalidValue(StateError, ValueError):
-    """A value was refused where it was put, because of its type or because JSON cannot hold it.
+    """An assigned value was refused, because of its type or because JSON cannot represent it.
 
-    The mutation had no effect at all, also where it would have put several values.
+    The operation had no effect at all, even if it would have assigned several values.
 
     Attributes:
         path: RFC 6901 pointer of the refused value, from the state's root.
-        reason: why, and how to mend it.
+        reason: why, and how to fix it.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -57,13 +57,13 @@ class InvalidValue(StateError, ValueError):
 
 
 class OutsideTurn(StateError, RuntimeError):
-    """An agent's state was to be changed by a thread that is not the turn's, or while no turn of that code runs.
+    """Code that is not the running turn's tried to change an agent's state: another thread, or a turn that is over.
 
-    The change had no effect at all: it would be in no turn's commit.
+    The change had no effect: it would be in no turn's commit.
 
     Attributes:
-        path: RFC 6901 pointer of the container that was to be changed, from the state's root.
-        reason: why, and how to mend it.
+        path: RFC 6901 pointer of the container, from the state's root.
+        reason: why, and how to fix it.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -73,17 +73,17 @@ class OutsideTurn(StateError, RuntimeError):
 
 
 class UnseenChange(StateError, RuntimeError):
-    """At commit, a container does not have as many members as its own methods have left in it.
+    """At commit, a container does not have as many members as its recorded changes imply.
 
     Attributes:
         path: RFC 6901 pointer of the container.
     """
 
-    def __init__(self, path: str, found: int, noted: int) -> None:
+    def __init__(self, path: str, found: int, recorded: int) -> None:
         super().__init__(
-            f"{path or '(the whole state)'}: it has {found} members, but {noted} by what was noted of its changes; "
-            "nothing of this turn is committed. heapq, and calls like list.append(items, x), change a list unseen: "
-            "work on a list of your own, and assign it"
+            f"{path or '(the whole state)'}: it has {found} members, but {recorded} by its recorded changes; nothing "
+            "of this turn is committed. heapq, and calls like list.append(items, x), change a list untracked: use a list "
+            "of your own, and assign it"
         )
         self.path = path
 
@@ -106,16 +106,16 @@ class InvalidState(StateError, ValueError):
 
 
 class UnstorableState(StateError):
-    """A state was built (``State(...)``, its defaults included) with a value that cannot be kept.
+    """A state was built (``State(...)``, defaults included) with a value that cannot be stored.
 
-    What pydantic itself refuses while building is a `pydantic.ValidationError`, as for any model.
+    What pydantic itself refuses is a `pydantic.ValidationError`, as for any model.
 
     Attributes:
         path: RFC 6901 pointer of the refused value.
-        reason: why, and how to mend it.
+        reason: why, and how to fix it.
     """
 
-    # No ValueError: pydantic would wrap it into a ValidationError on its way out of the constructor.
+    # Not a ValueError: pydantic would wrap it into a ValidationError in the constructor.
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path or '(the whole state)'}: {reason}")
@@ -124,19 +124,19 @@ class UnstorableState(StateError):
 
 
 class UnsupportedType(StateError, TypeError):
-    """A type declared in a state class cannot be kept. The message names the field and what to declare instead."""
+    """A type declared in a state class cannot be stored. The message names the field and an alternative."""
 
 
 class PatchError(StateError, ValueError):
-    """A patch does not fit the document. The document is as it was before."""
+    """A patch does not fit the document. The document is unchanged."""
 
 
 class StateLoadError(StateError):
-    """Stored state could not be loaded into the class. The stored state is untouched."""
+    """A stored state could not be loaded into the class. The stored state is unchanged."""
 
 
 class StateTooNew(StateLoadError):
-    """Stored state is of a newer version than the class.
+    """A stored state is of a newer version than the class.
 
     Attributes:
         version: the stored state's.
@@ -152,10 +152,10 @@ class StateTooNew(StateLoadError):
 
 
 class MigrationMissing(StateLoadError):
-    """The class declares no step from a version that is on the way.
+    """The class lacks a migration on the way to its current version.
 
     Attributes:
-        from_version: the version no step leads away from.
+        from_version: the version without a migration.
     """
 
     def __init__(self, name: str, from_version: int, version: int, current: int) -> None:
@@ -171,7 +171,7 @@ class MigrationFailed(StateLoadError):
     """A declared migration raised, or did not return a document.
 
     Attributes:
-        from_version: the version the step leads away from.
+        from_version: of the migration.
     """
 
     def __init__(self, name: str, from_version: int, reason: str) -> None:

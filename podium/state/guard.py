@@ -7,7 +7,7 @@ of a container in the state takes the guard's lock and compares the *permit* of 
 - A turn opens the state with a permit of its own (`podium.state.access.permit_turn`), held in a context variable.
   Tasks that the turn creates, and threads that it starts through ``asyncio.to_thread``, have a copy of the context,
   hence the permit.
-- Code without a permit is admitted on the thread of the turn's event loop: a callback that another thread scheduled by
+- Code without a permit is accepted on the thread of the turn's event loop: a callback that another thread scheduled by
   ``loop.call_soon_threadsafe`` runs there. All other code is refused with `OutsideTurn`, and nothing is changed.
 - The commit drains the state and revokes the permit in one hold of the lock (`podium.state.state.take`).
 

@@ -1,6 +1,6 @@
-"""Migrations: how stored state of an older version becomes what the class declares now.
+"""Migrations: bring a stored state of an older version to the class's current version.
 
-Each step is a function from the document of one version to that of the next, declared in the state class::
+A migration is a function from the document of one version to that of the next, declared in the state class::
 
     class State(DeltaState):
         _version = 2
@@ -11,7 +11,7 @@ Each step is a function from the document of one version to that of the next, de
             doc["full_name"] = f"{doc.pop('first')} {doc.pop('last')}"
             return doc
 
-Steps see plain JSON, never instances, so they go on working when the class has changed again.
+Migrations see plain JSON, never instances, so they keep working when the class changes again.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from podium.state.patch.apply import copy_json
 __all__ = ["Migration", "migrate", "migration", "migrations_of"]
 
 Migration = Callable[[JsonObject], JsonObject]
-"""From a document of one version to one of the next. It may change and return what it was given."""
+"""From a document of one version to one of the next. It may change its argument and return it."""
 
 _MARK: Final = "__podium_migrates_from__"
 
 
 def migration(*, from_version: int) -> Callable[[Callable[[Any], Any]], staticmethod[[JsonObject], JsonObject]]:
-    """Declare, in a state class, the step from one version to the next.
+    """Declare, in a state class, the migration from one version to the next.
 
     Args:
-        from_version: the version of the documents it is given; it returns those of ``from_version + 1``.
+        from_version: the version of its argument; it returns a document of ``from_version + 1``.
 
     Returns:
-        a decorator for a function with one argument, the document; it takes no ``self``. A subclass inherits the step
+        a decorator for a function with one argument, the document, and no ``self``. A subclass inherits the migration
         and may declare its own for the same version.
     """
     if type(from_version) is not int or from_version < 1:
@@ -53,7 +53,7 @@ def migration(*, from_version: int) -> Callable[[Callable[[Any], Any]], staticme
 
 
 def migrations_of(cls: type) -> dict[int, Migration]:
-    """Return the steps a class declares or inherits, by the version they lead away from.
+    """Return the migrations that a class declares or inherits, by their ``from_version``.
 
     Raises:
         UnsupportedType: one class declares two for the same version.
@@ -74,19 +74,19 @@ def migrations_of(cls: type) -> dict[int, Migration]:
 
 
 def migrate(name: str, steps: Mapping[int, Migration], document: JsonObject, version: int, current: int) -> JsonObject:
-    """Return a document moved up to the current version, step by step.
+    """Return a document migrated to the current version, one version at a time.
 
     Args:
         name: of the class, for messages.
-        steps: by the version they lead away from.
+        steps: the migrations, by their ``from_version``.
         document: of ``version``; it is not changed.
         version: of the document.
         current: the class's.
 
     Raises:
         StateTooNew: the document is newer than the class.
-        MigrationMissing: a step is not declared.
-        MigrationFailed: a step raised, or did not return a document.
+        MigrationMissing: a migration is not declared.
+        MigrationFailed: a migration raised, or did not return a document.
     """
     if version > current:
         raise StateTooNew(name, version, current)

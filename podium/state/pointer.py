@@ -1,4 +1,4 @@
-"""RFC 6901 JSON pointers: where something is in a document."""
+"""RFC 6901 JSON pointers: paths in a document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Token: TypeAlias = "str | int"
 
 
 def escape(token: Token) -> str:
-    """Return a token as it is written in a pointer: ``~`` as ``~0``, ``/`` as ``~1``."""
+    """Return a token escaped for a pointer: ``~`` as ``~0``, ``/`` as ``~1``."""
     if isinstance(token, int):
         return str(token)
     if "~" in token or "/" in token:
@@ -26,7 +26,7 @@ def join(tokens: Iterable[Token]) -> str:
 
 
 def parse(pointer: str) -> list[str]:
-    """Return a pointer's tokens, unescaped; indexes stay text, for only the document knows what is an array.
+    """Return a pointer's tokens, unescaped; indexes stay text, as only the document tells what is an array.
 
     Raises:
         ValueError: it neither is empty nor starts with ``/``, or has a ``~`` that escapes nothing.

@@ -1,4 +1,4 @@
-"""What is done with a whole state: drain it, check it, write it, load it."""
+"""Operations on a whole state: drain, check, encode, load."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pydantic import ValidationError
 from chronicle.canonical import Json, JsonObject, encode
 from chronicle.errors import InvalidInput
 from podium.state.checks import check_tree
-from podium.state.dropped_fields import lost_field
 from podium.state.errors import StateError, StateLoadError, UnstorableState
 from podium.state.migrations import migrate, migrations_of
 from podium.state.patch.diff import diff
 from podium.state.pointer import join
-from podium.state.tracked.drain import collect, settle
+from podium.state.tracked.drain import collect, mark_drained
 from podium.state.tracked.guarded import guard_of
 from podium.state.tracked.node import Tracked
 from podium.state.tracked.scalars import of_validation
+from podium.state.undeclared_fields import undeclared_field
 
 if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState
@@ -30,17 +30,17 @@ S = TypeVar("S", bound="DeltaState")
 
 
 def is_dirty(state: DeltaState) -> bool:
-    """Return whether something may have changed since the last drain; O(1). A drain may still give no operation."""
+    """Return whether the state may have changed since the last drain; O(1). A drain may still return an empty patch."""
     return _root(state)._podium.changed
 
 
 def check(state: DeltaState) -> None:
-    """Run the validators that see more than one value, where something changed since the last drain.
+    """Run the validators that see more than one value, on members that changed since the last drain.
 
     Raises:
-        InvalidState: one of them refused; the state is left as it is, for the caller to mend or to drop.
-        UnseenChange: a container that was changed does not have as many members as was noted.
-        InvalidValue: one of them assigned what cannot be kept.
+        InvalidState: a validator refused; the state is unchanged, for the caller to correct or to drop.
+        UnseenChange: a changed container does not match its recorded changes.
+        InvalidValue: a validator assigned a value that cannot be stored.
     """
     root = _root(state)
     with guard_of(root).lock:
@@ -49,15 +49,15 @@ def check(state: DeltaState) -> None:
 
 
 def drain(state: DeltaState) -> Patch:
-    """Check the state, and return what changed since the last drain (or since it was made or loaded) as a patch.
+    """Check the state, and return its changes since the last drain (or since it was built or loaded) as a patch.
 
     Returns:
-        RFC 6902 operations (add, replace, remove) for the document that `to_json` gave then; they make it into what
-        `to_json` gives now. ``[]`` if nothing changed. The cost grows with what changed.
+        RFC 6902 operations (add, replace, remove) from the document that `to_json` returned then to the one that it
+        returns now. ``[]`` if nothing changed. The cost is that of the changes.
 
     Raises:
         InvalidState: a validator refused; nothing counts as drained.
-        UnseenChange: a container does not have as many members as was noted; nothing counts as drained.
+        UnseenChange: a container does not match its recorded changes; nothing counts as drained.
     """
     root = _root(state)
     with (root._podium.guard or guard_of(root)).lock:
@@ -65,21 +65,21 @@ def drain(state: DeltaState) -> Patch:
             return []
         check_tree(root)
         patch = collect(root)
-        settle(root)
+        mark_drained(root)
         return patch
 
 
 def take(state: DeltaState, *, whole: bool) -> tuple[Patch, JsonObject | None]:
-    """Drain an agent's state at the end of a turn, and let nobody change it until the next turn has a permit.
+    """Drain an agent's state at the end of a turn, and close it until the next turn gets a permit.
 
-    All of it is of one moment: no change comes between the patch and the document, nor after both.
+    Atomic: no change comes between the patch and the document, nor after both.
 
     Args:
         state: its root.
         whole: return the document, too; that costs its size.
 
     Returns:
-        the patch, as `drain` gives it, and the document.
+        the patch, as from `drain`, and the document.
 
     Raises:
         InvalidState: a validator refused.
@@ -87,7 +87,7 @@ def take(state: DeltaState, *, whole: bool) -> tuple[Patch, JsonObject | None]:
     """
     guard = guard_of(_root(state))
     with guard.lock:
-        check(state)  # what a validator corrects is validated once more by the drain
+        check(state)  # the drain validates corrections by validators once more
         patch = drain(state)
         document = to_json(state) if whole else None
         guard.revoke()
@@ -95,24 +95,24 @@ def take(state: DeltaState, *, whole: bool) -> tuple[Patch, JsonObject | None]:
 
 
 def to_json(state: DeltaState) -> JsonObject:
-    """Return the whole state as a document, fields under their own names whatever their aliases; O(size)."""
+    """Return the whole state as a document, with fields under their own names, not their aliases; O(size)."""
     root = _root(state)
     return cast("JsonObject", root._podium.shape.encode(root))
 
 
 def from_json(cls: type[S], data: Mapping[str, Json], version: int) -> S:
-    """Return a state loaded from a stored document; nothing of it is dirty.
+    """Return a state loaded from a stored document; it is clean.
 
     Args:
         cls: the state class.
-        data: what `to_json` gave, or a document with the patches since applied. It is not changed.
+        data: a document from `to_json`, with later patches applied. It is not changed.
         version: the ``_version`` of the class that wrote it.
 
     Raises:
         StateTooNew: the class is older than the document.
-        MigrationMissing: the class declares no step from a version on the way.
-        MigrationFailed: a step failed.
-        StateLoadError: the document does not fit the class, or holds fields that the class does not declare any more.
+        MigrationMissing: the class lacks a migration on the way.
+        MigrationFailed: a migration failed.
+        StateLoadError: the document does not fit the class, or has fields that the class no longer declares.
     """
     name = cls.__qualname__
     if type(version) is not int or version < 1:
@@ -124,36 +124,36 @@ def from_json(cls: type[S], data: Mapping[str, Json], version: int) -> S:
         refusal = of_validation(error, document)
         raise StateLoadError(
             f"the stored state does not fit {name}: {join(reversed(refusal.tail)) or '(the whole state)'}: "
-            f"{refusal.reason}; {_mend(cls)}"
+            f"{refusal.reason}; {_hint(cls)}"
         ) from error
     except (InvalidInput, UnstorableState) as error:
-        raise StateLoadError(f"the stored state does not fit {name}: {error}; {_mend(cls)}") from error
+        raise StateLoadError(f"the stored state does not fit {name}: {error}; {_hint(cls)}") from error
     except StateError:
         raise
     except Exception as error:  # a user's validator: pydantic passes on all but ValueError and AssertionError
         raise StateLoadError(
-            f"the stored state does not fit {name}: a validator raised {type(error).__name__}: {error}; {_mend(cls)}"
+            f"the stored state does not fit {name}: a validator raised {type(error).__name__}: {error}; {_hint(cls)}"
         ) from error
-    lost = lost_field(cast("Tracked", state), document)
-    if lost is not None:
+    undeclared = undeclared_field(cast("Tracked", state), document)
+    if undeclared is not None:
         raise StateLoadError(
-            f"the stored state has {join(lost)}, which {name} does not declare; declare the field again, or drop it in "
-            f"a migration: {_mend(cls)}"
+            f"the stored state has {join(undeclared)}, which {name} does not declare; declare the field again, or drop "
+            f"it in a migration: {_hint(cls)}"
         )
     return state
 
 
 def migration_patch(data: Mapping[str, Json], state: DeltaState) -> Patch:
-    """Return the patch from a stored document to the state that `from_json` just made of it.
+    """Return the patch from a stored document to the state that `from_json` loaded from it.
 
-    It is empty unless the class has changed since: a migration ran, or a new field has a default. What is drained
-    later applies to the document with this patch applied first.
+    It is empty unless the class has changed since: a migration ran, or a new field has a default. Later drains apply to
+    the document with this patch applied first.
     """
     document, now = dict(data), to_json(state)
     return [] if encode(document) == encode(now) else diff(document, now)
 
 
-def _mend(cls: type[DeltaState]) -> str:
+def _hint(cls: type[DeltaState]) -> str:
     return (
         f"if the class changed, set its _version to {cls._version + 1} and declare "
         f"@migration(from_version={cls._version})"
@@ -164,5 +164,5 @@ def _root(state: Any) -> Tracked:
     if not isinstance(state, Tracked) or not hasattr(state, "_podium"):
         raise StateError(f"a {type(state).__name__} is not a state")
     if state._podium.parent is not None:
-        raise StateError("this is a part of a state; drain, check and write the state it belongs to")
+        raise StateError("this is a part of a state; use the state that it belongs to")
     return state

@@ -16,7 +16,7 @@ from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from chronicle.journal.records import Receipt
-    from podium.testing.fleet import Fleet
+    from podium.testing.fleet import SimulatedFleet
     from podium.testing.host import SimulatedAgent
     from podium.turn.activation import Activation
     from podium.turn.stream import Frame
@@ -27,7 +27,7 @@ __all__ = ["Clients"]
 class Clients:
     """Those who send messages to a fleet."""
 
-    def __init__(self, world: World, fleet: Fleet) -> None:
+    def __init__(self, world: World, fleet: SimulatedFleet) -> None:
         self._world = world
         self._fleet = fleet
 
@@ -64,7 +64,7 @@ class Clients:
             await asyncio.sleep(draw.random() * 3)
             again = await self._admit(agent, body, key)
             if again is not None and again.message_id != receipt.message_id:
-                self._world.watch.verdict.fail(f"{key!r} was admitted twice")
+                self._world.oracle.verdict.fail(f"{key!r} was admitted twice")
             await self._must_conflict(agent, key)
 
     async def _admit(self, agent: SimulatedAgent, body: bytes, key: str | None) -> Receipt | None:
@@ -84,7 +84,7 @@ class Clients:
             await self._admit(agent, b'{"another":"body"}', key)
         except IdempotencyConflict:
             return
-        self._world.watch.verdict.fail(f"{key!r} was taken for another message")
+        self._world.oracle.verdict.fail(f"{key!r} was taken for another message")
 
     async def _follow(self, agent: SimulatedAgent, receipt: Receipt) -> None:
         """Read a message's frames to the end, from whatever host has them."""
@@ -92,7 +92,7 @@ class Clients:
             host = agent.host
             frames: list[Frame] = []
             if host is None or host.ended or host.activation is None:
-                if self._world.watch.line(agent.session.session_id).messages[receipt.message_id].status.is_settled:
+                if self._world.oracle.line(agent.session.session_id).messages[receipt.message_id].status.is_settled:
                     return
                 await asyncio.sleep(0.3)
                 continue
@@ -102,7 +102,7 @@ class Clients:
                 continue
             error = reading.exception()
             if error is None:
-                self._world.watch.shown(agent.session.session_id, receipt.message_id, frames)
+                self._world.oracle.shown(agent.session.session_id, receipt.message_id, frames)
                 return
             if not isinstance(error, AgentAsleep):
                 raise error

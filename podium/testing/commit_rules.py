@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import Commit, Event, Head, Settlement
-    from podium.testing.model import Line, Message, Verdict
+    from podium.testing.model import BranchModel, MessageModel, Verdict
 
 __all__ = ["CommitRules"]
 
@@ -50,7 +50,7 @@ class CommitRules:
         self._files_of = files_of
         self._sent = sent
 
-    def check(self, line: Line, commit: Commit, head: Head) -> None:
+    def check(self, line: BranchModel, commit: Commit, head: Head) -> None:
         """Compare a commit that was accepted with the model of its branch, and take it into the model.
 
         Args:
@@ -113,7 +113,7 @@ class CommitRules:
         line.seq = head.seq
         line.ends.append((line.seq, line.turn))
 
-    def _turn(self, line: Line, commit: Commit, payload: dict[str, Any]) -> None:
+    def _turn(self, line: BranchModel, commit: Commit, payload: dict[str, Any]) -> None:
         last = commit.events[-1]
         sent = {message.message_id: (message.target, decode(message.body)) for message in commit.outbox}
         self._must(list(sent) == payload["sent"], line, f"turn {last.turn} sends other messages than it names")
@@ -156,7 +156,7 @@ class CommitRules:
             wanted = (f"steered by {handed.body['number']}",)
             self._same(line, f"replies to {message_id}, which steered turn {last.turn}", handed.said, wanted)
 
-    def _rewind(self, line: Line, last: Event, payload: dict[str, Any]) -> None:
+    def _rewind(self, line: BranchModel, last: Event, payload: dict[str, Any]) -> None:
         self._must(last.turn == line.turn + 1, line, f"going back after turn {line.turn} made turn {last.turn}")
         then, only = line.past[payload["to"]], payload["only"]
         files = line.expected if only == "state" else then
@@ -169,7 +169,7 @@ class CommitRules:
         line.expected = line.past[last.turn] = expected
         line.turn, line.went_back = last.turn, True
 
-    def _failure(self, line: Line, commit: Commit, last: Event, payload: dict[str, Any]) -> None:
+    def _failure(self, line: BranchModel, commit: Commit, last: Event, payload: dict[str, Any]) -> None:
         self._must(last.turn == line.turn, line, f"{TURN_FAILED} counted as a turn")
         self._kept(line, payload)
         if payload["message_id"] is None:
@@ -186,14 +186,20 @@ class CommitRules:
         )
         self._must(payload["attempt"] == message.attempts, line, f"try {message.attempts} is recorded as another one")
 
-    def _settle(self, line: Line, commit: Commit, outcomes: tuple[Outcome, ...]) -> Message:
+    def _settle(self, line: BranchModel, commit: Commit, outcomes: tuple[Outcome, ...]) -> MessageModel:
         """Settle the one message of a commit in the model."""
         self._must(len(commit.settled) == 1, line, f"{commit.events[-1].type} settles {len(commit.settled)} messages")
         return self._settle_one(line, commit, commit.settled[0], outcomes)
 
     def _settle_one(
-        self, line: Line, commit: Commit, settlement: Settlement, outcomes: tuple[Outcome, ...], *, handed: bool = False
-    ) -> Message:
+        self,
+        line: BranchModel,
+        commit: Commit,
+        settlement: Settlement,
+        outcomes: tuple[Outcome, ...],
+        *,
+        handed: bool = False,
+    ) -> MessageModel:
         """Settle a message in the model; one that was ``handed`` to a running turn need not be the next."""
         message = line.messages[settlement.message_id]
         dropped = settlement.outcome is Outcome.CANCELLED  # wherever it waits, and even if it was set aside
@@ -215,7 +221,7 @@ class CommitRules:
             message.attempts += 1
         return message
 
-    def _kept(self, line: Line, payload: dict[str, Any]) -> TreeRef | None:
+    def _kept(self, line: BranchModel, payload: dict[str, Any]) -> TreeRef | None:
         """Return the tree of a commit, which must be durable by now."""
         if payload["tree_id"] is None:
             return None

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Commit, Head
 
-__all__ = ["CALM", "LATEST_S", "Link", "LinkedWorkspace", "SharedCommitter", "Weather"]
+__all__ = ["LATEST_S", "NO_FAULTS", "FaultRates", "Link", "LinkedWorkspace", "SharedCommitter"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class FaultRates:
     """How likely each fault is, for one call; all between 0 and 1."""
 
     read_fails: float = 0.0
@@ -48,8 +48,8 @@ class Weather:
     """A call takes a while; others come in between."""
 
     @classmethod
-    def of(cls, generator: random.Random) -> Weather:
-        """Draw the weather of a run: mostly a few faults, sometimes all of them, sometimes none."""
+    def of(cls, generator: random.Random) -> FaultRates:
+        """Draw the fault_rates of a run: mostly a few faults, sometimes all of them, sometimes none."""
 
         def one(*rates: float) -> float:
             return generator.choice(rates)
@@ -66,7 +66,7 @@ class Weather:
         )
 
 
-CALM = Weather()
+NO_FAULTS = FaultRates()
 LATEST_S: Final = 3.0
 """How much later than its caller gave up a write may happen."""
 _WRITES: Final = frozenset(
@@ -92,7 +92,7 @@ class Link:
     Args:
         store: the journal, as everybody writes it.
         generator: decides what happens.
-        weather: returns how likely it is, now.
+        fault_rates: returns how likely it is, now.
         note: takes a line of the protocol.
         committer: commits for all hosts of the node; without one, each host commits by itself.
     """
@@ -101,13 +101,13 @@ class Link:
         self,
         store: JournalStore,
         generator: random.Random,
-        weather: Callable[[], Weather],
+        fault_rates: Callable[[], FaultRates],
         note: Callable[..., None],
         committer: SharedCommitter | None = None,
     ) -> None:
         self._committer = committer
         self._generator = generator
-        self._weather = weather
+        self._fault_rates = fault_rates
         self._note = note
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in order, unlike a set: they end in the same order each run
         self._stalled_until_s = 0.0
@@ -139,7 +139,7 @@ class Link:
     def maybe_die(self) -> None:
         """Perhaps die right here; raises ``CancelledError`` in a dead host."""
         self.check_alive()
-        rate = self._weather().dies
+        rate = self._fault_rates().dies
         if rate and self._generator.random() < rate:
             self.die()
         self.check_alive()
@@ -168,38 +168,38 @@ class Link:
     async def _pass(self) -> None:
         """Let time pass, and perhaps die, between the host and the outside."""
         self.maybe_die()
-        weather, draw = self._weather(), self._generator.random
-        if weather.stalls and draw() < weather.stalls:
+        fault_rates, draw = self._fault_rates(), self._generator.random
+        if fault_rates.stalls and draw() < fault_rates.stalls:
             self.stall(0.5 + 5 * draw())
         loop = asyncio.get_running_loop()
         if loop.time() < self._stalled_until_s:
             await asyncio.sleep(self._stalled_until_s - loop.time())
-        elif weather.slow and draw() < weather.slow:
+        elif fault_rates.slow and draw() < fault_rates.slow:
             await asyncio.sleep(0.1 * draw() ** 3)
         self.check_alive()
 
     def read(self, call: Callable[[], _T]) -> _T:
         """Read, perhaps in vain."""
         self.check_alive()
-        self._maybe_fail(self._weather().read_fails, "a read")
+        self._maybe_fail(self._fault_rates().read_fails, "a read")
         return call()
 
     def write(self, call: Callable[[], _T], what: str) -> _T:
         """Write, perhaps in vain, perhaps without an answer, perhaps later."""
         self.check_alive()
-        weather = self._weather()
-        self._maybe_fail(weather.write_fails, what)
-        if weather.late and self._generator.random() < weather.late:
+        fault_rates = self._fault_rates()
+        self._maybe_fail(fault_rates.write_fails, what)
+        if fault_rates.late and self._generator.random() < fault_rates.late:
             asyncio.get_running_loop().call_later(LATEST_S * self._generator.random() ** 2, self._do_late, call, what)
             raise Unavailable(f"simulated: {what} is late")
         answer = call()
-        self._maybe_fail(weather.answer_lost, f"the answer to {what}")
+        self._maybe_fail(fault_rates.answer_lost, f"the answer to {what}")
         return answer
 
     def touch(self, call: Callable[[], _T]) -> _T:
         """Make a call of the workspace, which may fail before or after doing its work."""
         self.check_alive()
-        rate = self._weather().workspace_fails / 2
+        rate = self._fault_rates().workspace_fails / 2
         self._maybe_fail(rate, "the workspace")
         answer = call()
         self._maybe_fail(rate, "the workspace's answer")

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Session
     from podium.events import Part
 
-__all__ = ["Fleet"]
+__all__ = ["SimulatedFleet"]
 
 
-class Fleet:
+class SimulatedFleet:
     """All agents of a run, and all hosts that there were."""
 
     def __init__(self, world: World) -> None:
@@ -42,7 +42,7 @@ class Fleet:
     def new_session(self, name: str) -> Session:
         """Make an agent's session."""
         now_ms = self._world.clock.now_ms()
-        return self._world.watch.ensure_session(
+        return self._world.oracle.ensure_session(
             name, self._world.ids.session(now_ms), self._world.ids.branch(now_ms), now_ms
         )
 
@@ -141,7 +141,7 @@ class Fleet:
             case "usurp":
                 self._wake(agent, usurp=True)
             case "power":
-                self._lose_power(draw.randrange(self._world.places.nodes))
+                self._lose_power(draw.randrange(self._world.nodes.count))
             case "stop" if host is not None and host.loop is not None:
                 host.loop.stop()
             case "again":
@@ -160,18 +160,18 @@ class Fleet:
         for host in self.hosts:
             if host.node == node:
                 host.link.die()
-        self._world.places.lose_power(node, self._world.generator)
+        self._world.nodes.lose_power(node, self._world.generator)
 
     def _put_back(self, agent: SimulatedAgent) -> None:
         session_id = agent.session.session_id
         parked = self._world.store.messages(session_id, MessageStatus.PARKED)
         if parked:
-            self._world.watch.retry_message(session_id, parked[0].message_id)
+            self._world.oracle.retry_message(session_id, parked[0].message_id)
             self.poke(agent)
 
     async def _fork(self, agent: SimulatedAgent) -> None:
         """Fork an agent at some turn, again after each fault, as a user would."""
-        line = self._world.watch.line(agent.session.session_id)
+        line = self._world.oracle.line(agent.session.session_id)
         if not line.created:
             return
         quiet = "quiet-" if agent.address.key.startswith("quiet") else ""
@@ -199,10 +199,10 @@ class Fleet:
         """Let an agent sleep, and take it back, unless it was woken meanwhile."""
         if agent.host is not None:
             await agent.host.end()
-        line = self._world.watch.line(agent.session.session_id)
+        line = self._world.oracle.line(agent.session.session_id)
         if not line.created:
             return
-        turn, blobs = self._world.generator.choice(list(line.past)), self._world.places.blobs
+        turn, blobs = self._world.generator.choice(list(line.past)), self._world.nodes.blobs
         only: Part | None = "state" if blobs is None else self._world.generator.choice((None, "state", "files"))
         now_ms = self._world.clock.now_ms()
         try:
@@ -213,14 +213,14 @@ class Fleet:
 
     async def _fold(self, agent: SimulatedAgent) -> None:
         """Let an agent sleep, and drop its history; again while it is awake, unless it has forks."""
-        if not self._world.watch.line(agent.session.session_id).created:
+        if not self._world.oracle.line(agent.session.session_id).created:
             return
         world = self._world
         for _ in range(20):
             if agent.host is not None:
                 await agent.host.end()
             try:
-                if world.places.blobs is not None:
+                if world.nodes.blobs is not None:
                     fold_agent(world.link.store, world.blobs, agent.address, None, world.ids, world.clock.now_ms())
                 else:
                     self._fold_to_mark(agent)

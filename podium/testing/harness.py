@@ -320,8 +320,8 @@ class AgentHarness:
             self._open_workspace,
             run_store=at_once,
             run_blocking=at_once,
-            make_room=getattr(self.store, "make_room", lambda: False),  # a store on a disk may keep a reserve
-            put_by=getattr(self.store, "put_by", lambda: None),
+            release_reserve=getattr(self.store, "make_room", lambda: False),  # a store on disk may have a reserve
+            restore_reserve=getattr(self.store, "put_by", lambda: None),
         )
         activation = Activation(self._class, self.address, lease, environment)
         try:

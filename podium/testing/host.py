@@ -106,8 +106,8 @@ class SimulatedHost:
         """Renew the lease, and end the process when a hook goes on after its time."""
         while True:
             await asyncio.sleep(LEASE_MS / 3000)
-            due_s = self.activation.due_s if self.activation is not None else None
-            if due_s is not None and asyncio.get_running_loop().time() > due_s + _GRACE_S:
+            deadline_s = self.activation.deadline_s if self.activation is not None else None
+            if deadline_s is not None and asyncio.get_running_loop().time() > deadline_s + _GRACE_S:
                 self.link.die()
             try:
                 now_ms = self._world.environment(self.link, self._open).clock.now_ms()
@@ -122,7 +122,7 @@ class SimulatedHost:
         return await self.link.run_blocking(self._opened, request)
 
     def _opened(self, request: WorkspaceRequest) -> Opened:
-        opened = self._world.places.open(self.node, request)
+        opened = self._world.nodes.open(self.node, request)
         self._workspace = LinkedWorkspace(opened.workspace, self.link)  # to be closed even if the host dies right now
         return type(opened)(cast("Workspace", self._workspace), opened.recovered)
 
@@ -145,7 +145,7 @@ class SimulatedHost:
         if root is not None:
             self.link.maybe_die()
         assert self._workspace is not None
-        return self._world.places.files(self._workspace.workspace)
+        return self._world.nodes.files(self._workspace.workspace)
 
     def tries(self, number: int) -> int:
         """Count one more try of a message."""
@@ -157,7 +157,7 @@ class SimulatedHost:
             files = dict(self.files())
         except OSError:
             files = None
-        self._world.watch.shown_live(self._lease.session_id, seq, to_json(activation.state), files)
+        self._world.oracle.shown_live(self._lease.session_id, seq, to_json(activation.state), files)
 
 
 class WatchedActivation(Activation):

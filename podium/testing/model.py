@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Session
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["Broken", "Line", "Message", "Verdict"]
+__all__ = ["BranchModel", "Broken", "MessageModel", "Verdict"]
 
 
 class Broken(AssertionError):
@@ -24,7 +24,7 @@ class Broken(AssertionError):
 
 
 @dataclass(slots=True)
-class Message:
+class MessageModel:
     """A message as the model has it."""
 
     position: int
@@ -42,7 +42,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class Line:
+class BranchModel:
     """An agent's main branch as the model has it."""
 
     session: Session
@@ -62,7 +62,7 @@ class Line:
     went_back: bool = False
     folded: bool = False
     tree: TreeRef | None = None
-    messages: dict[MessageId, Message] = field(default_factory=dict)
+    messages: dict[MessageId, MessageModel] = field(default_factory=dict)
     past: dict[int, Expected] = field(default_factory=dict)
     """What was expected at each turn."""
     ends: list[tuple[int, int]] = field(default_factory=list)
@@ -95,12 +95,12 @@ class Verdict:
         self.stop()
         raise broken
 
-    def must(self, holds: bool, line: Line, otherwise: str) -> None:
+    def must(self, holds: bool, line: BranchModel, otherwise: str) -> None:
         """Fail if something does not hold of a line."""
         if not holds:
             self.fail(f"{line.session.name}: {otherwise}")
 
-    def same(self, line: Line, what: str, found: Any, wanted: Any) -> None:
+    def same(self, line: BranchModel, what: str, found: Any, wanted: Any) -> None:
         """Fail if something of a line is not what it must be."""
         if found != wanted:
             self.fail(f"{line.session.name}: {what} is {found!r}, but must be {wanted!r}")

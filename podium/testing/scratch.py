@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BlobId
 
-__all__ = ["CutOff", "Files", "Forest", "Node", "ScratchWorkspace"]
+__all__ = ["CutOff", "Files", "ScratchNode", "ScratchTrees", "ScratchWorkspace"]
 
 Files: TypeAlias = dict[str, str]
 """What is in a workspace: path to content."""
@@ -34,7 +34,7 @@ class CutOff(OSError):
 
 
 @dataclass(slots=True)
-class Forest:
+class ScratchTrees:
     """The trees that were sealed: a blob store shared by all nodes."""
 
     trees: dict[BlobId, Files] = field(default_factory=dict)
@@ -71,14 +71,14 @@ class _Layer:
     owner: ScratchWorkspace | None = None
 
 
-class Node:
+class ScratchNode:
     """A machine with layers on its disk.
 
     Args:
         forest: where trees are sealed.
     """
 
-    def __init__(self, name: str, forest: Forest) -> None:
+    def __init__(self, name: str, forest: ScratchTrees) -> None:
         self.name = name
         self._forest = forest
         self._layers: dict[str, _Layer] = {}
@@ -125,9 +125,9 @@ def _tear(files: Files, path: str, synced: str | None, generator: random.Random)
 
 
 class ScratchWorkspace:
-    """A `chronicle.workspace.port.Workspace` in memory. Made by `Node.open`."""
+    """A `chronicle.workspace.port.Workspace` in memory. Made by `ScratchNode.open`."""
 
-    def __init__(self, root: Path, layer: _Layer, forest: Forest) -> None:
+    def __init__(self, root: Path, layer: _Layer, forest: ScratchTrees) -> None:
         self._root = root
         self._layer = layer
         self._forest = forest

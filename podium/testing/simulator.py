@@ -2,8 +2,8 @@
 
 One seed is one run: the same agents, messages, delays, deaths and takeovers each time, in virtual time. What runs is
 `podium.turn.activation`, its ledger and its loop as they are; the journal, the workspaces, the network and the fleet
-around them are under the simulation's control. `podium.testing.watch` checks every commit as it is accepted, and at the
-end every message, every state, every tree and the chain. ::
+around them are under the simulation's control. `podium.testing.oracle` checks every commit as it is accepted, and at
+the end every message, every state, every tree and the chain. ::
 
     Simulator(seed=7).run()
 
@@ -30,11 +30,11 @@ from podium.address import Address
 from podium.agent_record import read_agent
 from podium.state import to_json
 from podium.testing.clients import Clients
-from podium.testing.faults import CALM, LATEST_S
-from podium.testing.fleet import Fleet
+from podium.testing.faults import LATEST_S, NO_FAULTS
+from podium.testing.fleet import SimulatedFleet
 from podium.testing.host import SimulatedAgent, SimulatedHost
 from podium.testing.model import Broken
-from podium.testing.places import Places, ScratchPlaces
+from podium.testing.nodes import ScratchNodes, SimulatedNodes
 from podium.testing.puppet import KEYS
 from podium.testing.world import LEASE_MS, World
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from chronicle.journal.port import JournalStore
 
-__all__ = ["Broken", "Places", "Run", "ScratchPlaces", "Simulator", "main"]
+__all__ = ["Broken", "Run", "ScratchNodes", "SimulatedNodes", "Simulator", "main"]
 
 _PATIENCE_S: Final = 600.0
 """Time in which everything must be handled once nothing goes wrong any more."""
@@ -67,7 +67,7 @@ class Simulator:
     Args:
         seed: decides everything.
         store: makes the journal; in memory unless given.
-        places: makes the workspaces; in memory unless given.
+        nodes: makes the workspaces; in memory unless given.
         verbose: print what happens as it happens.
     """
 
@@ -76,12 +76,12 @@ class Simulator:
         seed: int,
         *,
         store: Callable[[], JournalStore] = MemoryJournalStore,
-        places: Callable[[], Places] = ScratchPlaces,
+        nodes: Callable[[], SimulatedNodes] = ScratchNodes,
         verbose: bool = False,
     ) -> None:
         self.seed = seed
-        self._world = World(seed, store(), places(), verbose=verbose)
-        self._fleet = Fleet(self._world)
+        self._world = World(seed, store(), nodes(), verbose=verbose)
+        self._fleet = SimulatedFleet(self._world)
         self._clients = Clients(self._world, self._fleet)
 
     def run(self) -> Run:
@@ -98,14 +98,14 @@ class Simulator:
                 try:
                     world.loop.run_until_complete(world.main)
                 except asyncio.CancelledError:
-                    if world.watch.verdict.broken is None:
+                    if world.oracle.verdict.broken is None:
                         raise
                 finally:
                     self._end_all()
-            if world.watch.verdict.broken is not None:
-                raise world.watch.verdict.broken
+            if world.oracle.verdict.broken is not None:
+                raise world.oracle.verdict.broken
         except Exception as error:
-            what = str(world.watch.verdict.broken or f"{type(error).__name__}: {error}")
+            what = str(world.oracle.verdict.broken or f"{type(error).__name__}: {error}")
             again = f"run it again: python -m podium.testing.simulator --seed {self.seed} --verbose"
             raise Broken(f"seed {self.seed}: {what}\n{world.protocol()}\n{again}") from error
         finally:
@@ -113,8 +113,8 @@ class Simulator:
             world.store.close()
         return Run(
             self.seed,
-            world.watch.commits,
-            sum(len(line.messages) for line in world.watch.lines.values()),
+            world.oracle.commits,
+            sum(len(line.messages) for line in world.oracle.lines.values()),
             sum(not host.link.alive for host in self._fleet.hosts),
             world.loop.time(),
         )
@@ -129,37 +129,37 @@ class Simulator:
                 group.create_task(self._clients.send_one(number))
             for _ in range(draw.randrange(5)):
                 group.create_task(self._fleet.disturb())
-        self._world.weather = CALM
+        self._world.fault_rates = NO_FAULTS
         await asyncio.sleep(LATEST_S)
         async with asyncio.timeout(_PATIENCE_S):
-            while self._world.store.outbox() or any(line.waiting for line in self._world.watch.lines.values()):  # noqa: ASYNC110 - time costs nothing here
+            while self._world.store.outbox() or any(line.waiting for line in self._world.oracle.lines.values()):  # noqa: ASYNC110 - time costs nothing here
                 await asyncio.sleep(0.5)
         self._world.over = True
         async with asyncio.timeout(_PATIENCE_S):
             for host in self._fleet.hosts:
                 await host.end()
-        self._world.watch.check_inboxes()
+        self._world.oracle.check_inboxes()
         for agent in self._fleet.agents:
             await self._inspect(agent)
 
     async def _inspect(self, agent: SimulatedAgent) -> None:
         """Wake an agent once more, somewhere, and compare all of it with what it must be."""
-        line = self._world.watch.line(agent.session.session_id)
+        line = self._world.oracle.line(agent.session.session_id)
         report = verify_session(self._world.store, agent.session)
         if not report.ok:
-            self._world.watch.verdict.fail(f"{agent.address}: {report.damage}")
+            self._world.oracle.verdict.fail(f"{agent.address}: {report.damage}")
         if not line.created:
             return
         turn = self._world.generator.choice(list(line.past))
         if read_agent(self._world.store, self._world.blobs, agent.address, turn).state != line.past[turn].state:
-            self._world.watch.verdict.fail(f"{agent.address} reads otherwise at turn {turn}")
-        lease = self._world.watch.acquire_lease(
+            self._world.oracle.verdict.fail(f"{agent.address} reads otherwise at turn {turn}")
+        lease = self._world.oracle.acquire_lease(
             agent.session.session_id, "inspector", self._world.clock.now_ms(), LEASE_MS, takeover=True
         )
         host = SimulatedHost(self._world, agent, "inspector", lease, unclean=False)
         activation = await host.wake()
         if (to_json(activation.state), host.files()) != (line.state, line.expected.files):
-            self._world.watch.verdict.fail(f"{agent.address} wakes as {to_json(activation.state)} with {host.files()}")
+            self._world.oracle.verdict.fail(f"{agent.address} wakes as {to_json(activation.state)} with {host.files()}")
         await activation.abandon()
 
     def _unexpected(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -169,7 +169,7 @@ class Simulator:
     def _end_all(self) -> None:
         world = self._world
         world.over = True
-        world.weather = CALM
+        world.fault_rates = NO_FAULTS
         for link in (world.link, *(host.link for host in self._fleet.hosts)):
             link.die()
         while tasks := asyncio.all_tasks(world.loop):

@@ -1,4 +1,4 @@
-"""The world of one simulated run: its chance, its time, its journal under watch, and the protocol of what happened."""
+"""The world of one simulated run: its chance, its time, its journal under oracle, and the protocol of what happened."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.ids import IdSource
-from podium.testing.faults import Link, SharedCommitter, Weather
+from podium.testing.faults import FaultRates, Link, SharedCommitter
 from podium.testing.model import Broken
+from podium.testing.oracle import JournalOracle
 from podium.testing.virtual_time import LoopClock, VirtualLoop
-from podium.testing.watch import Watch
 from podium.turn.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.journal.port import JournalStore
-    from podium.testing.places import Places
+    from podium.testing.nodes import SimulatedNodes
     from podium.turn.environment import WorkspaceRequest
 
 __all__ = ["CLIENTS_S", "LEASE_MS", "World"]
@@ -37,21 +37,21 @@ class World:
     Args:
         seed: decides everything.
         store: the journal.
-        places: where workspaces are.
+        nodes: where workspaces are.
         verbose: print what happens as it happens.
     """
 
-    def __init__(self, seed: int, store: JournalStore, places: Places, *, verbose: bool) -> None:
+    def __init__(self, seed: int, store: JournalStore, nodes: SimulatedNodes, *, verbose: bool) -> None:
         self.seed = seed
         self.generator = random.Random(seed)
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
         self.ids = IdSource(random.Random(seed + 1))
-        self.places = places
-        self.blobs = places.blobs or MemoryBlobStore()
+        self.nodes = nodes
+        self.blobs = nodes.blobs or MemoryBlobStore()
         self.store = store
-        self.watch = Watch(store, places.tree, self._noting("journal"))
-        self.weather = Weather.of(self.generator)
+        self.oracle = JournalOracle(store, nodes.tree, self._noting("journal"))
+        self.fault_rates = FaultRates.of(self.generator)
         self.link = self._new_link("outside")
         """The way of clients, coordinators and couriers to the journal."""
         self.sent = asyncio.Event()
@@ -59,15 +59,15 @@ class World:
         self.over = False
         self.main: asyncio.Task[None] | None = None
         """What plays; cancelled when something is found to be broken."""
-        self.watch.verdict.stop = self._stop
-        self._committers = [self._new_committer() for _ in range(places.nodes)]
+        self.oracle.verdict.stop = self._stop
+        self._committers = [self._new_committer() for _ in range(nodes.count)]
         self._verbose = verbose
         self._notes: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_LAST_NOTES)
         self._tries: dict[int, int] = {}
 
     def new_link(self, name: str) -> tuple[Link, int]:
         """Return a link for a host, and the node it runs on."""
-        node = self.generator.randrange(self.places.nodes)
+        node = self.generator.randrange(self.nodes.count)
         return self._new_link(name, self._committers[node]), node
 
     def environment(self, link: Link, opener: Callable[[WorkspaceRequest], Any]) -> Environment:
@@ -93,9 +93,9 @@ class World:
 
     def failed(self, host: str, error: BaseException) -> None:
         """Say that a host ended in a way that no fault explains."""
-        if self.watch.verdict.broken is None:
-            self.watch.verdict.broken = Broken(f"{host} ended with {type(error).__name__}: {error}")
-            self.watch.verdict.broken.__cause__ = error
+        if self.oracle.verdict.broken is None:
+            self.oracle.verdict.broken = Broken(f"{host} ended with {type(error).__name__}: {error}")
+            self.oracle.verdict.broken.__cause__ = error
         self._stop()
 
     def _stop(self) -> None:
@@ -119,8 +119,8 @@ class World:
         return SharedCommitter(self.link, self.generator) if self.generator.random() < 0.5 else None
 
     def _new_link(self, name: str, committer: SharedCommitter | None = None) -> Link:
-        watch = cast("JournalStore", self.watch)
-        return Link(watch, self.generator, lambda: self.weather, self._noting(name), committer)
+        oracle = cast("JournalStore", self.oracle)
+        return Link(oracle, self.generator, lambda: self.fault_rates, self._noting(name), committer)
 
     def _noting(self, who: str) -> Callable[..., None]:
         return lambda *what: self.note(who, *what)

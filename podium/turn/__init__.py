@@ -1,4 +1,4 @@
-"""Running turns: activations, the loop of messages, hook calls, and the commit that ends a turn.
+"""Running turns: activations, the message loop, hooks under deadlines, and the commit that ends a turn.
 
-`activation` is the entry. docs/internals/turn.md describes the order of writes.
+`activation` is the entry point; `message_loop` drives it. docs/internals/turn.md describes the order of writes.
 """

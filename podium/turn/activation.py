@@ -1,13 +1,12 @@
-"""An activation: one agent's life in memory, from its waking to its going to sleep.
+"""An activation: one agent in memory, from its waking until it sleeps.
 
-It is driven from outside, one step at a time, by the host's loop, a test harness or a simulator; it starts no tasks
-and no threads of its own, but for the blocking calls it waits for and the steering of a turn. Its caller's duties: call
-`start` once, then `handle_next` and `idle` one at a time, `stop` at the end; `cancel`, `preempt` and `interrupt` may
-come at any time between.
+It is driven from outside, one step at a time, by the host's message loop, a test harness or a simulator. It starts no
+tasks and no threads of its own, except blocking calls and the steering of a turn. The caller's duties: call `start`
+once, then `handle_next` and `idle` one at a time, `stop` at the end; `cancel`, `preempt` and `interrupt` may be called
+at any time between.
 
-Here it is decided which message is next, how often it is tried and who is told; turns themselves are
-:mod:`podium.turn.runner`'s. It knows no Ray, no FUSE and no SQL: the store, the workspace's opener, clock and ids are
-given to it.
+The activation selects the next message, counts its attempts and publishes the frames; :mod:`podium.turn.runner` runs
+the turns. It knows no Ray, no FUSE and no SQL: store, workspace opener, clock and ids are passed in.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from chronicle.errors import ChronicleError
 from chronicle.journal.records import Outcome
 from podium.errors import AgentAsleep, AgentLoadError
 from podium.turn.busy import BusyPolicy, may_preempt
-from podium.turn.commit import Stop
-from podium.turn.hook_call import TryFailed
+from podium.turn.commit import Cancellation
+from podium.turn.hook_runner import AttemptFailed
 from podium.turn.journal_frames import settled_frames
 from podium.turn.runner import TurnRunner, body_of
 from podium.turn.stream import StreamHub
@@ -56,7 +55,7 @@ class Step(Enum):
     HANDLED = "handled"
     """A message was committed, cancelled or parked."""
     RETRY = "retry"
-    """A try failed and was rolled back; the message is still the next one."""
+    """An attempt failed and was rolled back; the message is still the next one."""
 
 
 class Activation:
@@ -66,7 +65,7 @@ class Activation:
         agent_class: the user's class.
         address: the agent's.
         lease: held by the caller, who also renews and releases it.
-        environment: store, clock and the way to open a workspace.
+        environment: store, blobs, clock, ids and the workspace opener.
 
     Raises:
         AgentLoadError: the class's ``__init__`` raised.
@@ -78,40 +77,40 @@ class Activation:
         self._lease = lease
         self._env = environment
         self._runner = TurnRunner(self._agent, address, environment, self._publish)
-        self._usercode = self._runner.usercode
+        self._hooks = self._runner.hooks
         self._initialised = False
         self._over = False
         self._choosing = asyncio.Lock()
-        """Held while it is decided what becomes of a message that waits."""
+        """Held while a pending message is taken from the inbox or cancelled, so that none is both."""
         self._current: InboxMessage | None = None
         """The message that is being handled."""
-        self._stops: dict[str, Stop] = {}
-        """Why messages that are being handled were stopped, unless their senders took them back."""
+        self._cancellations: dict[str, Cancellation] = {}
+        """Why the messages being handled were cancelled, unless their own senders cancelled them."""
         self.address = address
         self.streams = StreamHub()
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     async def start(self, *, unclean: bool = False, lost: str | None = None) -> None:
-        """Load state, open the workspace, and record what an earlier activation left unfinished.
+        """Load the state, open the workspace, and record an attempt that an earlier activation left unfinished.
 
         Args:
-            unclean: the activation before did not end in order; that counts as one attempt of the inbox's head.
-            lost: how its process ended, in a few words; ``None`` if that is not known.
+            unclean: the activation before did not end in order; that counts as one attempt of the oldest message.
+            lost: how its process ended, in a few words; ``None`` if unknown.
 
         Raises:
             StateError: the stored state does not fit the class.
-            AgentLoadError: the agent is new, and its class's State cannot be made.
+            AgentLoadError: the agent is new, and its class's State cannot be built.
             Evicted: the lease is lost already.
         """
         session = await self._env.run_store(self._env.store.session, str(self.address))
         recovered = await self._runner.open(session, self._lease)
         if unclean or recovered is not None:
-            await self._record_lost_try(recovered, unclean=unclean, lost=lost)
-            await self._runner.next_turn()  # the workspace need not tell of it any more
+            await self._record_lost_attempt(recovered, unclean=unclean, lost=lost)
+            await self._runner.begin_next_turn()  # the layer need not be recovered again
 
     async def handle_next(self) -> Step:
-        """Take the inbox's next message and try to handle it once.
+        """Take the oldest pending message and attempt to handle it once.
 
         Raises:
             Evicted: the lease is lost; nothing was written, and the activation is over.
@@ -126,18 +125,18 @@ class Activation:
             self._current = None
 
     async def idle(self) -> bool:
-        """Ask `on_idle_timeout`, and commit what it changed.
+        """Call `on_idle_timeout`, and commit what it changed.
 
         Returns:
-            whether the agent may go to zero.
+            whether the agent may sleep.
         """
         answer = await self._run_hook("idle", self._agent.on_idle_timeout, self._class.turn_timeout_s)
         return bool(answer) if answer is not None else True
 
     async def stop(self) -> None:
-        """End in order: `on_shutdown`, a last commit of what changed, old history dropped, and the workspace closed.
+        """End in order: `on_shutdown`, a last commit, retention of the history, and closing the workspace.
 
-        Streams that still wait end with `AgentAsleep`: their messages are in the inbox. The lease stays the caller's.
+        Open streams end with `AgentAsleep`: their messages are in the inbox. The caller releases the lease.
         """
         try:
             if self._initialised:
@@ -147,18 +146,18 @@ class Activation:
             await self.abandon()
 
     async def abandon(self) -> None:
-        """Let go of the workspace and end the streams without writing anything; for a lost lease or a broken start."""
+        """Close the workspace and end the streams without writing; for a lost lease or a failed start."""
         self._over = True
         self.streams.fail_all(AgentAsleep(f"{self.address} is going to sleep"))
         try:
             await self._runner.close()
-        except ChronicleError as error:  # who serves it is gone, and the mount with it; the next opening clears up
+        except ChronicleError as error:  # its mount server is gone, and the mount with it; the next opening cleans up
             _log.warning("workspace_not_closed", agent_id=str(self.address), error=str(error))
 
     async def follow(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
         """Yield the frames of a message in batches, from now on, up to its terminal frame.
 
-        A message that is settled already gives its end as the journal has it.
+        For a message that is settled already, they are read from the journal.
 
         Raises:
             AgentAsleep: the activation ended before the message was settled; deliver it again.
@@ -175,7 +174,7 @@ class Activation:
                 yield batch
 
     async def settled(self, message_id: MessageId) -> list[Frame]:
-        """Return how a message ended, as the journal has it; nothing while it waits.
+        """Return the frames of a settled message, read from the journal; an empty list while it is pending.
 
         Raises:
             NotFound: no such message.
@@ -189,7 +188,7 @@ class Activation:
 
     @property
     def lease(self) -> Lease:
-        """The lease it runs under."""
+        """The lease that it runs under."""
         return self._lease
 
     @property
@@ -199,7 +198,7 @@ class Activation:
 
     @property
     def state(self) -> DeltaState:
-        """The live state; what is not yet committed included."""
+        """The live state, uncommitted changes included."""
         return self._runner.state
 
     @property
@@ -209,43 +208,43 @@ class Activation:
 
     @property
     def running_message_id(self) -> MessageId | None:
-        """On behalf of which message a hook runs now; ``None`` when none runs. It may be read from any thread."""
-        return self._usercode.message_id
+        """The message on whose behalf a hook runs; ``None`` when none runs. Thread-safe."""
+        return self._hooks.message_id
 
     @property
-    def due_s(self) -> float | None:
-        """When the running hook's time is over, by the clock's ``monotonic_s``; ``None`` when no hook runs."""
-        return self._usercode.due_s
+    def deadline_s(self) -> float | None:
+        """The running hook's deadline, by the clock's ``monotonic_s``; ``None`` when no hook runs. Thread-safe."""
+        return self._hooks.deadline_s
 
     @property
-    def due_because(self) -> str:
-        """Why the running hook's time ends when it does, such as ``its limit of 600 s``; to be read as `due_s`."""
-        return self._usercode.due_because
+    def deadline_reason(self) -> str:
+        """The reason of the running hook's deadline, such as ``its limit of 600 s``. Thread-safe."""
+        return self._hooks.deadline_reason
 
     async def cancel(self, message_id: MessageId) -> None:
-        """Take a message back for its sender, or give up one that was parked.
+        """Cancel a message for its sender.
 
-        One that waits or is parked is dropped for good before this returns. The turn of one that is being handled is
-        stopped; that is for good when its stream has ended. It is too late for one that is committed, and for one that
-        steers a turn until that turn fails. Call it from a task that is not cancelled.
+        A pending or parked message is cancelled durably before this returns. The turn of a message being handled is
+        stopped; the cancellation is durable when the message's stream has ended. A committed message cannot be
+        cancelled, nor one that steers a turn, unless that turn fails. Call it from a task that is not cancelled.
 
         Raises:
             NotFound: no such message.
-            Evicted: the lease is lost; the message waits for the next activation.
+            Evicted: the lease is lost; the message stays pending for the next activation.
         """
         async with self._choosing:
             current = self._current
             if (current is not None and current.message_id == message_id) or self._runner.is_steered(message_id):
-                self._usercode.take_back(message_id)
+                self._hooks.cancel(message_id)
                 return
             message = await self._message(message_id)
             if message.status.is_in_inbox:
                 await self._drop(message)
 
     async def preempt(self, message_id: MessageId, policy: BusyPolicy) -> None:
-        """Do what the sender of a message that waits asks for if the agent is busy with an earlier one.
+        """Apply the busy policy of a pending message to the turn of an earlier one, if such a turn runs.
 
-        It is harmless when it is not, and when it is asked again. What is asked for holds for the turn that runs now.
+        Idempotent. The policy applies to the turn that runs now, not to later ones.
 
         Raises:
             NotFound: no such message.
@@ -259,29 +258,29 @@ class Activation:
                 return
             if policy is BusyPolicy.STEER:
                 self._runner.steer(message)
-            elif self._usercode.message_id == current.message_id:  # else it is being committed or rolled back
-                self._stops.setdefault(current.message_id, Stop(policy, message_id))
-                self._usercode.take_back(current.message_id)
+            elif self._hooks.message_id == current.message_id:  # otherwise it is being committed or rolled back
+                self._cancellations.setdefault(current.message_id, Cancellation(policy, message_id))
+                self._hooks.cancel(current.message_id)
 
-    def make_due(self, message_id: str | None = None) -> None:
-        """Let a message's time be over now, if it is being handled; from any thread. It stops nothing by itself.
+    def expire_deadline(self, message_id: str | None = None) -> None:
+        """Move the deadline of a message being handled to now. Thread-safe. The hook itself is not stopped.
 
         Args:
-            message_id: whichever is being handled if ``None``.
+            message_id: any message if ``None``.
         """
-        self._usercode.make_due(message_id)
+        self._hooks.expire_deadline(message_id)
 
     def interrupt(self) -> None:
-        """Stop the running turn, if one runs, because the activation has to end: nothing of it is kept.
+        """Stop the running turn, if there is one, because the activation must end. The turn is rolled back.
 
         Its message stays in the inbox, and no attempt is counted.
         """
-        self._usercode.interrupt()
+        self._hooks.interrupt()
 
     # -- one message ----------------------------------------------------------------------------------------------
 
     async def _handle(self, message: InboxMessage) -> Step:
-        if self._usercode.is_taken_back(message.message_id):  # while it steered a turn that failed
+        if self._hooks.is_cancelled(message.message_id):  # cancelled while it steered a turn that failed
             await self._drop(message)
             return Step.HANDLED
         attempt = message.attempts + 1
@@ -292,22 +291,22 @@ class Activation:
             done = await self._runner.run(
                 "message", message, lambda ctx: self._agent.on_message(ctx, body), self._class.turn_timeout_s
             )
-        except TryFailed as failed:
+        except AttemptFailed as failed:
             return await self._after_failure(message, failed)
         head = self._runner.ledger.head
         for consumed in (message, *done.steered):
-            self._forget(consumed)
+            self._discard_requests(consumed)
             end: Frame = {"type": "turn_end", "turn": head.turn, "version": head.seq, "patch": done.patch}
             self._publish(consumed, end)
-        await self._runner.next_turn()
+        await self._runner.begin_next_turn()
         return Step.HANDLED
 
-    async def _after_failure(self, message: InboxMessage, failed: TryFailed) -> Step:
+    async def _after_failure(self, message: InboxMessage, failed: AttemptFailed) -> Step:
         if failed.cancelled:
-            stop = self._stops.get(message.message_id, Stop())
-            await self._runner.cancel(message, stop, failed.said)
-            self._forget(message)
-            self._publish(message, {"type": "error", "error": stop.error, "parked": False})
+            cancellation = self._cancellations.get(message.message_id, Cancellation())
+            await self._runner.cancel(message, cancellation, failed.said)
+            self._discard_requests(message)
+            self._publish(message, {"type": "error", "error": cancellation.error, "parked": False})
             return Step.HANDLED
         if failed.interrupted:
             await self._runner.fail(None, Outcome.FAILED, failed.error, failed.hook)
@@ -319,7 +318,7 @@ class Activation:
             self._publish(message, again)
             return Step.RETRY
         await self._runner.fail(message, Outcome.PARKED, failed.error, failed.hook)
-        self._forget(message)
+        self._discard_requests(message)
         end: Frame = {"type": "error", "error": failed.error, "hook": failed.hook, "attempt": attempt, "parked": True}
         self._publish(message, end)
         return Step.HANDLED
@@ -327,22 +326,22 @@ class Activation:
     async def _retain(self) -> None:
         try:
             await self._runner.retain()
-        except ChronicleError as error:  # the next activation does it
+        except ChronicleError as error:  # retried by the next activation
             _log.warning("history_not_folded", agent_id=str(self.address), error=str(error))
 
     async def _drop(self, message: InboxMessage) -> None:
-        stop = Stop()
-        await self._runner.drop(message, stop)
-        self._forget(message)
-        self._publish(message, {"type": "error", "error": stop.error, "parked": False})
+        cancellation = Cancellation()
+        await self._runner.drop(message, cancellation)
+        self._discard_requests(message)
+        self._publish(message, {"type": "error", "error": cancellation.error, "parked": False})
 
     async def _message(self, message_id: MessageId) -> InboxMessage:
         return await self._runner.ledger.read(lambda: self._env.store.message(message_id))
 
-    def _forget(self, message: InboxMessage) -> None:
-        """Forget what was asked of a message that is settled."""
-        self._usercode.forget(message.message_id)
-        self._stops.pop(message.message_id, None)
+    def _discard_requests(self, message: InboxMessage) -> None:
+        """Discard the cancellation requests of a message that is settled."""
+        self._hooks.clear(message.message_id)
+        self._cancellations.pop(message.message_id, None)
 
     def _publish(self, message: InboxMessage, frame: Frame) -> None:
         self.streams.publish(message.message_id, frame)
@@ -352,32 +351,32 @@ class Activation:
     async def _ensure_initialised(self, message: InboxMessage) -> None:
         if not self._initialised:
             await self._runner.run("init", None, self._agent.on_init, self._class.turn_timeout_s, stream_of=message)
-            await self._runner.next_turn()
+            await self._runner.begin_next_turn()
             self._initialised = True
 
     async def _run_hook(self, cause: Cause, hook: Callable[[AgentContext[Any]], Awaitable[Any]], limit_s: float) -> Any:
-        """Run a hook as a turn of its own; a failure is recorded and rolled back, and gives ``None``."""
+        """Run a hook as a turn of its own. A failure is recorded and rolled back; then the answer is ``None``."""
         try:
             done = await self._runner.run(cause, None, hook, limit_s)
-        except TryFailed as failed:
+        except AttemptFailed as failed:
             _log.warning("hook_failed", agent_id=str(self.address), hook=cause, error=failed.error)
             await self._runner.fail(None, Outcome.FAILED, failed.error, failed.hook)
             return None
-        await self._runner.next_turn()
+        await self._runner.begin_next_turn()
         return done.answer
 
-    async def _record_lost_try(self, recovered: TreeRef | None, *, unclean: bool, lost: str | None) -> None:
+    async def _record_lost_attempt(self, recovered: TreeRef | None, *, unclean: bool, lost: str | None) -> None:
         message = await self._runner.ledger.next_message() if unclean else None
-        last_try = message is not None and message.attempts + 1 >= self._class.max_attempts
+        last_attempt = message is not None and message.attempts + 1 >= self._class.max_attempts
         ended = "its process ended before the turn was committed"
         error: ErrorInfo = {"type": "HostLost", "message": f"{ended}: {lost}" if lost else ended}
         _log.info("try_lost", agent_id=str(self.address), error=error)
-        await self._runner.record_failure(message, Outcome.PARKED if last_try else Outcome.FAILED, error, recovered)
+        await self._runner.record_failure(message, Outcome.PARKED if last_attempt else Outcome.FAILED, error, recovered)
 
 
 def _instance(agent_class: type[BaseAgent]) -> BaseAgent:
     try:
         return agent_class()
-    except (Exception, SystemExit) as error:  # a user's exception may not exist in the process that is told of it
+    except (Exception, SystemExit) as error:  # the caller's process may not have the user's exception class
         message = f"{agent_class.__name__}.__init__ raised {type(error).__name__}: {error}"
         raise AgentLoadError(message, traceback.format_exc()) from error

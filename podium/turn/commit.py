@@ -1,7 +1,7 @@
-"""One turn as a commit: the one transaction that makes true what a turn did, or that records why it did nothing.
+"""The commit of a turn: the transaction that makes a turn durable, or that records why it was rolled back.
 
-A turn is everything between two commits. Everything here is pure: no I/O, ids and time are arguments. Payloads that go
-out of line are put into ``large``; the caller makes them durable before the commit is made.
+Pure: no I/O; ids and time are arguments. Payloads that go out of line are put into ``large``; the caller makes them
+durable before it commits.
 """
 
 from __future__ import annotations
@@ -30,41 +30,49 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import TreeRef
     from podium.events import Cause, ErrorInfo
 
-__all__ = ["Stop", "TurnResult", "cancel_commit", "created_commit", "failure_commit", "turn_commit", "user_message"]
+__all__ = [
+    "Cancellation",
+    "TurnResult",
+    "cancel_commit",
+    "created_commit",
+    "failure_commit",
+    "turn_commit",
+    "user_message",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What a turn made, ready to be committed."""
+    """The result of a turn, ready for its commit."""
 
     turn: int
     cause: Cause
     message: InboxMessage | None
     steered: Sequence[InboxMessage]
-    """Messages that it was handed while it ran."""
+    """Messages that steered it."""
     drafts: Sequence[Draft]
     entity_type: str
     schema_version: int
     patch: Sequence[JsonObject]
     tree: TreeRef | None
     outbox: Sequence[OutboxMessage]
-    """What it sends to other agents once it is committed."""
+    """Messages to other agents, delivered after the commit."""
     snapshot: bytes | None
-    """The body of a snapshot to be kept with the commit."""
+    """The body of the snapshot that the commit carries."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Cancellation:
     """Why a message was cancelled."""
 
     policy: BusyPolicy | None = None
-    """What the message that took its place asked for; ``None`` when its own sender took it back."""
+    """The busy policy of the message that preempted it; ``None`` if its own sender cancelled it."""
     by: str | None = None
-    """The id of the message that took its place."""
+    """The id of the message that preempted it."""
 
     @property
     def error(self) -> ErrorInfo:
-        """What the client is told."""
+        """The error that the client gets."""
         text = f"message {self.by} took its place ({self.policy})" if self.by else "its sender took it back"
         return {"type": "Cancelled", "message": text}
 
@@ -91,7 +99,7 @@ def created_commit(
     """Return an agent's first commit.
 
     Args:
-        large: payloads that go out of line are put here; they must be durable before the commit is made.
+        large: gets the payloads that go out of line; they must be durable before the commit.
     """
     draft = Draft(event_id, AGENT_CREATED, payload, 0, now_ms)
     return Commit(session.session_id, expected, seal(expected, [draft], large), epoch)
@@ -106,10 +114,10 @@ def turn_commit(
     now_ms: int,
     large: MutableMapping[BlobId, bytes],
 ) -> Commit:
-    """Return the commit of a turn that went well: message, replies and ``turn.committed``, in this order.
+    """Return the commit of a successful turn: message, replies and ``turn.committed``, in this order.
 
     Args:
-        large: payloads that go out of line are put here; they must be durable before the commit is made.
+        large: gets the payloads that go out of line; they must be durable before the commit.
     """
     message = result.message
     message_id = message.message_id if message else None
@@ -162,13 +170,13 @@ def failure_commit(
     event_id: EventId,
     now_ms: int,
 ) -> Commit:
-    """Return the commit that records a try whose state and files were given up; its payload is always a small one.
+    """Return the commit that records a failed attempt; its payload always fits in line.
 
     Args:
-        outcome: ``FAILED`` to try again, ``PARKED`` after the last try.
-        hook: the name of the hook that failed; ``None`` if it is not known.
-        message: what was being handled; ``None`` for a hook or for changes between turns.
-        tree: the workspace as the try had left it.
+        outcome: ``FAILED`` to retry, ``PARKED`` after the last attempt.
+        hook: the name of the hook that failed; ``None`` if unknown.
+        message: the message that was being handled; ``None`` for another hook or for changes between turns.
+        tree: the workspace as the attempt left it.
     """
     message_id = message.message_id if message else None
     payload: JsonObject = {
@@ -194,7 +202,7 @@ def cancel_commit(
     session: Session,
     expected: Head,
     message: InboxMessage,
-    stop: Stop,
+    cancellation: Cancellation,
     said: Sequence[Draft],
     tree: TreeRef | None,
     epoch: int,
@@ -202,24 +210,24 @@ def cancel_commit(
     now_ms: int,
     large: MutableMapping[BlobId, bytes],
 ) -> Commit:
-    """Return the commit that records that a message is not handled, or not to its end.
+    """Return the commit that records the cancellation of a message.
 
     Args:
-        said: the message's event and what it was answered until then, in the record only if it was interrupted; empty
-            if its turn had not begun.
-        tree: the workspace as its turn had left it; ``None`` if none had begun.
+        said: the message's event and its replies so far, recorded only if it was interrupted; empty if its turn had
+            not started.
+        tree: the workspace as its turn left it; ``None`` if its turn had not started.
     """
     message_id, turn = message.message_id, expected.turn
     drafts: list[Draft] = []
-    if stop.policy is BusyPolicy.INTERRUPT:
+    if cancellation.policy is BusyPolicy.INTERRUPT:
         drafts.extend(replace(draft, turn=turn) for draft in said)
         if not said:
             event_id = ids.event(now_ms)
             drafts.append(Draft(event_id, USER_MESSAGE, user_message(message), turn, now_ms, message_id, message_id))
     payload: JsonObject = {
         "message_id": message_id,
-        "policy": stop.policy,
-        "by": stop.by,
+        "policy": cancellation.policy,
+        "by": cancellation.by,
         **_tree_keys(tree),
         "epoch": epoch,
     }

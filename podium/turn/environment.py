@@ -1,4 +1,4 @@
-"""What an activation is given to work with: the ports, and the choices that differ between a host and a simulation."""
+"""The environment of an activation: the ports, and the choices that differ between a host and a simulation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Environment", "WorkspaceOpener", "WorkspaceRequest"]
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRequest:
-    """Which workspace an activation wants opened."""
+    """The workspace that an activation opens."""
 
     address: Address
     base: TreeRef | None
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What an activation is given to work with."""
+    """The ports of an activation."""
 
     store: JournalStore
     blobs: BlobStore
-    """Where payloads too large for the journal go."""
+    """Stores payloads that are too large for the journal, and contents of artifacts."""
     committer: Committer
     clock: Clock
     ids: IdSource
     open_workspace: WorkspaceOpener
     on_sent: Callable[[], None] = lambda: None
-    """Told after a commit that sent messages to other agents: they are in the outbox, to be delivered."""
+    """Called after a commit that sent messages to other agents: they are in the outbox, for the courier."""
     run_blocking: BlockingRunner = asyncio.to_thread
     """Makes blocking calls of the workspace and the blob store."""
     run_store: BlockingRunner = asyncio.to_thread
-    """Makes calls of the journal's store but commits, which are the committer's."""
-    make_room: Callable[[], bool] = lambda: False
-    """Frees space that was put by if the disk is full; says whether there may be room now. Callable from any thread."""
-    put_by: Callable[[], None] = lambda: None
-    """Puts space by again, if there is some. Callable from any thread."""
+    """Makes calls of the journal store, except commits, which the committer makes."""
+    release_reserve: Callable[[], bool] = lambda: False
+    """Releases the disk reserve when the disk is full; returns whether there may be space now. Thread-safe."""
+    restore_reserve: Callable[[], None] = lambda: None
+    """Restores the disk reserve, if there is space. Thread-safe."""
     most_replayed_turns: int = MOST_TURNS
-    """Turns after which a snapshot is kept; few in a simulation, so that short ones have snapshots."""
+    """Turns after which a commit carries a snapshot; few in a simulation, so that short runs have snapshots."""

@@ -12,7 +12,7 @@ from chronicle.journal.records import MessageStatus
 from podium.artifacts.artifacts import artifact_frame
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
 from podium.turn.busy import BusyPolicy
-from podium.turn.commit import Stop
+from podium.turn.commit import Cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +104,7 @@ def _not_committed(store: JournalStore, blobs: BlobReader, head: Head, message: 
         yield {"type": "error", "error": error, "hook": hook, "attempt": message.attempts, "parked": True}
     else:
         policy, by = (cast("str | None", payload.get(key)) for key in ("policy", "by"))
-        error = cast("Json", Stop(BusyPolicy(policy) if policy else None, by).error)
+        error = cast("Json", Cancellation(BusyPolicy(policy) if policy else None, by).error)
         yield {"type": "error", "error": error, "attempt": message.attempts, "parked": False}
 
 

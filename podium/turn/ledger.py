@@ -1,8 +1,6 @@
-"""An agent's branch and inbox, as the holder of its lease reads and writes them.
+"""An agent's branch and inbox under a lease: the head for the next commit, reads with retry, commits with look-up.
 
-The ledger keeps the head that the next commit must name, makes the store's blocking calls, and
-settles the one hard case: a commit whose answer was lost is looked up by the id of its first event before anything
-is answered or rolled back.
+A commit whose answer was lost is looked up by the id of its first event before the turn is answered or rolled back.
 """
 
 from __future__ import annotations
@@ -36,12 +34,12 @@ __all__ = ["Ledger"]
 
 _T = TypeVar("_T")
 _RETRY_DELAYS_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Waits between look-ups of a commit whose answer was lost; the last one repeats until the store answers."""
+"""Back-off between look-ups of a commit whose answer was lost; the last one repeats until the store answers."""
 
-_MOST_AHEAD: Final = 8
-"""Messages that are read at a time: a read of one costs half as much as one of eight."""
+_READ_AHEAD: Final = 8
+"""Messages read at a time: a read of one costs half as much as one of eight."""
 _SMALL_BYTES: Final = 64 * 1024
-"""After a message that is larger, they are read one by one, so that not many large ones are in memory at once."""
+"""After a larger message, messages are read one by one, which bounds the memory for large ones."""
 
 _log = structlog.stdlib.get_logger("podium.turn.ledger")
 
@@ -50,11 +48,11 @@ class Ledger:
     """The journal under one lease.
 
     Args:
-        store: read for the inbox and for lost answers.
-        committer: writes.
+        store: for the inbox and for lost answers.
+        committer: makes the commits.
         session: the agent's.
-        lease: under which all commits are made.
-        head: the branch's head when the lease was taken.
+        lease: of all commits.
+        head: the branch's head when the lease was acquired.
         run_store: makes the store's blocking calls.
     """
 
@@ -71,7 +69,7 @@ class Ledger:
         self._committer = committer
         self._run_store = run_store
         self._ahead: list[InboxMessage] = []
-        """The oldest pending messages, read at once: only the lease's holder settles them."""
+        """The oldest pending messages, read ahead: only the lease's holder settles messages."""
         self._small = True
         self.session = session
         self.lease = lease
@@ -85,11 +83,11 @@ class Ledger:
     async def append(self, commit: Commit) -> Head:
         """Commit; durable when it returns.
 
-        Cancelling the caller does not tell whether the commit happened: call it from a task that is not cancelled.
+        If the caller is cancelled, the commit may or may not happen: call it from a task that is not cancelled.
 
         Raises:
             Evicted: another epoch or another writer has the branch; nothing was written.
-            StorageRefused: the store's disk is full, or refuses to be written; nothing was written.
+            StorageRefused: the store's disk is full or refuses writes; nothing was written.
         """
         attempt = 0
         while True:
@@ -99,7 +97,7 @@ class Ledger:
                 if attempt and await self._happened(commit):
                     return self.head
                 raise Evicted(f"{self.session.name}: {error}") from error
-            except StorageRefused:  # nothing was written, and trying again would be refused again
+            except StorageRefused:  # nothing was written, and a retry would be refused again
                 if attempt and await self._happened(commit):
                     return self.head
                 raise
@@ -111,13 +109,13 @@ class Ledger:
                 if await self._happened(commit):
                     return self.head
             else:
-                self._settle(commit)
+                self._drop_settled(commit)
                 return self.head
 
     async def next_message(self) -> InboxMessage | None:
-        """Return the oldest pending message; one that was put back into the inbox may come after some newer ones."""
+        """Return the oldest pending message; one put back into the inbox may follow newer ones that were read ahead."""
         if not self._ahead:
-            limit = _MOST_AHEAD if self._small else 1
+            limit = _READ_AHEAD if self._small else 1
             self._ahead = list(await self.read(lambda: self._store.pending(self.session.session_id, limit=limit)))
         if not self._ahead:
             return None
@@ -125,7 +123,7 @@ class Ledger:
         return self._ahead[0]
 
     async def read(self, call: Callable[[], _T]) -> _T:
-        """Run a blocking read of the store , again and again while the store is away."""
+        """Run a blocking read of the store; retry while the store is unavailable."""
         attempt = 0
         while True:
             try:
@@ -137,18 +135,18 @@ class Ledger:
                 attempt += 1
 
     async def _happened(self, commit: Commit) -> bool:
-        """Find out whether a commit whose answer was lost happened, and go on from it if it did."""
+        """Return whether a commit whose answer was lost happened; if it did, its last event is the head."""
         first, last = commit.events[0], commit.events[-1]
         if await self.read(lambda: self._store.find_event(first.event_id)) is None:
             return False
         self.head = Head(branch_id=last.branch_id, seq=last.seq, event_id=last.event_id, hash=last.hash, turn=last.turn)
-        self._settle(commit)
+        self._drop_settled(commit)
         return True
 
-    def _settle(self, commit: Commit) -> None:
-        """Forget of the messages read ahead what a commit has settled."""
+    def _drop_settled(self, commit: Commit) -> None:
+        """Drop the messages that a commit has settled from those read ahead."""
         settled = {settlement.message_id for settlement in commit.settled}
         if any(settlement.outcome is Outcome.FAILED for settlement in commit.settled):
-            self._ahead = []  # it stays the next one, and has one more attempt
+            self._ahead = []  # still the next one, with one more attempt: read it again
         elif settled:
             self._ahead = [message for message in self._ahead if message.message_id not in settled]

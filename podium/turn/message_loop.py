@@ -1,6 +1,6 @@
-"""The loop that drives an activation: messages as they come, retries, idleness, the end.
+"""The message loop of an activation: the next message, retries with back-off, the idle timeout, the end.
 
-One loop runs one activation. It owns no lease and no process; whoever does reacts to how the loop ended.
+One loop runs one activation. It owns neither lease nor process; their owner acts on the loop's `Ending`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ActivationLoop", "Ending"]
 
 RETRY_DELAYS_S: Final = (0.2, 1.0)
-"""Waits before the second and any later try of a message: enough for a passing fault, not felt as a hang."""
+"""Back-off before the second and any later attempt of a message: outlasts a transient fault, not felt as a hang."""
 
 _log = structlog.stdlib.get_logger("podium.turn.message_loop")
 
@@ -29,11 +29,11 @@ class Ending(StrEnum):
     """Why a loop ended."""
 
     IDLE = "idle"
-    """The agent went to zero."""
+    """The agent was idle and may sleep."""
     STOPPED = "stopped"
-    """It was told to."""
+    """`ActivationLoop.stop` was called."""
     EVICTED = "evicted"
-    """Its lease is another one's."""
+    """Another activation has the lease."""
 
 
 class ActivationLoop:
@@ -41,7 +41,7 @@ class ActivationLoop:
 
     Args:
         activation: started by the caller.
-        idle_timeout_s: seconds without a message after which the agent is asked whether it may go.
+        idle_timeout_s: seconds without a message after which `on_idle_timeout` is called.
     """
 
     def __init__(self, activation: Activation, idle_timeout_s: float) -> None:
@@ -52,16 +52,16 @@ class ActivationLoop:
         self._evicted = False
 
     def poke(self) -> None:
-        """Say that a message may have come in."""
+        """Wake the loop: a message may have been admitted."""
         self._poked.set()
 
     def stop(self) -> None:
-        """End after the turn that runs, if one does."""
+        """End after the running turn, if there is one."""
         self._stopping = True
         self._poked.set()
 
-    def begin_no_more(self) -> None:
-        """Begin no further turn. May be called from any thread; `stop` then wakes a loop that waits for a message."""
+    def request_stop(self) -> None:
+        """Start no further turn. Thread-safe; unlike `stop` it does not wake a loop that waits for a message."""
         self._stopping = True
 
     def evict(self) -> None:
@@ -71,11 +71,11 @@ class ActivationLoop:
         self._poked.set()
 
     async def run(self) -> Ending:
-        """Drive the activation to its end and let go of its workspace.
+        """Drive the activation to its end and close its workspace.
 
         Raises:
-            Exception: the activation cannot go on, such as a workspace that could not be rolled back. Nothing that
-                was answered is lost; the next activation starts from the last commit.
+            Exception: the activation cannot continue, for example because its workspace could not be rolled back. No
+                committed turn is lost; the next activation starts from the last commit.
         """
         try:
             ending = await self._drive()
@@ -106,11 +106,11 @@ class ActivationLoop:
                 failures += 1
                 continue
             failures = 0
-            if step is Step.NOTHING and not await self._wait_for_message() and await self._may_go():
+            if step is Step.NOTHING and not await self._wait_for_message() and await self._may_sleep():
                 return Ending.IDLE
 
     async def _wait_for_message(self) -> bool:
-        """Wait for a poke; ``False`` when the idle time ran out without one."""
+        """Wait until the loop is poked; ``False`` after the idle timeout."""
         try:
             async with asyncio.timeout(self._idle_timeout_s):
                 await self._poked.wait()
@@ -118,5 +118,5 @@ class ActivationLoop:
             return False
         return True
 
-    async def _may_go(self) -> bool:
+    async def _may_sleep(self) -> bool:
         return await self._activation.idle() and not self._poked.is_set()

@@ -1,12 +1,12 @@
-"""Turns on one agent: its state, its files and its branch, moved together by one commit after the other.
+"""Turns of one agent: each moves state, files and branch together, by one commit.
 
 Order of a turn, and what a kill at each point leaves::
 
     begin ─ hook runs ─ drain state ─ seal files ─ journal commit ─ adopt tree ─ "turn_end" to the client
           └──────── nothing of it ────────────────┘└──────── all of it ───────────────────────────────┘
 
-Which message is next, how often it is tried and who is told is the activation's. Turns are run one at a time; only
-`drop` may be called beside one.
+The activation selects messages, counts attempts and publishes frames. Turns run one at a time; only `drop` may be
+called while one runs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from podium.agent_record import AgentRecord, read_agent, snapshot_body
 from podium.artifacts.writing import ArtifactWriter
 from podium.errors import AgentLoadError, UnknownAgent
 from podium.events import HOOKS, USER_MESSAGE
-from podium.history.branching import given_up
+from podium.history.branching import rolled_back_trees
 from podium.history.fold import mark_commit, plan_retention
 from podium.state import StateError, from_json, migration_patch, take, to_json
 from podium.state.access import permit_turn, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
 from podium.turn.commit import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit, user_message
 from podium.turn.environment import Environment, WorkspaceRequest
-from podium.turn.hook_call import TryFailed, UserCode, describe
+from podium.turn.hook_runner import AttemptFailed, HookRunner, describe
 from podium.turn.ledger import Ledger
 from podium.turn.scope import TurnScope
 from podium.turn.snapshot_policy import SnapshotPolicy
@@ -49,24 +49,24 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
     from podium.events import Cause, ErrorInfo
-    from podium.turn.commit import Stop
+    from podium.turn.commit import Cancellation
     from podium.turn.stream import Frame
 
-__all__ = ["Done", "TurnRunner", "body_of"]
+__all__ = ["CompletedTurn", "TurnRunner", "body_of"]
 
 _log = structlog.stdlib.get_logger("podium.turn.runner")
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A hook that went well; what it did is committed."""
+class CompletedTurn:
+    """A hook that returned; its turn is committed."""
 
     answer: Any
-    """What it returned."""
+    """The hook's return value."""
     patch: list[JsonObject]
     """The state's change."""
     steered: Sequence[InboxMessage]
-    """Messages that it was handed while it ran; they are consumed with it."""
+    """Messages that steered it; its commit consumed them."""
 
 
 class TurnRunner:
@@ -75,8 +75,8 @@ class TurnRunner:
     Args:
         agent: the instance whose hooks are called.
         address: the agent's.
-        environment: store, clock and the way to open a workspace.
-        publish: passes a frame on to those who follow a message.
+        environment: store, blobs, clock, ids and the workspace opener.
+        publish: sends a frame to the readers of a message.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class TurnRunner:
         self._snapshots = SnapshotPolicy(environment.most_replayed_turns)
         self._schema_patch: list[JsonObject] = []
         self._writing = asyncio.Lock()
-        """Held from reading the head to having committed on top of it."""
+        """Held from reading the head until the commit on top of it is done."""
         self._steering: Steering | None = None
         self._permit: Permit | None = None
-        """What the code of the running turn changes the state by."""
+        """The running turn's permit to change the state."""
         self._sealed: TreeRef | None = None
-        """The tree of the turn that was committed last, until the workspace stands on it."""
-        self.usercode = UserCode(str(address), environment.clock)
+        """The tree of the last commit, until the workspace has adopted it."""
+        self.hooks = HookRunner(str(address), environment.clock)
         self.ledger: Ledger
         self.state: DeltaState
         self.workspace: Workspace
@@ -114,11 +114,11 @@ class TurnRunner:
         """Load the state and open the workspace.
 
         Returns:
-            the tree that an earlier activation left unfinished, if it left one.
+            the recovered tree of an attempt that an earlier activation left unfinished; ``None`` without one.
 
         Raises:
             StateError: the stored state does not fit the class.
-            AgentLoadError: the agent is new, and its class's State cannot be made.
+            AgentLoadError: the agent is new, and its class's State cannot be built.
             Evicted: the lease is lost already.
         """
         env = self._env
@@ -131,7 +131,7 @@ class TurnRunner:
         return opened.recovered
 
     async def close(self) -> None:
-        """Let go of the workspace, if it was opened."""
+        """Close the workspace, if it was opened."""
         workspace = getattr(self, "workspace", None)
         if workspace is not None:
             await self._env.run_blocking(workspace.close)
@@ -151,20 +151,22 @@ class TurnRunner:
         limit_s: float,
         *,
         stream_of: InboxMessage | None = None,
-    ) -> Done:
-        """Run a hook and commit what it did, if it did anything or handled a message. Call `next_turn` after it.
+    ) -> CompletedTurn:
+        """Run a hook, and commit its turn unless it changed nothing; call `begin_next_turn` afterwards.
+
+        A turn that handles a message is always committed.
 
         Args:
             message: what the turn handles and consumes.
-            stream_of: for a hook that runs on behalf of a message, the message whose stream hears what it emits. Its
-                replies and artifacts answer no message and are only recorded: whether a client heard them would depend
-                on whether the agent slept.
+            stream_of: for a hook that runs on behalf of a message, the message whose stream gets the events that the
+                hook emits. Its replies and artifacts answer no message and are only recorded: a client would get them
+                or not, depending on whether the agent slept.
 
         Raises:
-            TryFailed: the hook did not go well; the caller gives its work up.
+            AttemptFailed: the hook failed; the caller rolls the turn back.
             Evicted: the lease is lost.
         """
-        heard = message or stream_of
+        on_behalf_of = message or stream_of
         scope = TurnScope(
             self.turn + 1,
             message,
@@ -176,47 +178,47 @@ class TurnRunner:
             self._env.run_blocking,
         )
         if message is not None:
-            scope.record(USER_MESSAGE, user_message(message))  # now: what it is answered comes after it
+            scope.record(USER_MESSAGE, user_message(message))  # first: its replies follow it
         context = self._context(scope)
         steerable = message is not None and self._steerable
         steering = self._steering = Steering(lambda handed: self._steer(scope, handed)) if steerable else None
 
         def call() -> Awaitable[Any]:
-            return steering.around(lambda: hook(context)) if steering is not None else hook(context)
+            return steering.run(lambda: hook(context)) if steering is not None else hook(context)
 
         try:
             with permit_turn(self.state, f"turn {scope.turn} of {self._address}") as self._permit:
-                answer = await self.usercode.call(call, limit_s, heard.message_id if heard else None)
+                answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
                 steered = steering.taken if steering is not None else ()
                 patch = await self._commit(cause, message, scope, steered)
-        except TryFailed as failed:
+        except AttemptFailed as failed:
             failed.said = scope.abandon()
             failed.hook = "on_steer" if steering is not None and steering.failed else HOOKS[cause]
             raise
         except (ChronicleError, StateError, OSError) as error:
             scope.abandon()
-            raise TryFailed(describe(error), hook=HOOKS[cause]) from error
+            raise AttemptFailed(describe(error), hook=HOOKS[cause]) from error
         finally:
             self._steering = self._permit = None
         if scope.outbox:
             self._env.on_sent()
-        return Done(answer, patch, steered)
+        return CompletedTurn(answer, patch, steered)
 
-    async def next_turn(self) -> None:
-        """Let the workspace stand on what was committed, and changes from now on belong to the next turn."""
+    async def begin_next_turn(self) -> None:
+        """Adopt the committed tree as the workspace's base; changes from now on belong to the next turn."""
         tree, self._sealed = self._sealed, None
         if tree is not None and tree != self.workspace.base:
             await self._env.run_blocking(self.workspace.adopt, tree)
         await self._env.run_blocking(self.workspace.begin_turn, self.turn + 1)
 
     async def retain(self) -> None:
-        """Drop history that the class's retention lets go, and make a mark to drop more at later, where that is due.
+        """Apply the class's retention: drop expired history, and append a mark if one is due.
 
-        Either is whole or not at all, and leaves the agent as it is.
+        Each of the two is atomic and does not change the agent.
 
         Raises:
             Evicted: the lease is lost.
-            ChronicleError: not everything was done.
+            ChronicleError: the retention was applied in part or not at all.
         """
         retention = self._class.retention
         if retention is None:
@@ -228,10 +230,10 @@ class TurnRunner:
             try:
                 await env.run_blocking(store.fold, branch_id, todo.fold_to.seq, now_ms)
             except BranchInUse:
-                return  # forks read it; marks would only pile up until they are gone
+                return  # forks read it; marks would pile up while they exist
         if todo.mark:
             record = await self._read()
-            trees = await ledger.read(lambda: given_up(store, env.blobs, record))
+            trees = await ledger.read(lambda: rolled_back_trees(store, env.blobs, record))
             large: dict[BlobId, bytes] = {}
             await self._append(
                 lambda head, now_ms: mark_commit(
@@ -241,16 +243,16 @@ class TurnRunner:
             )
 
     def steer(self, message: InboxMessage) -> bool:
-        """Hand a message to the turn that runs, if one does that takes messages.
+        """Steer the running turn with a message, if a turn runs and accepts messages.
 
         Returns:
-            whether the turn has it now.
+            whether the turn has the message.
         """
         steering = self._steering
         return steering is not None and (steering.has(message.message_id) or steering.take(message))
 
     def is_steered(self, message_id: str) -> bool:
-        """Whether the turn that runs was handed a message."""
+        """Whether a message steers the running turn."""
         return self._steering is not None and self._steering.has(message_id)
 
     async def _steer(self, scope: TurnScope, message: InboxMessage) -> None:
@@ -258,13 +260,13 @@ class TurnRunner:
         self._publish(message, start)
         handed = scope.steered(message, lambda frame: self._publish(message, frame))
         assert self._permit is not None, "a turn is steered while it runs"
-        with use_permit(self._permit):  # the task is of the one that handed the message over
+        with use_permit(self._permit):  # the task was created by the caller of `steer`
             await self._agent.on_steer(self._context(handed), body_of(message))
 
     async def _commit(
         self, cause: Cause, message: InboxMessage | None, scope: TurnScope, steered: Sequence[InboxMessage]
     ) -> list[JsonObject]:
-        """Commit what a hook did, and return the state's patch."""
+        """Commit a hook's turn, and return the state's patch."""
         env, turn = self._env, scope.turn
         drafts = await scope.finish()
         changes, state = take(self.state, whole=self._snapshots.due)
@@ -303,24 +305,24 @@ class TurnRunner:
     # -- a turn that does not -------------------------------------------------------------------------------------
 
     async def fail(self, message: InboxMessage | None, outcome: Outcome, error: ErrorInfo, hook: str | None) -> None:
-        """Record a failed try with its tree, and go back to the last commit.
+        """Record a failed attempt with its tree, and go back to the last commit.
 
-        Where the disk is so full that this cannot be recorded, what the try wrote is given up first, without its tree.
+        If the disk is too full for the record, the attempt's files are rolled back first, and the record has no tree.
 
         Args:
             hook: the name of the hook that failed.
 
         Raises:
             Evicted: the lease is lost.
-            ChronicleError: the workspace could not be rolled back, or the disk is still full; the activation is over.
+            ChronicleError: the workspace could not be rolled back, or the disk is still full; the activation must end.
         """
-        tree = await self._failed_tree()
+        tree = await self._seal_failed_attempt()
         try:
             await self.record_failure(message, outcome, error, tree, hook)
         except StorageRefused:
             await self._roll_back()
             await self.record_failure(message, outcome, error, tree, hook)
-        await self._go_back()
+        await self._reload()
 
     async def record_failure(
         self,
@@ -330,7 +332,7 @@ class TurnRunner:
         tree: TreeRef | None,
         hook: str | None = None,
     ) -> None:
-        """Record a failed try whose work is gone already; raises as `fail`."""
+        """Record a failed attempt that is rolled back already; raises as `fail`."""
         ledger, ids = self.ledger, self._env.ids
         await self._append(
             lambda head, now_ms: failure_commit(
@@ -338,37 +340,37 @@ class TurnRunner:
             )
         )
 
-    async def cancel(self, message: InboxMessage, stop: Stop, said: Sequence[Draft]) -> None:
-        """Record a turn that was stopped, with its tree, and go back to the last commit; raises as `fail`.
+    async def cancel(self, message: InboxMessage, cancellation: Cancellation, said: Sequence[Draft]) -> None:
+        """Record a cancelled turn with its tree, and go back to the last commit; raises as `fail`.
 
         Args:
-            said: the message and what it was answered until then.
+            said: the message's event and its replies so far.
         """
-        tree = await self._failed_tree()
+        tree = await self._seal_failed_attempt()
         try:
-            await self._append_cancel(message, stop, said, tree)
+            await self._append_cancel(message, cancellation, said, tree)
         except StorageRefused:  # as in `fail`
             await self._roll_back()
-            await self._append_cancel(message, stop, said, tree)
-        await self._go_back()
+            await self._append_cancel(message, cancellation, said, tree)
+        await self._reload()
 
-    async def drop(self, message: InboxMessage, stop: Stop) -> None:
-        """Record that a message which waits is not to be handled; raises `Evicted` as `fail`."""
-        await self._append_cancel(message, stop, (), None)
+    async def drop(self, message: InboxMessage, cancellation: Cancellation) -> None:
+        """Record the cancellation of a pending or parked message; raises `Evicted` as `fail`."""
+        await self._append_cancel(message, cancellation, (), None)
 
     async def _append_cancel(
-        self, message: InboxMessage, stop: Stop, said: Sequence[Draft], tree: TreeRef | None
+        self, message: InboxMessage, cancellation: Cancellation, said: Sequence[Draft], tree: TreeRef | None
     ) -> None:
         ledger, ids = self.ledger, self._env.ids
         large: dict[BlobId, bytes] = {}
         await self._append(
             lambda head, now_ms: cancel_commit(
-                ledger.session, head, message, stop, said, tree, ledger.epoch, ids, now_ms, large
+                ledger.session, head, message, cancellation, said, tree, ledger.epoch, ids, now_ms, large
             ),
             large,
         )
 
-    async def _failed_tree(self) -> TreeRef | None:
+    async def _seal_failed_attempt(self) -> TreeRef | None:
         try:
             return await self._env.run_blocking(self.workspace.seal)
         except OverQuota as over:
@@ -381,23 +383,24 @@ class TurnRunner:
         try:
             await self._env.run_blocking(self.workspace.rollback)
         except (ChronicleError, OSError):
-            if not await self._env.run_blocking(self._env.make_room):
+            if not await self._env.run_blocking(self._env.release_reserve):
                 raise
             await self._env.run_blocking(self.workspace.rollback)
 
-    async def _go_back(self) -> None:
+    async def _reload(self) -> None:
         await self._roll_back()
-        await self._env.run_blocking(self._env.put_by)
+        await self._env.run_blocking(self._env.restore_reserve)
         self._load_state(await self._read())
-        await self.next_turn()
+        await self.begin_next_turn()
 
     # -- journal, state and workspace -----------------------------------------------------------------------------
 
     async def _append(self, make: Callable[[Head, int], Commit], large: Mapping[BlobId, bytes] | None = None) -> Commit:
-        """Make a commit on top of the head, and do it.
+        """Build a commit on top of the head, and commit it.
 
         Args:
-            large: has the commit's payloads that go out of line, once it is made; they are made durable before it.
+            make: builds it from the head and the time.
+            large: gets the payloads that go out of line while the commit is built; they are durable before it is.
 
         Raises:
             ChronicleError: nothing was committed.
@@ -413,7 +416,7 @@ class TurnRunner:
     async def _read_or_create(self) -> AgentRecord:
         try:
             return await self._read()
-        except UnknownAgent:  # addressed, and never started
+        except UnknownAgent:  # it has an inbox and never started
             await self._create()
             return await self._read()
 
@@ -441,7 +444,7 @@ class TurnRunner:
         except StateError:
             raise
         except (Exception, SystemExit) as error:  # of a default or a validator of the user's
-            message = f"making a new {self._class.__name__}.State raised {type(error).__name__}: {error}"
+            message = f"building a new {self._class.__name__}.State raised {type(error).__name__}: {error}"
             raise AgentLoadError(message, traceback.format_exc()) from error
 
     async def _read(self) -> AgentRecord:
@@ -456,7 +459,7 @@ class TurnRunner:
         self._snapshots.opened(record)
 
     def _listener(self, message: InboxMessage | None, stream_of: InboxMessage | None) -> Callable[[Frame], None]:
-        """Return what a hook's frames are passed to: all of them for its message, emitted events for another one."""
+        """Return the sink of a hook's frames: its message's stream, or emitted events only for ``stream_of``."""
         publish = self._publish
         if message is not None:
             return lambda frame: publish(message, frame)
@@ -469,9 +472,9 @@ class TurnRunner:
 
 
 def body_of(message: InboxMessage) -> dict[str, Any]:
-    """Return a message as a hook is given it."""
+    """Return the body of a message, as hooks get it."""
     return cast("dict[str, Any]", decode(message.body or b"{}"))
 
 
 def _discard(frame: Frame) -> None:
-    """Drop a frame of a hook that nobody listens to."""
+    """Drop a frame of a hook without a stream."""

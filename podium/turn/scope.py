@@ -1,7 +1,7 @@
-"""What one turn collects while its hook runs: events, messages to others, and the way to the client.
+"""The scope of a turn: collects events and outgoing messages while the hook runs, and sends frames to the client.
 
-A scope belongs to one message or hook. A message that is handed to a running turn gets a scope of its own that collects
-into the same turn (`TurnScope.steered`).
+A scope belongs to one message or hook. A message that steers a running turn gets a scope of its own that collects into
+the same turn (`TurnScope.steered`).
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ if TYPE_CHECKING:
 
 __all__ = ["TurnScope"]
 
-_LONGEST_HOLD_S: Final = 0.002
-"""How long a hook that streams without waiting for anything may keep the event loop: nobody sees a delay of 2 ms, and a
-round of the loop for each token costs more than the token."""
+_YIELD_INTERVAL_S: Final = 0.002
+"""Longest time that a hook which streams without waiting keeps the event loop. A delay of 2 ms is not visible, and a
+iteration of the loop for each token would cost more than the token."""
 
 
 @dataclass(slots=True)
 class _Collected:
-    """What all scopes of a turn have in common."""
+    """What all scopes of a turn share."""
 
     artifacts: ArtifactWriter
     replies: list[Reply] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     outbox: list[OutboxMessage] = field(default_factory=list)
     over: bool = False
-    yield_s: float = field(default_factory=lambda: asyncio.get_running_loop().time() + _LONGEST_HOLD_S)
-    """When the event loop gets its turn next, by its own clock."""
+    yield_s: float = field(default_factory=lambda: asyncio.get_running_loop().time() + _YIELD_INTERVAL_S)
+    """When the next `publish` yields to the event loop, by the loop's clock."""
 
     def close(self) -> None:
-        """Collect nothing more."""
+        """Stop collecting."""
         self.over = True
         self.artifacts.close()
 
 
 class TurnScope:
-    """What a turn's context works on.
+    """What an `AgentContext` forwards to.
 
     Args:
-        turn: the number the turn gets when it commits.
-        message: what it handles; ``None`` in hooks other than ``on_message`` and ``on_steer``.
-        publish: passes a frame on to the client.
+        turn: the number that the turn gets when it commits.
+        message: the message being handled; ``None`` in hooks other than ``on_message`` and ``on_steer``.
+        publish: sends a frame to the client.
         workspace: for history; ``None`` without one.
-        artifacts: takes the contents of artifacts.
-        run_blocking: takes the workspace's blocking calls off the event loop.
+        artifacts: stores the contents of artifacts.
+        run_blocking: makes the workspace's blocking calls.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class TurnScope:
         self._collected = _Collected(artifacts)
 
     def steered(self, message: InboxMessage, publish: Callable[[Frame], None]) -> TurnScope:
-        """Return a scope of the same turn for a message that it is handed; the message is recorded."""
+        """Return a scope of the same turn for a message that steers it, and record the message."""
         self._check_open()
         collected = self._collected
         scope = TurnScope(
@@ -120,11 +120,11 @@ class TurnScope:
 
     @property
     def outbox(self) -> Sequence[OutboxMessage]:
-        """What the turn sends to others."""
+        """The messages that the turn sends to other agents."""
         return self._collected.outbox
 
     def new_reply(self) -> Reply:
-        """Make a reply that belongs to this turn."""
+        """Return a new reply of this turn."""
         self._check_open()
         reply = Reply(self, self._ids.other("rpl_", self._clock.now_ms()))
         self._collected.replies.append(reply)
@@ -140,7 +140,7 @@ class TurnScope:
         self._collected.drafts.append(self._draft(event_type, payload))
 
     async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None) -> str:
-        """Add an artifact to the turn, tell the client, and return its id; see `AgentContext.add_artifact`."""
+        """Add an artifact to the turn, send its frame, and return its id; see `AgentContext.add_artifact`."""
         self._check_open()
         check_name(name)
         if media_type is None:
@@ -169,7 +169,7 @@ class TurnScope:
         return message_id
 
     async def publish(self, frame: Frame) -> None:
-        """Pass a frame on to the client, and let the event loop send what there is from time to time.
+        """Send a frame to the client, and yield to the event loop from time to time so that it goes out.
 
         Raises:
             PodiumError: the turn is over.
@@ -179,10 +179,10 @@ class TurnScope:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._collected.yield_s:
             await asyncio.sleep(0)
-            self._collected.yield_s = now_s + _LONGEST_HOLD_S
+            self._collected.yield_s = now_s + _YIELD_INTERVAL_S
 
     async def emit(self, name: str, data: JsonObject) -> None:
-        """Pass an event of the agent's own on to the client."""
+        """Send an agent-defined event to the client."""
         plain = decode(encode(data))
         await self.publish({"type": "event", "name": name, "data": plain})
 
@@ -195,14 +195,14 @@ class TurnScope:
         return await self._run_blocking(self._files().at, path, iteration)
 
     async def finish(self) -> Sequence[Draft]:
-        """Finish the replies that are still open, close the turn's scopes and return its events."""
+        """Finish the open replies, close the turn's scopes and return its events."""
         for reply in self._collected.replies:
             await reply.finish()
         self._collected.close()
         return self._collected.drafts
 
     async def keep_artifacts(self) -> None:
-        """Make the contents of the turn's artifacts durable; its scopes are closed.
+        """Make the contents of the turn's artifacts durable; call it after `finish`.
 
         Raises:
             Unavailable: the blob store could not be reached.
@@ -211,9 +211,9 @@ class TurnScope:
             await self._run_blocking(self._collected.artifacts.keep)
 
     def abandon(self) -> Sequence[Draft]:
-        """Close the turn's scopes, and return this one's message and what it was answered, unfinished replies last.
+        """Close the turn's scopes, and return this scope's message and its replies, unfinished ones last.
 
-        That is for the record of a turn that was stopped: nothing else of it is kept.
+        They are for the record of a cancelled turn, which keeps nothing else of it.
         """
         collected = self._collected
         collected.close()

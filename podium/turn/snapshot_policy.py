@@ -1,4 +1,4 @@
-"""When an activation keeps a snapshot: often enough that opening replays little, seldom enough that it costs little."""
+"""When a commit carries a snapshot: bounds what opening replays, and amortizes what snapshots cost."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 __all__ = ["MOST_BYTES", "MOST_TURNS", "SnapshotPolicy"]
 
 MOST_TURNS: Final = 256
-"""Most turns that opening replays over a snapshot; a replayed turn costs about 20 µs, a snapshot the state's size."""
+"""Most turns that opening replays over a snapshot. A replayed turn costs about 20 µs, a snapshot the state's size."""
 MOST_BYTES: Final = 256 * 1024
-"""Most payload bytes that opening replays, unless the state itself is larger: then as many as the state has."""
+"""Most payload bytes that opening replays; the state's own size if that is larger."""
 
 
 class SnapshotPolicy:
-    """Counts what opening would have to replay now.
+    """Counts the turns and bytes that opening would replay.
 
     Args:
-        most_turns: that opening may replay.
+        most_turns: most turns that opening may replay.
     """
 
     def __init__(self, most_turns: int = MOST_TURNS) -> None:
@@ -29,7 +29,7 @@ class SnapshotPolicy:
         self._state_bytes = 0
 
     def opened(self, record: AgentRecord) -> None:
-        """Start from what opening an agent replayed."""
+        """Start from what opening the agent replayed."""
         self._turns = record.replayed_turns
         self._bytes = record.replayed_bytes
 
@@ -39,7 +39,12 @@ class SnapshotPolicy:
         return self._turns + 1 >= self._most_turns or self._bytes >= max(MOST_BYTES, self._state_bytes)
 
     def committed(self, payload_bytes: int, snapshot: bytes | None) -> None:
-        """Count a turn; with its snapshot, if it carried one."""
+        """Count a committed turn.
+
+        Args:
+            payload_bytes: of its ``turn.committed``.
+            snapshot: the snapshot that its commit carried, if any.
+        """
         if snapshot is None:
             self._turns += 1
             self._bytes += payload_bytes

@@ -1,7 +1,7 @@
-"""Messages that are handed to a turn while it runs.
+"""Steering: messages handed to a turn while it runs.
 
-Each gets one call of ``on_steer``, one after the other, beside the ``on_message`` that runs. The turn takes messages
-until its ``on_message`` returns, and commits when the calls that were begun have returned, too.
+Each message gets one call of ``on_steer``. The calls run one at a time, concurrently with ``on_message``. The turn
+accepts messages until ``on_message`` returns, and commits when the calls that had started have returned, too.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["Steering"]
 
 
 class Steering:
-    """The messages of one turn.
+    """The steering messages of one turn.
 
     Args:
-        steer: hands one over: calls the hook.
+        steer: calls the hook with a message.
     """
 
     def __init__(self, steer: Callable[[InboxMessage], Awaitable[None]]) -> None:
@@ -29,7 +29,7 @@ class Steering:
         self._group: asyncio.TaskGroup | None = None
         self._order = asyncio.Lock()
         self.taken: list[InboxMessage] = []
-        """Messages that the turn has; its commit consumes them."""
+        """The messages; the turn's commit consumes them."""
         self.failed = False
         """Whether a call of ``on_steer`` raised."""
 
@@ -38,17 +38,17 @@ class Steering:
         return any(message.message_id == message_id for message in self.taken)
 
     def take(self, message: InboxMessage) -> bool:
-        """Hand a message to the turn, unless it takes none any more."""
+        """Accept a message; ``False`` once ``on_message`` has returned."""
         if self._group is None:
             return False
         self.taken.append(message)
         self._group.create_task(self._run(message), name=f"on_steer {message.message_id}")
         return True
 
-    async def around(self, hook: Callable[[], Awaitable[Any]]) -> Any:
-        """Run the turn's hook, taking messages meanwhile, and return its answer when all calls have returned.
+    async def run(self, hook: Callable[[], Awaitable[Any]]) -> Any:
+        """Run ``on_message``, accept messages meanwhile, and return its answer when all calls have returned.
 
-        Whichever of the calls raises first stops the others, and its exception is raised.
+        The first call that raises cancels the others, and its exception is raised.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -61,7 +61,7 @@ class Steering:
             failure = failures.exceptions[0]
         else:
             return answer
-        raise failure  # outside of the except clause: its own context stays as it is
+        raise failure  # outside of the except clause, so that its __context__ stays
 
     async def _run(self, message: InboxMessage) -> None:
         async with self._order:

@@ -1,7 +1,6 @@
-"""Frames on their way to clients: one stream per message, many subscribers, none of which can hold up a turn.
+"""Streams of frames to clients: one stream per message, many subscribers, no back-pressure on the turn.
 
-A subscriber that lags does not make the agent wait and does not grow without bound: text deltas of the same reply
-that it has not taken yet are merged into one.
+A slow subscriber neither delays the agent nor buffers without bound: pending text deltas of one reply are merged.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ Frame: TypeAlias = dict[str, Any]
 """One JSON object of a message's stream; its keys are listed in ``docs/internals/turn.md``."""
 
 TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
-"""A stream ends with exactly one of these."""
+"""The last frame of a stream: exactly one of these."""
 
 
 class _Backlog:
-    """Frames that wait, adjoining text of one reply merged.
+    """Pending frames; adjacent text of one reply is merged.
 
-    Pieces are joined only when they are taken, so that a reply of many small tokens costs their sum: joined as they
-    come, 100,000 tokens of 50 characters took 27 s.
+    Text is joined when it is taken, so that a reply of many small tokens costs their sum. Joined at each token, 100,000
+    tokens of 50 characters took 27 s.
     """
 
     def __init__(self, frames: Sequence[Frame] = ()) -> None:
         self._frames = list(frames)
         self._pieces: list[str] = []
-        """The text of the last frame and what is to be added to it; empty if it is no text or nothing is."""
+        """The text of the last frame and the text to append to it; empty if there is nothing to append."""
 
     def add(self, frame: Frame) -> None:
         last = self._frames[-1] if self._frames else None
@@ -70,31 +69,31 @@ class Subscription:
         self._failure: Exception | None = None
 
     def push(self, frame: Frame) -> None:
-        """Add a frame, merged into the last one if both are text of the same reply."""
-        if not self.ended:  # what comes after the end is another stream's: the message was parked and put back
+        """Add a frame; text of the same reply is merged into the last one."""
+        if not self.ended:  # frames after the end belong to a new stream: the message was parked and put back
             self._waiting.add(frame)
             self._ready.set()
 
     def fail(self, error: Exception) -> None:
-        """End the stream with an error, after the frames that wait."""
+        """End the stream with an error, after the pending frames."""
         self._failure = error
         self._ready.set()
 
     @property
     def ended(self) -> bool:
-        """Whether the terminal frame is among those that wait."""
+        """Whether the terminal frame is pending."""
         return self._waiting.ended
 
     def take(self) -> list[Frame]:
-        """Return the frames that wait, and forget them."""
+        """Remove the pending frames and return them."""
         batch, self._waiting = self._waiting.frames(), _Backlog()
         return batch
 
     async def batches(self) -> AsyncIterator[list[Frame]]:
-        """Yield what has come in, in order, until the terminal frame.
+        """Yield batches of frames, in order, up to the terminal frame.
 
         Raises:
-            Exception: what `fail` was given.
+            Exception: the error passed to `fail`.
         """
         while True:
             await self._ready.wait()
@@ -109,10 +108,10 @@ class Subscription:
 
 
 class StreamHub:
-    """Hands the frames of each message to those who subscribed to it.
+    """Distributes the frames of each message to its subscribers.
 
-    Who comes while a message is being handled gets what it missed first; the frames of a message are kept until its
-    terminal one, its text merged.
+    A subscriber that joins while a message is being handled gets the earlier frames first: they are kept until the
+    terminal one, text merged.
     """
 
     def __init__(self) -> None:
@@ -121,7 +120,7 @@ class StreamHub:
 
     @contextmanager
     def subscribe(self, message_id: str) -> Iterator[Subscription]:
-        """Take part in a message's stream while the context lasts."""
+        """Subscribe to a message's stream for the duration of the context."""
         so_far = self._so_far.get(message_id)
         subscription = Subscription(so_far.frames() if so_far is not None else ())
         readers = self._subscriptions.setdefault(message_id, [])
@@ -134,7 +133,7 @@ class StreamHub:
                 self._subscriptions.pop(message_id, None)
 
     def publish(self, message_id: str, frame: Frame) -> None:
-        """Give a frame to each subscriber of its message."""
+        """Send a frame to each subscriber of its message."""
         frame = {"message_id": message_id, **frame}
         if frame["type"] in TERMINAL_FRAMES:
             self._so_far.pop(message_id, None)

@@ -28,7 +28,7 @@ from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
 from chronicle.workspace.trees import tree
 from podium.testing import Broken, Simulator
-from podium.testing.simulator import Places
+from podium.testing.simulator import SimulatedNodes
 from podium.turn.environment import WorkspaceRequest
 from podium.turn.ledger import Ledger
 from podium.turn.runner import TurnRunner
@@ -94,10 +94,10 @@ class Directory(MutableMapping[str, str]):
         return sum(1 for _ in self.root.iterdir())
 
 
-class Directories(Places):
+class Directories(SimulatedNodes):
     """Workspaces that are plain directories."""
 
-    nodes = 2
+    count = 2
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -122,7 +122,7 @@ class Directories(Places):
 
 def test_directories_hold_as_scratch_does(tmp_path: Path) -> None:
     for seed in range(60):
-        Simulator(seed, places=lambda seed=seed: Directories(tmp_path / str(seed))).run()  # type: ignore[misc]
+        Simulator(seed, nodes=lambda seed=seed: Directories(tmp_path / str(seed))).run()  # type: ignore[misc]
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:

@@ -107,4 +107,4 @@ def _ripe(folded: Folded, retention: Retention | None) -> tuple[int | None, int 
     mark = folded.later_mark
     assert mark is not None
     assert retention is not None  # Without retention everything was dropped.
-    return retention.ripe(mark)
+    return retention.expiry(mark)

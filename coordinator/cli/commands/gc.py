@@ -84,8 +84,8 @@ def _trim(home: Path, blobs_url: str) -> None:
 
 def _reached(home: Path) -> set[BlobId]:
     from chronicle.workspace.gc_roots import layer_refs  # noqa: PLC0415
-    from podium.history.gc_roots import reached_blobs  # noqa: PLC0415
+    from podium.history.reachability import reachable_blobs  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:
         layers = [ref for node in sorted((home / "nodes").glob("*/layers")) for ref in layer_refs(node)]
-        return reached_blobs(store, blobs, layers)
+        return reachable_blobs(store, blobs, layers)

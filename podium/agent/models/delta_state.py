@@ -9,8 +9,8 @@
         count: int = 0
         history: list[str] = []
 
-Fields are declared as in any pydantic model. What an agent does to them, at any depth, is noted as it is done and kept
-with the turn (`podium.state`).
+Fields are declared as in any pydantic model. Changes at any depth are tracked as they are made and committed with the
+turn (`podium.state`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pydantic_core import CoreSchema, core_schema
 
 from podium.state.errors import StateError, UnsupportedType
 from podium.state.migrations import migration, migrations_of
-from podium.state.tracked.compile import ADOPTS, shape_of
-from podium.state.tracked.models import TrackedModel, adopt_root
+from podium.state.tracked.models import TrackedModel, track_root
+from podium.state.tracked.shape_compiler import TRACKS_INSTANCES, shape_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -38,7 +38,7 @@ _HEADER: Final = ("_version", "_entity_type")
 
 
 class _StateMeta(_ModelMeta):
-    """Keeps ``_version`` and ``_entity_type`` plain class attributes, which pydantic would make private ones."""
+    """Keeps ``_version`` and ``_entity_type`` plain class attributes; pydantic would make them private attributes."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> type:
         header = {key: namespace.pop(key) for key in _HEADER if key in namespace}
@@ -66,7 +66,7 @@ def _check_header(cls: Any) -> None:
             )
 
 
-def _adopted(state: DeltaState) -> DeltaState:
+def _tracked(state: DeltaState) -> DeltaState:
     state._become_root()  # noqa: SLF001  its own module
     return state
 
@@ -74,22 +74,22 @@ def _adopted(state: DeltaState) -> DeltaState:
 class DeltaState(TrackedModel, BaseModel, metaclass=_StateMeta):
     """The durable, typed state of an agent. Subclass it and declare fields.
 
-    Values are values: what is put in is validated against its declared type and copied; read it back from the state to
-    change it further. What JSON cannot hold is refused where it is put, with the path. Validators of the whole model
-    run when the turn commits. Two instances never share a default.
+    Values have value semantics: an assigned value is validated against its declared type and copied; read it back from
+    the state to change it further. A value that JSON cannot represent is refused at the assignment, with its path.
+    Validators of the whole model run when the turn commits. Two instances never share a default.
 
-    The order of a dict's keys is not part of the state: they are as they were put in until the agent sleeps, and sorted
-    when it wakes. Where order matters, keep a list, or sort when reading.
+    The order of a dict's keys is not part of the state: insertion order until the agent sleeps, sorted when it wakes.
+    Where order matters, use a list, or sort when reading.
 
     Attributes:
-        _version: of the declared fields; raise it when a stored state would not fit any more, and declare a
+        _version: of the declared fields; increment it when a stored state would no longer fit, and declare a
             `podium.state.migration` from the version before.
-        _entity_type: what kind of agent it is the state of; empty to leave that to the agent class.
+        _entity_type: the agent's entity type; empty to derive it from the agent class.
     """
 
     __slots__ = ("_podium",)
 
-    # A default that does not fit its type would give a state that cannot be loaded again: refused when it is made.
+    # A default that does not fit its type would make the state unloadable, so it is refused at construction.
     model_config = ConfigDict(validate_default=True)
 
     if TYPE_CHECKING:
@@ -102,13 +102,15 @@ class DeltaState(TrackedModel, BaseModel, metaclass=_StateMeta):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(_adopted, handler(source), metadata={ADOPTS: True})
+        return core_schema.no_info_after_validator_function(
+            _tracked, handler(source), metadata={TRACKS_INSTANCES: True}
+        )
 
     @classmethod
-    def model_construct(  # type: ignore[override]  # the plugin of pydantic types it anew for each model
+    def model_construct(  # type: ignore[override]  # pydantic's plugin declares it for each model
         cls, _fields_set: set[str] | None = None, **values: Any
     ) -> Self:
-        """Make a state without running validators; what its types cannot hold is still refused."""
+        """Build a state without running validators; values that do not fit their types are still refused."""
         state = super().model_construct(_fields_set, **values)
         state._become_root()  # noqa: SLF001
         return state
@@ -121,4 +123,4 @@ class DeltaState(TrackedModel, BaseModel, metaclass=_StateMeta):
             super().__setattr__(name, value)
 
     def _become_root(self) -> None:
-        adopt_root(self, shape_of(type(self)))
+        track_root(self, shape_of(type(self)))

@@ -1,8 +1,7 @@
-"""Applying RFC 6902 patches to a document in place, in time that grows with the patch and not with the document.
+"""Applying RFC 6902 patches to a document in place: the cost is that of the patch, not of the document.
 
-The caller keeps the committed document of an agent and moves it forward turn by turn; a library that copies the
-document for every patch would make each turn as dear as the state is large. Only ``add``, ``replace`` and ``remove``
-are known here, which is all that draining a state gives.
+Replay moves the document of an agent forward turn by turn; a library that copies the document for every patch would
+make each turn cost the state's size. Only ``add``, ``replace`` and ``remove`` are supported: draining emits no others.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Patch", "apply_patch", "copy_json"]
 
 Patch: TypeAlias = "list[JsonObject]"
-"""RFC 6902 operations, in the order in which they are to be applied."""
+"""RFC 6902 operations, in order of application."""
 
 _MISSING = object()
 
@@ -27,14 +26,14 @@ _MISSING = object()
 def apply_patch(document: Json, patch: Sequence[Mapping[str, Json]]) -> Json:
     """Apply a patch to a document in place.
 
-    The values of the patch are copied in, so that neither changes with the other later.
+    The values of the patch are copied, so document and patch share no container.
 
     Returns:
         the document; another object only where the patch replaces the whole of it (path ``""``).
 
     Raises:
-        PatchError: an operation does not fit the document or is none of add, replace and remove. What was applied of
-            the patch is undone, so the document is as it was.
+        PatchError: an operation does not fit the document or is not add, replace or remove. The operations before it
+            are undone, so the document is unchanged.
     """
     undo: list[Callable[[], object]] = []
     try:
@@ -131,7 +130,7 @@ def _apply_to_array(
 
 
 def _index(token: str, limit: int, path: str) -> int:
-    # RFC 6901 §4: digits only, no leading zero. str.isdigit() alone would let other scripts' digits through.
+    # RFC 6901 §4: digits only, no leading zero. str.isdigit() alone would accept other scripts' digits.
     if not (token.isascii() and token.isdigit()) or (token[0] == "0" and token != "0"):
         raise PatchError(f"{path!r} is not in the document: {token!r} is not an array index")
     index = int(token)

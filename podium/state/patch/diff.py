@@ -1,7 +1,7 @@
-"""The patch between two documents, for when nobody noted what changed: after a migration, between two turns.
+"""The patch between two documents whose changes were not tracked: after a migration, between two turns.
 
-Objects are compared by key. Arrays are compared at both ends, where most changes are; what is between is taken as
-replaced item by item. That is linear, and exact in its effect, though not always the shortest patch there is.
+Objects are compared by key. Arrays are compared at both ends, where most changes are; items between are compared
+pairwise. That is linear, and exact in its effect, though the patch is not always the shortest.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["diff"]
 
 
 def diff(before: Json, after: Json, path: str = "") -> Patch:
-    """Return an RFC 6902 patch that makes ``before`` into ``after``; empty if they are equal documents.
+    """Return an RFC 6902 patch from ``before`` to ``after``; empty if they are equal documents.
 
     Args:
         before: a JSON value.
         after: a JSON value.
-        path: RFC 6901 pointer of the two in the documents that the patch is for.
+        path: RFC 6901 pointer of the two values in the document that the patch applies to.
 
     Returns:
         operations that share no container with the arguments.
@@ -63,7 +63,7 @@ def _diff_arrays(before: list[Json], after: list[Json], path: str, patch: Patch)
 
 
 def _equal(one: Json, other: Json) -> bool:
-    """Return whether two values are the same document: to Python True == 1, and 1 == 1.0, only the latter in JSON."""
+    """Return whether two values are equal in JSON: in Python True == 1 and 1 == 1.0, in JSON only the latter."""
     if isinstance(one, dict | list) or isinstance(other, dict | list):
         return type(one) is type(other) and one == other and encode(one) == encode(other)
     if type(one) is type(other):

@@ -1,1 +1,1 @@
-"""Tracked containers and the shapes of their places: state that notes its own changes, and drains them as a patch."""
+"""Tracked containers and the shapes of their members: they record changes, and drain them as a patch."""

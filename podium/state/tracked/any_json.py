@@ -1,6 +1,6 @@
-"""What may stand where no type is declared: JSON's own values, and containers of them, tracked."""
+"""The shape of undeclared values: JSON's own scalars, and tracked containers of them."""
 
-# Not every shape needs all that the protocol gives it.
+# Not every shape uses all arguments of the protocol.
 # ruff: noqa: ARG002
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIXED: Final[frozenset[type]] = frozenset({bool, type(None)})
 
 
 class AnyShape:
-    """An undeclared or ``Any``-typed place: lists and dicts with text keys are tracked, tuples become lists."""
+    """An undeclared or ``Any``-typed value: lists and dicts with text keys are tracked, tuples become lists."""
 
     __slots__ = ()
     leaf: Final = False
@@ -29,16 +29,16 @@ class AnyShape:
     def fits(self, value: object) -> bool:
         return True
 
-    def admit(self, value: object, room: int) -> object:
-        return self.adopt(value, room)
+    def accept(self, value: object, depth_left: int) -> object:
+        return self.copy_in(value, depth_left)
 
-    def adopt(self, value: object, room: int) -> object:
+    def copy_in(self, value: object, depth_left: int) -> object:
         if type(value) in _FIXED or (type(value) is str and value.isascii()):
             return value
         if isinstance(value, dict):
-            return _ANY_DICT.adopt(value, room)
+            return _ANY_DICT.copy_in(value, depth_left)
         if isinstance(value, list | tuple):
-            return _ANY_LIST.adopt(value, room)
+            return _ANY_LIST.copy_in(value, depth_left)
         return json_scalar(value)
 
     def encode(self, value: object) -> Json:
@@ -46,7 +46,7 @@ class AnyShape:
             return {key: self.encode(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self.encode(item) for item in value]
-        return value  # type: ignore[return-value]  # adopt() let only JSON's own types in
+        return value  # type: ignore[return-value]  # copy_in() accepts JSON's own types only
 
 
 ANYTHING: Final = AnyShape()

@@ -1,10 +1,9 @@
-"""Tracked dicts: real dicts whose every change is noted, key by key.
+"""Tracked dicts: subclasses of dict that record each change by key.
 
-In a document an object's members have no order, so a dict's order does not survive being stored: it comes back in the
-order of its keys.
+A JSON object has no order, so the order of a dict is not stored: it is loaded in the order of its keys.
 """
 
-# Not every shape needs all that the protocol gives it.
+# Not every shape uses all arguments of the protocol.
 # ruff: noqa: ARG002
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ from podium.state.guard import current_permit
 from podium.state.tracked.guarded import check_access, guard_of, guarded
 from podium.state.tracked.node import (
     MISSING,
-    Node,
     Refusal,
     Tracked,
-    check_room,
+    TrackingNode,
+    check_depth,
+    depth_left_in,
     link,
     note_old,
     refused,
-    room_in,
     same_leaf,
     unlink,
 )
@@ -49,30 +48,30 @@ _dict_set: Final = dict.__setitem__
 
 
 class TrackedDict(Tracked, dict[K, V]):
-    """A dict in a state. What is put in is validated and copied in; what is read is the dict's own."""
+    """A dict in a state. Assigned values are validated and copied; reads return the dict's own members."""
 
     __slots__ = ("_podium",)
 
     def __new__(cls, *given: Any, **more: Any) -> Any:
-        """Return a plain dict: ``type(items)(...)`` asks for another dict, which is in no state."""
+        """Return a plain dict: ``type(items)(...)`` builds a dict outside of any state."""
         return dict(*given, **more)
 
-    def __init__(self, *others: Any, **more: Any) -> None:  # only if called once more: see __new__
+    def __init__(self, *others: Any, **more: Any) -> None:  # only by an explicit second call: see __new__
         self.update(*others, **more)
 
     def __setitem__(self, key: K, value: V) -> None:
-        # What agents do often: `guarded` is written out here, as each call costs.
+        # A hot path: `guarded` is inlined, which saves a call.
         node = self._podium
         guard = node.guard or guard_of(self)
         with guard.lock:
             if current_permit() is not guard.permit:
                 check_access(guard, self)
-            key = self._admit_key(key)
+            key = self._accept_key(key)
             if isinstance(value, Tracked) and self.get(key) is value:
-                return  # the last step of ``items["x"] += [...]``: the same container goes where it is
+                return  # the last step of ``items["x"] += [...]``: the container is assigned to its own key
             shape = node.shape
             try:
-                kept = shape.value(key).admit(value, room_in(self, value))
+                kept = shape.value(key).accept(value, depth_left_in(self, value))
             except Refusal as refusal:
                 refusal.tail.append(shape.keys.name(key))
                 raise refused(self, refusal) from refusal.__cause__
@@ -118,7 +117,7 @@ class TrackedDict(Tracked, dict[K, V]):
     def setdefault(self, key: K, default: V, /) -> V: ...
     @guarded
     def setdefault(self, key: K, default: Any = None, /) -> Any:
-        key = self._admit_key(key)
+        key = self._accept_key(key)
         if key not in self:
             self[key] = default
         return self[key]
@@ -128,12 +127,12 @@ class TrackedDict(Tracked, dict[K, V]):
 
     @guarded
     def _update(self, given: dict[Any, Any]) -> None:
-        admitted: dict[K, V] = {}
+        accepted: dict[K, V] = {}
         for key, value in given.items():
-            name = self._admit_key(key)
+            name = self._accept_key(key)
             if not isinstance(value, Tracked) or self.get(name) is not value:
-                admitted[name] = self._admit(name, value)
-        for key, value in admitted.items():
+                accepted[name] = self._accept(name, value)
+        for key, value in accepted.items():
             self._put(key, value)
 
     def __ior__(self, other: Mapping[K, V] | Iterable[tuple[K, V]]) -> Self:  # type: ignore[override,misc]
@@ -150,30 +149,30 @@ class TrackedDict(Tracked, dict[K, V]):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return (dict, (self.__copy__(),))
 
-    def _admit_key(self, key: object) -> K:
+    def _accept_key(self, key: object) -> K:
         shape = self._podium.shape
         try:
-            kept = cast("K", shape.keys.admit(key))
+            kept = cast("K", shape.keys.accept(key))
         except Refusal as refusal:
             raise refused(self, refusal) from refusal.__cause__
         return self._own(kept) if kept in self else kept
 
     def _own(self, key: K) -> K:
-        """Return the dict's own key that is equal to ``key``: 1 and True are, or two moments, and are named apart."""
+        """Return the dict's own key equal to ``key``: 1 and True, for example, are equal and have different names."""
         if type(key) is self._podium.shape.keys.exact:
             return key
         return next(own for own in self if own == key)
 
-    def _admit(self, key: K, value: object) -> V:
+    def _accept(self, key: K, value: object) -> V:
         shape = self._podium.shape
         try:
-            return cast("V", shape.value(key).admit(value, room_in(self, value)))
+            return cast("V", shape.value(key).accept(value, depth_left_in(self, value)))
         except Refusal as refusal:
             refusal.tail.append(shape.keys.name(key))
             raise refused(self, refusal) from refusal.__cause__
 
     def _put(self, key: K, kept: V) -> None:
-        """Put a value that was admitted."""
+        """Store an accepted value."""
         old = self.get(key, MISSING)
         if old is not MISSING and same_leaf(old, kept):
             return
@@ -186,28 +185,28 @@ class TrackedDict(Tracked, dict[K, V]):
 
 
 class KeyShape(Protocol):
-    """What keys a dict may have, and how they are written: different keys always differently."""
+    """The allowed keys of a dict, and their names in JSON: different keys have different names."""
 
     @property
     def exact(self) -> type | None:
-        """The type of which equal keys are always named alike; ``None`` if there is none."""
+        """The type whose equal keys always have equal names; ``None`` if there is none."""
         ...
 
-    def admit(self, key: object) -> object:
-        """Return a key from outside as it is kept.
+    def accept(self, key: object) -> object:
+        """Validate a key, and return it as it is stored.
 
         Raises:
-            Refusal: it is not of the declared type, or not declared and not text.
+            Refusal: it is not of the declared type, or undeclared and not text.
         """
         ...
 
     def name(self, key: object) -> str:
-        """Return the key as an object's member is named."""
+        """Return the key's name in a JSON object."""
         ...
 
 
 class TextKeys:
-    """Keys that are declared as text, or not declared.
+    """Keys declared as text, or undeclared.
 
     Args:
         validator: pydantic's for the declared type; ``None`` if there is none.
@@ -219,7 +218,7 @@ class TextKeys:
     def __init__(self, validator: SchemaValidator | None = None) -> None:
         self._validator = validator
 
-    def admit(self, key: object) -> object:
+    def accept(self, key: object) -> object:
         if type(key) is str and key.isascii():
             return key
         if type(key) is not str and self._validator is not None:
@@ -245,13 +244,13 @@ class TextKeys:
 
 
 class CodedKeys:
-    """Keys of a declared type that pydantic writes as text and reads back.
+    """Keys of a declared type that pydantic converts to text and back.
 
     Args:
         validator: pydantic's for a dict of such keys and values of any kind.
         serializer: pydantic's for the same.
-        exact: the type of all kept keys, if it is known that what is written reads back as the same key and that equal
-            keys are written alike; otherwise each key is tried, and so no two keys are written alike.
+        exact: the type of all stored keys, if keys of that type are known to survive the round trip and equal keys to
+            have equal names; otherwise the round trip of each key is checked, so that no two keys share a name.
     """
 
     __slots__ = ("_serializer", "_validator", "exact")
@@ -261,7 +260,7 @@ class CodedKeys:
         self._serializer = serializer
         self.exact = exact
 
-    def admit(self, key: object) -> object:
+    def accept(self, key: object) -> object:
         try:
             (kept,) = self._validator.validate_python({key: None})
             if self.exact is not None:
@@ -286,12 +285,12 @@ class DictShape(Declared):
     """A declared dict.
 
     Args:
-        keys: what keys it may have.
+        keys: the shape of its keys.
         values: the shape of its values.
         validator: pydantic's for the declared type.
-        bounds: pydantic's for what the declared type asks of the dict as a whole; ``None`` if nothing.
-        named: shapes of values under known keys (a TypedDict); then ``values`` is for the others, ``None`` if there
-            may be none.
+        bounds: pydantic's for constraints on the dict as a whole; ``None`` without any.
+        named: shapes of values under known keys (a TypedDict); then ``values`` is for other keys, ``None`` if none are
+            allowed.
     """
 
     __slots__ = ("_named", "_values", "bounds", "keys")
@@ -315,7 +314,7 @@ class DictShape(Declared):
         """Return the shape of the value under a key.
 
         Raises:
-            Refusal: there may be no such key.
+            Refusal: no such key is declared.
         """
         shape = self._named.get(cast("str", key), self._values) if self._named else self._values
         if shape is None:
@@ -324,22 +323,22 @@ class DictShape(Declared):
 
     @property
     def only_values(self) -> Shape | None:
-        """The shape of all values; ``None`` if that depends on the key."""
+        """The shape of all values; ``None`` if it depends on the key."""
         return None if self._named else self._values
 
     def fits(self, value: object) -> bool:
         return isinstance(value, dict)
 
-    def adopt(self, value: object, room: int) -> object:
+    def copy_in(self, value: object, depth_left: int) -> object:
         if not isinstance(value, dict) or (hasattr(value, "__missing__") and not isinstance(value, Tracked)):
             raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a plain dict")
-        check_room(room)
+        check_depth(depth_left)
         kept: TrackedDict[object, object] = dict.__new__(TrackedDict)
-        admit, put = self.keys.admit, dict.__setitem__
+        accept, put = self.keys.accept, dict.__setitem__
         for key, given in value.items():
-            name = admit(key)
+            name = accept(key)
             try:
-                item = self.value(name).adopt(given, room - 1)
+                item = self.value(name).copy_in(given, depth_left - 1)
             except Refusal as refusal:
                 refusal.tail.append(self.keys.name(name))
                 raise
@@ -347,7 +346,7 @@ class DictShape(Declared):
             if isinstance(item, Tracked):
                 node = item._podium
                 node.parent, node.key = kept, name
-        kept._podium = Node(self, len(kept))
+        kept._podium = TrackingNode(self, len(kept))
         return kept
 
     def encode(self, value: object) -> Json:
@@ -355,5 +354,5 @@ class DictShape(Declared):
         return {self.keys.name(key): self.value(key).encode(item) for key, item in value.items()}
 
     def tokens_of(self, owner: object, child: Tracked) -> tuple[Token, ...]:
-        """Return the tokens from a dict to a child of it."""
+        """Return the path tokens from a dict to a child."""
         return (self.keys.name(child._podium.key),)

@@ -1,8 +1,8 @@
-"""Draining: from what the containers noted to one RFC 6902 patch.
+"""Draining: builds one RFC 6902 patch from the recorded changes of all containers.
 
-The walk goes from the root along the marks. What a container noted about itself comes first, then the patches of those
-of its children that were there before and still are; what was put in since is in its parent's patch as a whole. Each
-operation finds the document as the ones before it left it.
+The walk follows the changed children from the root. A container's own changes come first, then the patches of children
+that were there at the last drain and still are; new children are in their parent's patch as a whole. Each operation
+applies to the document that the ones before it produced.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from podium.state.patch.diff import diff
 from podium.state.pointer import escape, join
 from podium.state.tracked.dicts import TrackedDict
 from podium.state.tracked.lists import TrackedList, index_of
-from podium.state.tracked.node import MISSING, Node, Tracked, path_of
-from podium.state.tracked.sets import TrackedSet, set_changes, settle_order
+from podium.state.tracked.node import MISSING, Tracked, TrackingNode, path_of
+from podium.state.tracked.sets import TrackedSet, set_changes, update_order
 from podium.state.tracked.tuples import TrackedTuple
 
 if TYPE_CHECKING:
@@ -26,54 +26,54 @@ if TYPE_CHECKING:
     from podium.state.tracked.models import ModelShape
     from podium.state.tracked.scalars import Shape
 
-__all__ = ["check_list", "collect", "settle"]
+__all__ = ["check_list", "collect", "mark_drained"]
 
 
 def collect(root: Tracked) -> Patch:
-    """Return the patch from the last drain to now, and change nothing.
+    """Return the patch since the last drain, without side effects.
 
     Raises:
-        UnseenChange: a container that was changed does not have as many members as was noted of it.
+        UnseenChange: a changed container does not have as many members as its recorded changes imply.
     """
     patch: Patch = []
     _emit(root, "", patch)
     return patch
 
 
-def _check_size(owner: TrackedList[Any] | TrackedDict[Any, Any] | TrackedSet[Any], noted: int) -> None:
-    if len(owner) != noted:
-        raise UnseenChange(join(path_of(owner)), len(owner), noted)
+def _check_size(owner: TrackedList[Any] | TrackedDict[Any, Any] | TrackedSet[Any], expected: int) -> None:
+    if len(owner) != expected:
+        raise UnseenChange(join(path_of(owner)), len(owner), expected)
 
 
 def check_list(owner: TrackedList[Any]) -> None:
-    """Hold what was noted of a list's length against the list.
+    """Compare a list's length with its recorded edits.
 
     Raises:
-        UnseenChange: the patch would not make the last document into what is there now.
+        UnseenChange: the patch would not lead to the list's present content.
     """
     node = owner._podium
     pieces = node.pieces
     if pieces is not None and pieces.base != node.size:
         raise UnseenChange(join(path_of(owner)), pieces.base, node.size)
-    noted = node.size if pieces is None else len(pieces)
-    if noted != len(owner):
-        raise UnseenChange(join(path_of(owner)), len(owner), noted)
+    expected = node.size if pieces is None else len(pieces)
+    if expected != len(owner):
+        raise UnseenChange(join(path_of(owner)), len(owner), expected)
 
 
-def settle(owner: Tracked) -> None:
-    """Forget what was noted in a container and below it: from here on it counts as drained."""
+def mark_drained(owner: Tracked) -> None:
+    """Clear the recorded changes of a container and below it: it counts as drained from now on."""
     node = owner._podium
-    marked = node.marked
+    changed_children = node.changed_children
     if node.pieces is not None:
         node.size = len(cast("TrackedList[Any]", owner))
     elif node.olds and isinstance(owner, TrackedDict):
         node.size = len(owner)
     elif node.olds and isinstance(owner, TrackedSet):
-        settle_order(owner)
+        update_order(owner)
         node.size = len(owner)
-    node.olds = node.pieces = node.marked = None
-    for child in (marked or {}).values():
-        settle(child)
+    node.olds = node.pieces = node.changed_children = None
+    for child in (changed_children or {}).values():
+        mark_drained(child)
 
 
 def _emit(owner: Tracked, path: str, patch: Patch) -> None:
@@ -96,7 +96,7 @@ def _emit(owner: Tracked, path: str, patch: Patch) -> None:
         _emit_model(cast("BaseModel", owner), node, path, patch)
 
 
-def _emit_model(owner: BaseModel, node: Node, path: str, patch: Patch) -> None:
+def _emit_model(owner: BaseModel, node: TrackingNode, path: str, patch: Patch) -> None:
     shape: ModelShape = node.shape
     for name, old in (node.olds or {}).items():
         now = owner.__dict__.get(name, MISSING)
@@ -107,7 +107,7 @@ def _emit_model(owner: BaseModel, node: Node, path: str, patch: Patch) -> None:
 
 
 def _emit_place(shape: Shape, old: object, now: object, path: str, patch: Patch) -> None:
-    """Emit what became of one place of a dict or model."""
+    """Emit the change of one member of a dict or model."""
     if now is MISSING:
         if old is not MISSING:
             patch.append({"op": "remove", "path": path})
@@ -117,7 +117,7 @@ def _emit_place(shape: Shape, old: object, now: object, path: str, patch: Patch)
         value = shape.encode(now)
         if isinstance(old, Tracked):
             if isinstance(now, Tracked) and not old._podium.changed:
-                # A changed copy of what was there, as in ``state.items = [*state.items, x]``: say what changed.
+                # A changed copy of the old value, as in ``state.items = [*state.items, x]``: emit the difference only.
                 patch.extend(_shorter(diff(shape.encode(old), value, path), value, path))
                 return
         elif not isinstance(now, Tracked) and encode(shape.encode(old)) == encode(value):
@@ -126,15 +126,15 @@ def _emit_place(shape: Shape, old: object, now: object, path: str, patch: Patch)
 
 
 def _shorter(steps: Patch, value: Json, path: str) -> Patch:
-    """Return the shorter one of some operations and one that replaces the whole."""
+    """Return the given operations, or one that replaces the whole value if that is shorter."""
     whole: Patch = [{"op": "replace", "path": path, "value": value}]
     return whole if len(steps) > 1 and len(encode(steps)) > len(encode(whole)) else steps
 
 
 def _emit_children(owner: Tracked, path: str, patch: Patch) -> None:
-    """Emit the patches of children that are where they were at the last drain."""
+    """Emit the patches of children that kept their key since the last drain."""
     node = owner._podium
-    for child in (node.marked or {}).values():
+    for child in (node.changed_children or {}).values():
         if not node.olds or child._podium.key not in node.olds:
             _emit(child, _place(owner, child, path), patch)
 
@@ -161,16 +161,16 @@ def _emit_list(owner: TrackedList[Any], path: str, patch: Patch) -> None:
                 remove: dict[str, Json] = {"op": "remove", "path": f"{path}/{change.start + both}"}
                 steps.extend([remove] * (change.removed - both))
         kept = pieces.kept()
-        # Writing the whole list to see which is shorter is done only where it costs about what the steps cost.
+        # The whole list is encoded for comparison only where that costs about as much as the steps.
         if len(steps) > 1 and kept <= len(steps) // 4:
             whole = node.shape.encode(owner)
             if kept == 0 or _shorter(steps, whole, path) is not steps:
                 patch.append({"op": "replace", "path": path, "value": whole})
                 return
     patch.extend(steps)
-    marked = list((node.marked or {}).values())
-    for child in marked:
-        at = index_of(owner, child, len(marked))
+    changed_children = list((node.changed_children or {}).values())
+    for child in changed_children:
+        at = index_of(owner, child, len(changed_children))
         if pieces is None or not pieces.is_new(at):
             _emit(child, f"{path}/{at}", patch)
 

@@ -1,9 +1,9 @@
-"""Tracked lists: real lists whose every change is noted, by position and in O(1) where list's own change is.
+"""Tracked lists: subclasses of list that record each change by position, in O(1) where list's own operation is.
 
-Where a child of a list stands changes with every insertion before it. It is not kept up to date, which would make each
-insertion cost as much as the list is long, nor searched for. The list notes its moves; a child notes how many there
-had been when its index was right, and is brought up to date when somebody asks (`index_of`). When the moves have
-become as many as a quarter of the list, all children are brought up to date at once.
+The index of a child changes with every insertion before it. It is not updated eagerly, which would make each insertion
+cost the list's length, nor searched for. The list logs its moves; a child has the number of moves for which its index
+is right, and catches up when the index is read (`index_of`). When the moves reach a quarter of the list's length, all
+children are updated at once.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
 from podium.state.guard import current_permit
 from podium.state.tracked.guarded import check_access, guard_of, guarded
-from podium.state.tracked.list_edits import Pieces, longest_rising
 from podium.state.tracked.node import (
     MAX_DEPTH,
     SCALARS,
-    Node,
     Refusal,
     Tracked,
-    check_room,
+    TrackingNode,
+    check_depth,
+    depth_left_in,
     link,
-    mark,
+    mark_changed,
     refused,
-    room_in,
     same_leaf,
     unlink,
 )
+from podium.state.tracked.piece_table import PieceTable, longest_increasing
 from podium.state.tracked.plain_values import plain
 from podium.state.tracked.scalars import DeclaredItems
 
@@ -47,12 +47,12 @@ _list_append: Final = list.append
 _list_set: Final = list.__setitem__
 
 
-class _ListNode(Node):
+class _ListNode(TrackingNode):
     """The bookkeeping of a list.
 
     Attributes:
-        moves: ``(at, removed, inserted)`` of changes that moved items behind them.
-        dropped: how many moves came before the first in ``moves``.
+        moves: ``(at, removed, inserted)`` of changes that shifted the items behind them.
+        dropped: the number of moves before the first in ``moves``.
     """
 
     __slots__ = ("dropped", "moves")
@@ -68,21 +68,21 @@ class _ListNode(Node):
 
 
 class TrackedList(Tracked, list[T]):
-    """A list in a state. What is put in is validated and copied in; what is read is the list's own."""
+    """A list in a state. Assigned values are validated and copied; reads return the list's own items."""
 
     __slots__ = ("_podium",)
 
     _podium: _ListNode
 
     def __new__(cls, *given: Any) -> Any:
-        """Return a plain list: ``type(items)(...)`` asks for another list, which is in no state."""
+        """Return a plain list: ``type(items)(...)`` builds a list outside of any state."""
         return list(*given)
 
-    def __init__(self, values: Iterable[T] = (), /) -> None:  # only if called once more: see __new__
+    def __init__(self, values: Iterable[T] = (), /) -> None:  # only by an explicit second call: see __new__
         self[:] = values
 
     def append(self, value: T) -> None:
-        # What agents do most: `guarded` and `_admit` are written out here, as each call costs a tenth of an append.
+        # The hottest path: `guarded` and `_accept` are inlined, as each call costs a tenth of an append.
         node = self._podium
         guard = node.guard or guard_of(self)
         with guard.lock:
@@ -90,25 +90,27 @@ class TrackedList(Tracked, list[T]):
                 check_access(guard, self)
             at = len(self)
             try:
-                kept = node.shape.item.admit(value, MAX_DEPTH if type(value) in SCALARS else room_in(self, value))
+                kept = node.shape.item.accept(
+                    value, MAX_DEPTH if type(value) in SCALARS else depth_left_in(self, value)
+                )
             except Refusal as refusal:
                 refusal.tail.append(at)
                 raise refused(self, refusal) from refusal.__cause__
             pieces = node.pieces
             if pieces is None:
-                pieces = node.pieces = Pieces(at)
+                pieces = node.pieces = PieceTable(at)
             pieces.append(1)
             if isinstance(kept, Tracked):
                 link(kept, self, at, node.now)
             _list_append(self, kept)
-            mark(self)
+            mark_changed(self)
 
     def extend(self, values: Iterable[T]) -> None:
         self._extend(list(values))
 
     @guarded
     def _extend(self, given: list[T]) -> None:
-        kept = [self._admit(value, len(self) + offset) for offset, value in enumerate(given)]
+        kept = [self._accept(value, len(self) + offset) for offset, value in enumerate(given)]
         self._replace(len(self), len(self), kept)
 
     def insert(self, index: SupportsIndex, value: T) -> None:
@@ -118,7 +120,7 @@ class TrackedList(Tracked, list[T]):
                 check_access(guard, self)
             at = operator.index(index)
             at = max(at + len(self), 0) if at < 0 else min(at, len(self))
-            self._replace(at, at, (self._admit(value, at),))
+            self._replace(at, at, (self._accept(value, at),))
 
     def pop(self, index: SupportsIndex = -1) -> T:
         guard = self._podium.guard or guard_of(self)
@@ -149,17 +151,19 @@ class TrackedList(Tracked, list[T]):
         self._rearrange(range(len(self) - 1, -1, -1))
 
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
-        # The order is found first, on the side: it is what the patch needs, a key that raises changes nothing, and one
-        # that waits for another thread does not hold the lock.
+        # The order is computed first, without the lock: the patch needs it, a key that raises changes nothing, and a
+        # key that waits for another thread does not hold the lock.
         olds = list(self)
         keys = olds if key is None else [key(value) for value in olds]
         self._take_order(olds, sorted(range(len(keys)), key=cast("Any", keys.__getitem__), reverse=reverse))
 
     @guarded
     def _take_order(self, olds: list[T], order: Sequence[int]) -> None:
-        """Put the items in the order that was found for ``olds``, if these are still the items."""
+        """Reorder the items as computed for ``olds``, if these are still the items."""
         if len(olds) != len(self) or any(old is not now for old, now in zip(olds, self, strict=True)):
-            raise ValueError("list modified during sort")  # as list says it; what the key or another thread did stays
+            raise ValueError(
+                "list modified during sort"
+            )  # list's own message; changes by the key or another thread stay
         self._rearrange(order)
 
     def __setitem__(self, index: SupportsIndex | slice, value: Any) -> None:
@@ -174,9 +178,9 @@ class TrackedList(Tracked, list[T]):
             super().__setitem__(index, value)  # raises what list raises
         old = self[index]
         if value is old and isinstance(value, Tracked):
-            return  # the last step of ``items[0] += [...]``: the same container goes where it is
+            return  # the last step of ``items[0] += [...]``: the container is assigned to its own index
         at = operator.index(index) % len(self)
-        kept = self._admit(value, at)
+        kept = self._accept(value, at)
         if not same_leaf(old, kept):
             self._replace(at, at + 1, [kept])
 
@@ -220,9 +224,9 @@ class TrackedList(Tracked, list[T]):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return (list, (self.__copy__(),))
 
-    def _admit(self, value: object, at: int) -> T:
+    def _accept(self, value: object, at: int) -> T:
         try:
-            return cast("T", self._podium.shape.item.admit(value, room_in(self, value)))
+            return cast("T", self._podium.shape.item.accept(value, depth_left_in(self, value)))
         except Refusal as refusal:
             refusal.tail.append(at)
             raise refused(self, refusal) from refusal.__cause__
@@ -235,19 +239,19 @@ class TrackedList(Tracked, list[T]):
             return
         if len(given) != len(places):
             raise ValueError(f"attempt to assign sequence of size {len(given)} to extended slice of size {len(places)}")
-        kept = [self._admit(value, at) for at, value in zip(places, given, strict=True)]
+        kept = [self._accept(value, at) for at, value in zip(places, given, strict=True)]
         for at, value in zip(places, kept, strict=True):
             if not same_leaf(self[at], value):
                 self._replace(at, at + 1, [value])
 
     def _replace(self, start: int, stop: int, kept: Sequence[T]) -> None:
-        """Put values that were admitted in the place of the items from ``start`` to before ``stop``."""
+        """Replace the items from ``start`` to before ``stop`` by accepted values."""
         if start == stop and not kept:
             return
         node = self._podium
         length = len(self)
         if node.pieces is None:
-            node.pieces = Pieces(length)
+            node.pieces = PieceTable(length)
         node.pieces.splice(start, stop - start, len(kept))
         if not node.shape.item.leaf:
             for value in self[start:stop]:
@@ -258,11 +262,11 @@ class TrackedList(Tracked, list[T]):
                 link(value, self, start + offset, node.now)
         _list_set(self, slice(start, stop), kept)
         if len(node.moves) > _FREE_MOVES + len(self) // 4:
-            _bring_up_to_date(self)
-        mark(self)
+            _update_indexes(self)
+        mark_changed(self)
 
     def _rewrite(self, start: int, stop: int, given: list[T]) -> None:
-        """Assign a slice; items of it that are given again, each once, stay what they are instead of being copied."""
+        """Assign a slice; items of it that are assigned again, once each, are kept instead of copied."""
         olds = self[start:stop]
         own = {id(value): place for place, value in enumerate(olds) if isinstance(value, Tracked)}
         kept: list[T] = []
@@ -270,7 +274,7 @@ class TrackedList(Tracked, list[T]):
         for offset, value in enumerate(given):
             place = own.pop(id(value), None) if isinstance(value, Tracked) else None
             if place is None:
-                kept.append(self._admit(value, start + offset))
+                kept.append(self._accept(value, start + offset))
             else:
                 kept.append(value)
                 stays.append((place, offset))
@@ -279,28 +283,28 @@ class TrackedList(Tracked, list[T]):
             return
         old_end, new_end = len(olds) - tail, len(kept) - tail
         inner = [(place, offset) for place, offset in stays if head <= place < old_end and head <= offset < new_end]
-        rising = set(longest_rising([place for place, _ in inner]))
+        rising = set(longest_increasing([place for place, _ in inner]))
         anchors = [(head - 1, head - 1), *(stay for stay in inner if stay[0] in rising)]
         node = self._podium
         if node.pieces is None:
-            node.pieces = Pieces(len(self))
-        for place, offset in reversed(anchors):  # from the right, so that what is left of it stands where it stood
+            node.pieces = PieceTable(len(self))
+        for place, offset in reversed(anchors):  # from the right, so that the indexes to the left stay valid
             node.pieces.splice(start + place + 1, old_end - place - 1, new_end - offset - 1)
             old_end, new_end = place, offset
         for place in own.values():
             unlink(olds[place])
         super().__setitem__(slice(start, stop), kept)
-        _bring_up_to_date(self)
-        mark(self)
+        _update_indexes(self)
+        mark_changed(self)
 
     def _rearrange(self, order: Sequence[int]) -> None:
-        """Put the items in another order, those left out of it not at all."""
+        """Reorder the items; those missing in ``order`` are removed."""
         olds = list(self)
         if len(order) == len(olds) and all(place == old for place, old in enumerate(order)):
             return
         node = self._podium
         if node.pieces is None:
-            node.pieces = Pieces(len(olds))
+            node.pieces = PieceTable(len(olds))
         node.pieces.rearrange(order)
         if len(order) < len(olds):
             stay = set(order)
@@ -308,8 +312,8 @@ class TrackedList(Tracked, list[T]):
                 if old not in stay:
                     unlink(value)
         super().__setitem__(slice(None), [olds[old] for old in order])
-        _bring_up_to_date(self)
-        mark(self)
+        _update_indexes(self)
+        mark_changed(self)
 
 
 class ListShape(DeclaredItems):
@@ -320,15 +324,15 @@ class ListShape(DeclaredItems):
     def fits(self, value: object) -> bool:
         return isinstance(value, list)
 
-    def adopt(self, value: object, room: int) -> object:
+    def copy_in(self, value: object, depth_left: int) -> object:
         if not isinstance(value, list | tuple):
             raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a list")
-        check_room(room)
+        check_depth(depth_left)
         kept: TrackedList[object] = list.__new__(TrackedList)
-        adopt = self.item.adopt
+        copy_in = self.item.copy_in
         try:
             for item in value:
-                list.append(kept, adopt(item, room - 1))
+                list.append(kept, copy_in(item, depth_left - 1))
         except Refusal as refusal:
             refusal.tail.append(len(kept))
             raise
@@ -346,21 +350,21 @@ class ListShape(DeclaredItems):
         return [encode(item) for item in value]
 
     def tokens_of(self, owner: TrackedList[Any], child: Tracked) -> tuple[Token, ...]:
-        """Return the tokens from a list to a child of it."""
+        """Return the path tokens from a list to a child."""
         return (index_of(owner, child),)
 
 
 def index_of(owner: TrackedList[Any], child: Tracked, lookups: int = 1) -> int:
-    """Return where a child of a list stands now.
+    """Return the present index of a child of a list.
 
     Args:
         owner: the list.
         child: a container in it.
-        lookups: about how many children will be looked up now; many are brought up to date at once.
+        lookups: about how many children will be looked up; for many, all are updated at once.
     """
     above, node = owner._podium, child._podium
     if lookups * len(above.moves) > len(owner):
-        _bring_up_to_date(owner)
+        _update_indexes(owner)
     index: int = node.key
     for at, removed, inserted in above.moves[node.stamp - above.dropped :] if above.moves else ():
         if index >= at + removed:
@@ -369,7 +373,7 @@ def index_of(owner: TrackedList[Any], child: Tracked, lookups: int = 1) -> int:
     return index
 
 
-def _bring_up_to_date(owner: TrackedList[Any]) -> None:
+def _update_indexes(owner: TrackedList[Any]) -> None:
     node = owner._podium
     if node.shape.item.leaf:
         return
@@ -380,7 +384,7 @@ def _bring_up_to_date(owner: TrackedList[Any]) -> None:
 
 
 def _common_ends(olds: Sequence[object], news: Sequence[object]) -> tuple[int, int]:
-    """Return the lengths of the common head and of the common tail behind it."""
+    """Return the lengths of the common head and, behind it, of the common tail."""
     shorter = min(len(olds), len(news))
     head = 0
     while head < shorter and _same(olds[head], news[head]):

@@ -1,12 +1,12 @@
-"""Tracked models: pydantic models whose every assignment is validated and noted.
+"""Tracked models: pydantic models that validate and record each assignment.
 
-A `DeltaState` is tracked as it is. Any other pydantic model in a state becomes, when it is copied in, an instance of a
-hidden subclass of its class (`tracked_class`): a real instance of the user's class with its methods, equal to untracked
-ones, that copies and pickles as the user's class. Its class attribute cannot be switched instead, for an instance needs
-room for its node.
+A `DeltaState` is tracked itself. Any other pydantic model becomes, when it is copied into a state, an instance of a
+hidden subclass of its class (`tracked_class`): an instance of the user's class with its methods, equal to untracked
+ones, that copies and pickles as the user's class. Assigning ``__class__`` instead is not possible, because an instance
+needs a slot for its node.
 """
 
-# Not every shape needs all that the protocol gives it.
+# Not every shape uses all arguments of the protocol.
 # ruff: noqa: ARG002
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from podium.state.tracked.guarded import check_access, guard_of
 from podium.state.tracked.node import (
     MAX_DEPTH,
     MISSING,
-    Node,
     Refusal,
     Tracked,
-    check_room,
+    TrackingNode,
+    check_depth,
+    depth_left_in,
     link,
     note_old,
     refused,
-    room_in,
     same_leaf,
     unlink,
 )
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json
 
-__all__ = ["ModelShape", "TrackedModel", "adopt_root", "model_class", "tracked_class"]
+__all__ = ["ModelShape", "TrackedModel", "model_class", "track_root", "tracked_class"]
 
 _set = object.__setattr__
 
 
-class _ModelNode(Node):
+class _ModelNode(TrackingNode):
     """The bookkeeping of a model.
 
     Attributes:
-        held: the instance's ``__dict__`` and undeclared fields; others are there if it was built once more.
+        held: the instance's ``__dict__`` and undeclared fields; they are others after a second ``__init__``.
     """
 
     __slots__ = ("held",)
@@ -64,7 +64,7 @@ class _ModelNode(Node):
 
 
 class TrackedModel(Tracked):
-    """What a tracked model does besides what its class does."""
+    """Tracking for a model, mixed into its class."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class TrackedModel(Tracked):
         __pydantic_extra__: dict[str, Any] | None
         __pydantic_private__: dict[str, Any] | None
 
-    if not TYPE_CHECKING:  # type checkers would allow any attribute on a class with these methods
+    if not TYPE_CHECKING:  # with these methods, type checkers would allow any attribute
 
         def __setattr__(self, name: str, value: object) -> None:
             node = _node_of(self)
@@ -81,15 +81,15 @@ class TrackedModel(Tracked):
                 super().__setattr__(name, value)
                 return
             if node.shape.is_frozen(name):
-                super().__setattr__(name, value)  # raises what pydantic raises
+                super().__setattr__(name, value)  # raises pydantic's error
             guard = node.guard or guard_of(self)
             with guard.lock:
                 if current_permit() is not guard.permit:
                     check_access(guard, self)
                 old = _get(self, name)
                 if value is old and isinstance(value, Tracked):
-                    return  # the last step of ``state.items += [...]``: the same container goes where it is
-                kept = node.shape.admit_field(self, name, value)
+                    return  # the last step of ``state.items += [...]``: the container is assigned to its own field
+                kept = node.shape.accept_field(self, name, value)
                 self.__pydantic_fields_set__.add(name)
                 if old is MISSING or not same_leaf(old, kept):
                     note_old(self, name, old)
@@ -134,7 +134,7 @@ class TrackedModel(Tracked):
         return (_restore, self._parts())
 
     def _become_root(self) -> None:
-        """Make an instance that was just built tracked. Only a state can be a root; others wait to be put into one."""
+        """Make a newly built instance tracked: a `DeltaState` only; other models are tracked once put into a state."""
 
     def _parts(self) -> tuple[Any, ...]:
         return (
@@ -150,18 +150,18 @@ class ModelShape(Declared):
     """A pydantic model class.
 
     Attributes:
-        declared: the names of its declared fields, those excluded from serialization as well.
+        declared: the names of its declared fields, including those excluded from serialization.
 
     Args:
         cls: the class, as the user wrote it.
-        fields: gives the shapes of its declared fields, without those excluded from serialization; called once, when
-            it is first needed, for classes refer to each other.
-        others: gives the shape of undeclared fields; ``None`` if the class takes none.
+        fields: builds the shapes of its declared fields, without those excluded from serialization; called once, at
+            first use, because classes may refer to each other.
+        others: builds the shape of undeclared fields; ``None`` if the class allows none.
         field_validator: validates assignments of single fields, without the model's own validators.
         validator: pydantic's for the class.
-        after_validators: the class's validators of mode "after", each to be given an instance.
-        reads_through_validators: the class has validators, or an ``__init__`` of its own, that see raw data before it
-            becomes an instance.
+        after_validators: the class's validators of mode "after"; each takes an instance.
+        reads_through_validators: the class has validators, or an ``__init__`` of its own, that see raw data before the
+            instance exists.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class ModelShape(Declared):
 
     @property
     def fields(self) -> dict[str, Shape]:
-        """The shapes of the fields that are kept, by name."""
+        """The shapes of the stored fields, by name."""
         if self._fields is None:
             self._fields = self._make_fields()
             self._others = self._make_others() if self._make_others else None
@@ -201,7 +201,7 @@ class ModelShape(Declared):
 
     @property
     def takes_others(self) -> bool:
-        """Whether the class takes fields it does not declare."""
+        """Whether the class allows undeclared fields."""
         return self._make_others is not None
 
     def has(self, owner: BaseModel, name: str) -> bool:
@@ -223,7 +223,7 @@ class ModelShape(Declared):
         """Return the shape of a field, declared or not.
 
         Raises:
-            Refusal: the class takes no such field.
+            Refusal: the class allows no such field.
         """
         shape = self.fields.get(name, self._others)
         if shape is None:
@@ -233,33 +233,33 @@ class ModelShape(Declared):
     def fits(self, value: object) -> bool:
         return isinstance(value, BaseModel) and model_class(value) is self.cls
 
-    def admit_field(self, owner: BaseModel, name: str, value: object) -> object:
+    def accept_field(self, owner: BaseModel, name: str, value: object) -> object:
         """Validate a value for one field of an instance, as pydantic validates assignments, and copy it in.
 
         Raises:
-            InvalidValue: it does not fit, or JSON cannot hold it.
+            InvalidValue: it does not validate, or JSON cannot represent it.
         """
         tracked = cast("Tracked", owner)
         try:
             if name in self.declared:
                 checked = self.validate_field(owner, name, value)
-                return self._adopt_field(name, self.slot(name), checked, room_in(tracked, value) + 1)
-            return self._admit_other(name, value, room_in(tracked, value))
+                return self._copy_in_field(name, self.slot(name), checked, depth_left_in(tracked, value) + 1)
+            return self._accept_undeclared(name, value, depth_left_in(tracked, value))
         except Refusal as refusal:
             raise refused(tracked, refusal) from refusal.__cause__
 
     def validate_field(self, owner: BaseModel, name: str, value: object) -> object:
-        """Return what pydantic makes of a value assigned to a declared field.
+        """Return the value that pydantic produces for an assignment to a declared field.
 
         Raises:
-            Refusal: it does not accept it.
+            Refusal: it does not validate.
         """
         try:
             return self._field_validator.validate_assignment({**owner.__dict__}, name, value)[0][name]  # type: ignore[index]  # (fields, extra, set)
         except ValidationError as error:
             raise of_validation(error, {name: value}) from error
 
-    def adopt(self, value: object, room: int) -> object:
+    def copy_in(self, value: object, depth_left: int) -> object:
         if not isinstance(value, BaseModel):
             raise Refusal(f"a {type(value).__name__} stands where a {self.cls.__name__} is declared")
         if model_class(value) is not self.cls:
@@ -267,37 +267,37 @@ class ModelShape(Declared):
                 f"a {type(value).__name__} would come back from JSON as the declared {self.cls.__name__}; "
                 "declare a union of the classes it may be"
             )
-        check_room(room)
+        check_depth(depth_left)
         cls = tracked_class(self.cls)
         kept = cls.__new__(cls)
         extra = value.__pydantic_extra__
         private = value.__pydantic_private__
-        _set(kept, "__dict__", value.__dict__)  # take_over() gives it one of its own
+        _set(kept, "__dict__", value.__dict__)  # track() replaces it
         _set(kept, "__pydantic_extra__", dict(extra) if extra is not None else None)
         _set(kept, "__pydantic_fields_set__", set(value.__pydantic_fields_set__))
         _set(kept, "__pydantic_private__", dict(private) if private is not None else None)
-        self.take_over(kept, room)
+        self.track(kept, depth_left)
         return kept
 
-    def take_over(self, owner: BaseModel, room: int) -> None:
-        """Make a model that nobody else holds tracked, by copying in what its fields hold.
+    def track(self, owner: BaseModel, depth_left: int) -> None:
+        """Make a model without other references tracked, by copying in the values of its fields.
 
         Raises:
-            Refusal: something in it does not fit, or JSON cannot hold it.
+            Refusal: a value in it does not fit its type, or JSON cannot represent it.
         """
         tracked = cast("Tracked", owner)
         held = owner.__dict__
         kept: dict[str, Any] = {}
         for name, shape in self.fields.items():
             value = held[name] if name in held else self._default(name)
-            kept[name] = item = self._adopt_field(name, shape, value, room)
+            kept[name] = item = self._copy_in_field(name, shape, value, depth_left)
             link(item, tracked, name)
         for name in self.declared.difference(kept).intersection(held):
-            kept[name] = held[name]  # excluded from serialization: there, but not kept
+            kept[name] = held[name]  # excluded from serialization: present, but not stored
         extra = owner.__pydantic_extra__
         if extra and self._others is not None:
             for name, value in extra.items():
-                extra[name] = item = self._adopt_field(name, self._others, value, room)
+                extra[name] = item = self._copy_in_field(name, self._others, value, depth_left)
                 link(item, tracked, name)
         _set(owner, "__dict__", kept)
         _set(owner, "_podium", _ModelNode(self, kept, extra))
@@ -313,20 +313,20 @@ class ModelShape(Declared):
         return found
 
     def tokens_of(self, owner: object, child: Tracked) -> tuple[Token, ...]:
-        """Return the tokens from a model to a child of it."""
+        """Return the path tokens from a model to a child."""
         return () if self.is_root_model else (child._podium.key,)
 
-    def _adopt_field(self, name: str, shape: Shape, value: object, room: int) -> object:
+    def _copy_in_field(self, name: str, shape: Shape, value: object, depth_left: int) -> object:
         try:
-            return shape.adopt(value, room - 1)
+            return shape.copy_in(value, depth_left - 1)
         except Refusal as refusal:
             if not self.is_root_model:
                 refusal.tail.append(name)
             raise
 
-    def _admit_other(self, name: str, value: object, room: int) -> object:
+    def _accept_undeclared(self, name: str, value: object, depth_left: int) -> object:
         try:
-            return self.slot(name).admit(value, room)
+            return self.slot(name).accept(value, depth_left)
         except Refusal as refusal:
             refusal.tail.append(name)
             raise
@@ -338,17 +338,17 @@ class ModelShape(Declared):
         return field.get_default(call_default_factory=True, validated_data={})
 
 
-def adopt_root(model: BaseModel, shape: ModelShape) -> None:
+def track_root(model: BaseModel, shape: ModelShape) -> None:
     """Make a newly built model the root of a state, unless it is tracked already.
 
     Raises:
-        StateError: it was tracked, and was built once more; it is as it was before.
-        UnstorableState: something in it does not fit, or JSON cannot hold it.
+        StateError: it was tracked already, and ``__init__`` ran again; it is unchanged.
+        UnstorableState: a value in it does not fit its type, or JSON cannot represent it.
     """
     node = _node_of(model)
     if node is None:
         try:
-            shape.take_over(model, MAX_DEPTH)
+            shape.track(model, MAX_DEPTH)
         except Refusal as refusal:
             raise UnstorableState(join(reversed(refusal.tail)), refusal.reason) from refusal.__cause__
         cast("Tracked", model)._podium.guard = Guard()
@@ -364,13 +364,13 @@ def model_class(model: BaseModel) -> type[BaseModel]:
 
 
 def tracked_class(cls: type[BaseModel]) -> type[BaseModel]:
-    """Return the class that tracked instances of a model class have: itself for a `TrackedModel`."""
+    """Return the class of tracked instances of a model class: itself for a `TrackedModel`."""
     if issubclass(cls, TrackedModel):
         return cls
     found = cls.__dict__.get("__podium_tracked__")
     if found is None:
-        # ABCMeta's __new__ and not pydantic's: the subclass adds no field, so it keeps validator, serializer and
-        # decorators of its parent, and neither its __init_subclass__ nor __pydantic_init_subclass__ hears of it.
+        # ABCMeta's __new__, not pydantic's: the subclass adds no field, so it inherits validator, serializer and
+        # decorators of its parent, and neither __init_subclass__ nor __pydantic_init_subclass__ is called.
         body = {
             "__slots__": ("_podium",),
             "__module__": cls.__module__,
@@ -384,17 +384,17 @@ def tracked_class(cls: type[BaseModel]) -> type[BaseModel]:
 
 
 class _Quiet(TrackedModel):
-    """First base of hidden subclasses; keeps their making from the hooks of the user's classes."""
+    """First base of hidden subclasses; keeps their creation from the hooks of the user's classes."""
 
     __slots__ = ()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Do not pass it on."""
+        """Do not call the user's hook."""
 
-    if not TYPE_CHECKING:  # it takes what the user's class takes
+    if not TYPE_CHECKING:  # the signature is the user's class's
 
         def __init__(self, *args: Any, **fields: Any) -> None:
-            """Build an instance, as ``type(self)(...)`` asks for; it is tracked once it is put into a state."""
+            """Build an instance for ``type(self)(...)``; it is tracked once it is put into a state."""
             if _node_of(self) is not None:
                 raise _built_again(self)
             super().__init__(*args, **fields)
@@ -403,20 +403,21 @@ class _Quiet(TrackedModel):
 def _restore(
     cls: type[Any], fields: dict[str, Any], extra: dict[str, Any] | None, fields_set: set[str], private: Any
 ) -> Any:
-    """Build a plain instance from its parts; also what pickles name."""
+    """Build a plain instance from its parts; pickles refer to this function."""
     model: Any = cls.__new__(cls)  # type: ignore[call-overload]  # mypy takes Any for a metaclass
     _set(model, "__dict__", fields)
     _set(model, "__pydantic_extra__", (extra or {}) if cls.model_config.get("extra") == "allow" else None)
     _set(model, "__pydantic_fields_set__", fields_set)
     _set(model, "__pydantic_private__", private if private or not cls.__private_attributes__ else {})
     if isinstance(model, TrackedModel):
-        model._become_root()  # a DeltaState: nothing else is built tracked
+        model._become_root()  # a DeltaState: other models are built untracked
     return model
 
 
 def _built_again(model: BaseModel) -> StateError:
     return StateError(
-        f"this {model_class(model).__name__} was built already, and __init__ would change it unseen; assign its fields"
+        f"this {model_class(model).__name__} was built already, and __init__ would change it untracked; assign its "
+        "fields"
     )
 
 

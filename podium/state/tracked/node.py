@@ -1,12 +1,12 @@
-"""Where a tracked container stands, and how its parent hears that it changed.
+"""The bookkeeping of tracked containers: position, shape, and the changes since the last drain.
 
-Each container in a state (list, dict, set, tuple of containers, model) carries a `Node` in its attribute ``_podium``:
-its parent, its place in it, its shape, and what changed since the last drain. A change marks the containers from there
-up to the root, stopping at the first that is marked already; draining walks down along the marks. So both cost what
-changed, not what is there.
+Each container in a state (list, dict, set, tuple of containers, model) has a `TrackingNode` in its attribute
+``_podium``: its parent, its key there, its shape, and its changes since the last drain. A change registers the
+container with its parent, and so on up to the root, stopping at the first that is registered already; draining follows
+these registrations down. So both cost what changed, not the size of the state.
 
-A container has one parent at most: what is put into a state is copied in. One that was taken out has none, and goes on
-as a container that nobody listens to.
+A container has at most one parent: values put into a state are copied. A container that was taken out has no parent; it
+goes on working, untracked.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from podium.state.pointer import Token, join
 
 if TYPE_CHECKING:
     from podium.state.guard import Guard
-    from podium.state.tracked.list_edits import Pieces
+    from podium.state.tracked.piece_table import PieceTable
 
 __all__ = [
     "MAX_DEPTH",
     "MISSING",
     "SCALARS",
-    "Node",
     "Refusal",
     "Tracked",
-    "check_room",
+    "TrackingNode",
+    "check_depth",
+    "depth_left_in",
     "link",
-    "mark",
+    "mark_changed",
     "note_old",
     "path_of",
     "refused",
-    "room_in",
     "same_leaf",
     "unlink",
 ]
 
 MAX_DEPTH: Final = 128
-"""Containers in containers. pydantic's JSON reader stops at 200, and an event has a few levels around a value."""
+"""Nesting limit of containers. pydantic's JSON reader stops at 200, and an event adds a few levels around a value."""
 
 
 MISSING: Final = object()
-"""Stands for "was not there", which None cannot: null is a value."""
+"""Marks an absent value; None cannot, as null is a value."""
 
 
 class Refusal(Portable):
-    """A value that cannot be kept, on its way up to where its place is known.
+    """A refused value, raised up to where its full path is known.
 
     Attributes:
-        reason: why, and how to mend it.
-        tail: the tokens from the container that was asked to the refused value, last first.
+        reason: why, and how to fix it.
+        tail: the path tokens from the catching container to the refused value, last first.
     """
 
     def __init__(self, reason: str, *tail: Token) -> None:
@@ -64,30 +64,30 @@ class Refusal(Portable):
 
 
 class Tracked:
-    """What every tracked container is, besides a real list, dict, set, tuple or model."""
+    """Base class of all tracked containers, besides list, dict, set, tuple or the model's class."""
 
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _podium: Node
+        _podium: TrackingNode
 
 
-class Node:
+class TrackingNode:
     """The bookkeeping of one tracked container.
 
     Attributes:
-        parent: the container it is in; ``None`` for the root and for what was taken out.
-        key: its place there: a key or field name; in a list or tuple an index (see `podium.state.tracked.lists`).
-        stamp: for a child of a list, how many moves the list had seen when ``key`` was right.
-        shape: what it may hold.
-        olds: for dicts, models and sets: what each touched place held at the last drain.
-        pieces: for lists: what became of the list of the last drain.
-        marked: children with something to drain in them, by the id of their node.
-        guard: says who may change it; ``None`` until that is asked the first time (see `podium.state.guard`).
-        size: for lists, dicts and sets: how many members there were at the last drain.
+        parent: the container that holds it; ``None`` for the root and for containers that were taken out.
+        key: its position there: a key or field name; in a list or tuple an index (see `podium.state.tracked.lists`).
+        stamp: for a child of a list: the number of moves of the list for which ``key`` is right.
+        shape: of its members.
+        olds: for dicts, models and sets: the values at the last drain, by the keys changed since.
+        pieces: for lists: the edits since the last drain.
+        changed_children: children with changes in them, by the id of their node.
+        guard: of the state; ``None`` until it is first looked up (see `podium.state.tracked.guarded`).
+        size: for lists, dicts and sets: the number of members at the last drain.
     """
 
-    __slots__ = ("guard", "key", "marked", "olds", "parent", "pieces", "shape", "size", "stamp")
+    __slots__ = ("changed_children", "guard", "key", "olds", "parent", "pieces", "shape", "size", "stamp")
 
     def __init__(self, shape: Any, size: int = 0) -> None:
         self.parent: Any = None
@@ -97,60 +97,60 @@ class Node:
         self.size = size
         self.guard: Guard | None = None
         self.olds: dict[Any, Any] | None = None
-        self.pieces: Pieces | None = None
-        self.marked: dict[int, Any] | None = None
+        self.pieces: PieceTable | None = None
+        self.changed_children: dict[int, Any] | None = None
 
     @property
     def changed(self) -> bool:
-        """Whether there may be anything to drain in it or below it."""
-        return bool(self.olds) or self.pieces is not None or bool(self.marked)
+        """Whether there may be changes to drain in it or below it."""
+        return bool(self.olds) or self.pieces is not None or bool(self.changed_children)
 
 
 def link(value: object, parent: Tracked, key: object, stamp: int = 0) -> None:
-    """Tell a kept value its place, if it is a container."""
+    """Set the position of a member, if it is a container."""
     if isinstance(value, Tracked):
         node = value._podium
         node.parent, node.key, node.stamp = parent, key, stamp
 
 
 def unlink(value: object) -> None:
-    """Take a kept value out of its parent, if it is a container: from here on nobody listens to it."""
+    """Detach a member from its parent, if it is a container; its changes are no longer tracked."""
     if isinstance(value, Tracked):
         node = value._podium
         if node.parent is not None:
-            marked = node.parent._podium.marked
-            if marked:
-                marked.pop(id(node), None)
+            changed_children = node.parent._podium.changed_children
+            if changed_children:
+                changed_children.pop(id(node), None)
             node.parent = node.guard = None
 
 
-def mark(owner: Tracked) -> None:
-    """Note that something changed in a container, for the containers around it."""
+def mark_changed(owner: Tracked) -> None:
+    """Register a changed container with the containers around it."""
     node = owner._podium
     while (parent := node.parent) is not None:
-        above: Node = parent._podium
-        if above.marked is None:
-            above.marked = {}
-        elif id(node) in above.marked:
+        above: TrackingNode = parent._podium
+        if above.changed_children is None:
+            above.changed_children = {}
+        elif id(node) in above.changed_children:
             return
-        above.marked[id(node)] = owner
+        above.changed_children[id(node)] = owner
         node, owner = above, parent
 
 
 def note_old(owner: Tracked, key: object, old: object) -> None:
-    """Note what a place of a dict or model held before its first change since the last drain."""
+    """Record the value under a key of a dict or model before its first change since the last drain."""
     node = owner._podium
     olds = node.olds
     if olds is None:
         olds = node.olds = {}
     elif key in olds:
-        return  # it is marked already
+        return  # recorded and registered already
     olds[key] = old
-    mark(owner)
+    mark_changed(owner)
 
 
 def path_of(owner: Tracked) -> list[Token]:
-    """Return the tokens that lead from the root to a container."""
+    """Return the path tokens from the root to a container."""
     tokens: list[Token] = []
     node = owner._podium
     while (parent := node.parent) is not None:
@@ -160,47 +160,47 @@ def path_of(owner: Tracked) -> list[Token]:
     return tokens
 
 
-def room_in(owner: Tracked, value: object) -> int:
+def depth_left_in(owner: Tracked, value: object) -> int:
     """Return how many levels of containers a value put into ``owner`` may have."""
     if type(value) in SCALARS:
         return MAX_DEPTH
-    room = MAX_DEPTH - 1
+    depth_left = MAX_DEPTH - 1
     node = owner._podium
     while node.parent is not None:
-        room -= 1
+        depth_left -= 1
         node = node.parent._podium
-    return room
+    return depth_left
 
 
 SCALARS: Final = frozenset({str, int, float, bool, type(None)})
-"""Types of values without parts that JSON has."""
+"""JSON's scalar types."""
 
 
 _EQUAL_IS_SAME: Final = SCALARS | {UUID, date, timedelta}
-"""Types whose equal values are one value. Others may be equal and written apart: Decimal 1.1 and 1.10, or one moment
-in two time zones."""
+"""Types whose equal values have the same JSON. Others may be equal and differ in JSON: Decimal 1.1 and 1.10, or one
+instant in two time zones."""
 
 
-def check_room(room: int) -> None:
-    """Refuse a container that is nested deeper than can be read back.
+def check_depth(depth_left: int) -> None:
+    """Refuse a container that is nested too deep to be read back.
 
     Args:
-        room: how many levels of containers there may be, itself counted.
+        depth_left: levels of containers allowed, itself included.
 
     Raises:
-        Refusal: there is no room for it.
+        Refusal: none is left.
     """
-    if room <= 0:
+    if depth_left <= 0:
         raise Refusal(f"it is nested too deep; keep less than {MAX_DEPTH} levels")
 
 
 def same_leaf(old: object, new: object) -> bool:
-    """Return whether putting ``new`` where ``old`` is changes nothing; containers are never the same."""
+    """Return whether replacing ``old`` by ``new`` changes nothing; always ``False`` for containers."""
     if isinstance(new, Tracked):
         return False
     return old is new or (type(old) is type(new) and type(new) in _EQUAL_IS_SAME and old == new)
 
 
 def refused(owner: Tracked, refusal: Refusal) -> InvalidValue:
-    """Return the public error of a refusal whose tail starts in ``owner``."""
+    """Return the public error for a refusal whose tail starts in ``owner``."""
     return InvalidValue(join([*path_of(owner), *reversed(refusal.tail)]), refusal.reason)

@@ -1,4 +1,4 @@
-"""Plain values out of tracked ones: what copying and pickling give."""
+"""Plain values of tracked ones, for copying and pickling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["plain"]
 
 
 def plain(value: Any) -> Any:
-    """Return a kept value as plain Python, all the way down, sharing nothing mutable with the state.
+    """Return a stored value as plain Python, recursively, sharing nothing mutable with the state.
 
     Lists, dicts, sets and tuples become exactly those, models instances of their own class.
     """

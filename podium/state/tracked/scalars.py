@@ -1,9 +1,9 @@
-"""Values without parts: what JSON can hold of them, and how declared types of one value are kept.
+"""Shapes: the protocol, what declared shapes share, and the shapes of scalar values.
 
-Nothing here is tracked: such a value changes only by being replaced, so it must be immutable.
+Scalars are not tracked: such a value changes only by being replaced, so it must be immutable.
 """
 
-# Not every shape needs all that the protocol gives it.
+# Not every shape uses all arguments of the protocol.
 # ruff: noqa: ARG002
 from __future__ import annotations
 
@@ -39,48 +39,48 @@ _MAX_INT_BITS: Final = 14_284
 
 
 class Shape(Protocol):
-    """What a place in a state may hold, and how that is kept."""
+    """The allowed values of a member of a state, and their stored form."""
 
     @property
     def leaf(self) -> bool:
-        """Whether no value of it is ever a tracked container."""
+        """Whether none of its values is a tracked container."""
         ...
 
     def fits(self, value: object) -> bool:
-        """Return whether a validated value is of this kind, by its Python type alone."""
+        """Return whether a validated value is of this shape, by its Python type alone."""
         ...
 
-    def admit(self, value: object, room: int) -> object:
-        """Validate a value from outside against the declared type, and copy it in.
+    def accept(self, value: object, depth_left: int) -> object:
+        """Validate a value against the declared type, and copy it in.
 
         Args:
             value: anything.
-            room: how many levels of containers there may be in it.
+            depth_left: levels of containers allowed in it.
 
         Returns:
-            what to keep: an immutable value, or a tracked container without a parent yet.
+            the stored form: an immutable value, or a tracked container without a parent yet.
 
         Raises:
-            Refusal: it does not fit, or JSON cannot hold it.
+            Refusal: it does not validate, or JSON cannot represent it.
         """
         ...
 
-    def adopt(self, value: object, room: int) -> object:
-        """Copy in a value that pydantic validated before; otherwise like `admit`."""
+    def copy_in(self, value: object, depth_left: int) -> object:
+        """Copy in a value that pydantic has validated; otherwise like `accept`."""
         ...
 
     def encode(self, value: object) -> Json:
-        """Return the JSON of a value that this shape admitted; it shares nothing mutable with the value."""
+        """Return the JSON of a stored value; it shares nothing mutable with the value."""
         ...
 
 
 def json_scalar(value: object) -> Json:
-    """Return a value without parts as JSON holds it, where nothing tells its type.
+    """Return the stored form of an undeclared scalar.
 
-    Subclasses of JSON's types (``class Color(str, Enum)``) become the plain value, which is what would come back.
+    Subclasses of JSON's types (``class Color(str, Enum)``) become the plain value, as they would by a round trip.
 
     Raises:
-        Refusal: JSON cannot hold it, or would give back something else.
+        Refusal: JSON cannot represent it, or it would not survive the round trip.
     """
     if type(value) is str and value.isascii():
         return value
@@ -126,13 +126,13 @@ def _finite(value: float) -> float:
 
 
 def of_validation(error: ValidationError, value: object) -> Refusal:
-    """Return the refusal of what pydantic says, with its first place as the tail.
+    """Return the refusal for a pydantic error, with the location of its first problem as the tail.
 
-    pydantic's places also name arms of unions and the like; only what is a step into the value is kept.
+    pydantic's locations also name arms of unions and the like; only steps into the value are used.
 
     Args:
-        error: what pydantic raised.
-        value: what it was given.
+        error: pydantic's error.
+        value: the value that did not validate.
     """
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     tokens: list[Token] = []
@@ -152,10 +152,10 @@ def of_validation(error: ValidationError, value: object) -> Refusal:
 
 
 def validated(validator: SchemaValidator, value: object) -> Any:
-    """Return what pydantic makes of a value.
+    """Return the value that pydantic produces from a value.
 
     Raises:
-        Refusal: it does not accept it.
+        Refusal: it does not validate.
     """
     try:
         return validator.validate_python(value)
@@ -164,7 +164,7 @@ def validated(validator: SchemaValidator, value: object) -> Any:
 
 
 class Declared:
-    """A shape that has what comes from outside validated as a whole before it copies it in.
+    """A shape that validates a value as a whole before it copies it in.
 
     Args:
         validator: pydantic's for the declared type.
@@ -175,25 +175,25 @@ class Declared:
     def __init__(self, validator: SchemaValidator) -> None:
         self.validator = validator
 
-    def admit(self, value: object, room: int) -> object:
-        """Validate a value from outside, and copy it in; see `Shape`."""
-        return self.adopt(validated(self.validator, value), room)
+    def accept(self, value: object, depth_left: int) -> object:
+        """Validate a value, and copy it in; see `Shape`."""
+        return self.copy_in(validated(self.validator, value), depth_left)
 
     if TYPE_CHECKING:
 
-        def adopt(self, value: object, room: int) -> object: ...
+        def copy_in(self, value: object, depth_left: int) -> object: ...
 
 
 class DeclaredItems(Declared):
-    """A declared container of items of one kind.
+    """A declared container of items of one shape.
 
     Attributes:
-        leaf: it is tracked itself, whatever its items are.
+        leaf: ``False``, whatever its items: the container itself is tracked.
 
     Args:
         item: the shape of its items.
         validator: pydantic's for the declared type.
-        bounds: pydantic's for what the declared type asks of the container as a whole; ``None`` if nothing.
+        bounds: pydantic's for constraints on the container as a whole; ``None`` without any.
     """
 
     __slots__ = ("bounds", "item")
@@ -206,7 +206,7 @@ class DeclaredItems(Declared):
 
 
 class Scalar:
-    """str, int, float, bool or None, declared without constraints: JSON has the same.
+    """str, int, float, bool or None, declared without constraints: stored as it is.
 
     Args:
         kind: the Python type.
@@ -223,28 +223,28 @@ class Scalar:
     def fits(self, value: object) -> bool:
         return type(value) is self._kind
 
-    def admit(self, value: object, room: int) -> object:
+    def accept(self, value: object, depth_left: int) -> object:
         if type(value) is not self._kind:
             value = validated(self._validator, value)
         return json_scalar(value)
 
-    def adopt(self, value: object, room: int) -> object:
+    def copy_in(self, value: object, depth_left: int) -> object:
         if type(value) is not self._kind:
             value = validated(self._validator, value)
         return json_scalar(value)
 
     def encode(self, value: object) -> Json:
-        return value  # type: ignore[return-value]  # adopt() let only JSON's own types in
+        return value  # type: ignore[return-value]  # copy_in() accepts JSON's own types only
 
 
 class Coded:
-    """A declared type of one immutable value whose JSON pydantic writes and reads: dates, UUIDs, enums, constraints.
+    """A declared type of immutable values that pydantic writes to JSON and reads back: dates, UUIDs, enums.
 
     Args:
         validator: pydantic's for the declared type.
         serializer: pydantic's for the declared type.
-        trusted: it is known that what is written reads back as the same value; otherwise each value is tried.
-        alone: it can be validated without the other fields of its model; otherwise it is not tried here.
+        trusted: all values are known to survive the round trip; otherwise it is checked for each value.
+        alone: a value validates without the other fields of its model; otherwise its round trip is not checked here.
     """
 
     __slots__ = ("_alone", "_serializer", "_trusted", "_validator")
@@ -261,11 +261,11 @@ class Coded:
     def fits(self, value: object) -> bool:
         return self._validator.isinstance_python(value, strict=True)
 
-    def admit(self, value: object, room: int) -> object:
+    def accept(self, value: object, depth_left: int) -> object:
         return self._keep(validated(self._validator, value))
 
-    def adopt(self, value: object, room: int) -> object:
-        return self.admit(value, room) if self._trusted and self._alone else self._keep(value)
+    def copy_in(self, value: object, depth_left: int) -> object:
+        return self.accept(value, depth_left) if self._trusted and self._alone else self._keep(value)
 
     def encode(self, value: object) -> Json:
         return self._serializer.to_python(value, mode="json", by_alias=False, warnings=False)  # type: ignore[no-any-return]
@@ -283,14 +283,14 @@ class Coded:
         except (InvalidInput, PydanticSerializationError) as error:
             raise Refusal(f"JSON cannot hold it: {error}") from error
         if self._alone and not self._trusted:
-            self._try_reading(value, written)
+            self._check_round_trip(value, written)
         if isinstance(value, datetime | time) and (value.utcoffset() or _NO_OFFSET) % _MINUTE:
             raise Refusal(
                 f"its UTC offset of {value.utcoffset()} has seconds, which JSON's form of it leaves out; use UTC"
             )
         return _finite(value) if type(value) is float else value
 
-    def _try_reading(self, value: object, written: bytes) -> None:
+    def _check_round_trip(self, value: object, written: bytes) -> None:
         mend = "let its validator accept what its serializer writes"
         try:
             again = self._validator.validate_json(written, by_alias=False, by_name=True)

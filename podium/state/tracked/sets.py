@@ -1,10 +1,10 @@
-"""Tracked sets, and frozen ones: arrays in a document, sorted by the canonical JSON of their items.
+"""Tracked sets and frozensets: stored as arrays, sorted by the canonical JSON of their items.
 
-A set has no order and an array has, so one is chosen: by the bytes of each item's canonical JSON. Equal sets are then
-equal documents, and an item that comes or goes is one operation at its place in that order.
+A set has no order and an array has one, so the order is defined by the bytes of each item's canonical JSON. Equal sets
+are then equal documents, and adding or removing an item is one operation at its index in that order.
 """
 
-# Not every shape needs all that the protocol gives it.
+# Not every shape uses all arguments of the protocol.
 # ruff: noqa: ARG002
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 from chronicle.canonical import Json, decode, encode
 from podium.state.guard import current_permit
 from podium.state.tracked.guarded import check_access, guard_of, guarded
-from podium.state.tracked.node import Node, Refusal, Tracked, check_room, mark, refused
+from podium.state.tracked.node import Refusal, Tracked, TrackingNode, check_depth, mark_changed, refused
 from podium.state.tracked.scalars import Declared, DeclaredItems, Scalar, Shape
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ _set_add: Final = set.add
 _set_remove: Final = set.remove
 
 
-class _SetNode(Node):
+class _SetNode(TrackingNode):
     """The bookkeeping of a set.
 
-    ``olds`` is by the canonical JSON of items: whether it was in the set at the last drain, and whether it is now.
+    ``olds`` is keyed by the canonical JSON of items: whether an item was in the set at the last drain, and is now.
 
     Attributes:
-        order: the canonical JSON of the items at the last drain, sorted; ``None`` as long as nobody needed it.
+        order: the canonical JSON of the items at the last drain, sorted; ``None`` until first used.
     """
 
     __slots__ = ("order",)
@@ -51,18 +51,18 @@ class _SetNode(Node):
 
 
 class TrackedSet(Tracked, set[T]):
-    """A set in a state. What is put in is validated; items are immutable, so nothing is copied."""
+    """A set in a state. Added items are validated; they are immutable, so nothing is copied."""
 
     __slots__ = ("_podium",)
 
     _podium: _SetNode
 
     def __new__(cls, *given: Any) -> Any:
-        """Return a plain set: ``type(items)(...)`` asks for another set, which is in no state."""
+        """Return a plain set: ``type(items)(...)`` builds a set outside of any state."""
         return set(*given)
 
-    def __init__(self, items: Iterable[T] = (), /) -> None:  # only if called once more: see __new__
-        given = [self._admit(item) for item in items]
+    def __init__(self, items: Iterable[T] = (), /) -> None:  # only by an explicit second call: see __new__
+        given = [self._accept(item) for item in items]
         self.clear()
         self.update(given)
 
@@ -71,7 +71,7 @@ class TrackedSet(Tracked, set[T]):
         with guard.lock:
             if current_permit() is not guard.permit:
                 check_access(guard, self)
-            self._put(self._admit(item))
+            self._put(self._accept(item))
 
     def discard(self, item: object) -> None:
         guard = self._podium.guard or guard_of(self)
@@ -105,7 +105,7 @@ class TrackedSet(Tracked, set[T]):
 
     @guarded
     def _update(self, given: list[list[T]]) -> None:
-        for item in [self._admit(item) for items in given for item in items]:
+        for item in [self._accept(item) for items in given for item in items]:
             self._put(item)
 
     def difference_update(self, *others: Iterable[Any]) -> None:
@@ -130,7 +130,7 @@ class TrackedSet(Tracked, set[T]):
 
     @guarded
     def _symmetric_difference_update(self, given: set[T]) -> None:
-        for item in [self._admit(item) for item in given]:
+        for item in [self._accept(item) for item in given]:
             if item in self:
                 self._drop(self._own(item))
             else:
@@ -173,14 +173,14 @@ class TrackedSet(Tracked, set[T]):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return (set, (list(self),))
 
-    def _admit(self, item: object) -> T:
+    def _accept(self, item: object) -> T:
         try:
-            return cast("T", self._podium.shape.admit_item(item))
+            return cast("T", self._podium.shape.accept_item(item))
         except Refusal as refusal:
             raise refused(self, refusal) from refusal.__cause__
 
     def _own(self, item: T) -> T:
-        """Return the set's own item that is equal to ``item``: 1, True and 1.0 are, and are written differently."""
+        """Return the set's own item equal to ``item``: 1, True and 1.0 are equal, and differ in JSON."""
         shape = self._podium.shape.item
         if type(item) is str or (isinstance(shape, Scalar) and shape.fits(item)):
             return item
@@ -204,7 +204,7 @@ class TrackedSet(Tracked, set[T]):
         noted = olds.get(text)
         olds[text] = (noted[0] if noted else not now, now)
         if noted is None:
-            mark(self)
+            mark_changed(self)
 
 
 class SetShape(DeclaredItems):
@@ -215,29 +215,29 @@ class SetShape(DeclaredItems):
     def fits(self, value: object) -> bool:
         return isinstance(value, set)
 
-    def adopt(self, value: object, room: int) -> object:
+    def copy_in(self, value: object, depth_left: int) -> object:
         if not isinstance(value, set):
             raise Refusal(f"a {type(value).__name__} cannot be tracked; declare a set")
-        check_room(room)
+        check_depth(depth_left)
         kept: TrackedSet[object] = set.__new__(TrackedSet)
         set.update(kept, _frozen_items(self.item, value))
         kept._podium = _SetNode(self, len(kept))
         return kept
 
-    def admit_item(self, item: object) -> object:
-        """Validate an item from outside; otherwise like `admit`."""
-        return _frozen_item(self.item.admit(item, 1))
+    def accept_item(self, item: object) -> object:
+        """Validate an item; otherwise like `accept`."""
+        return _frozen_item(self.item.accept(item, 1))
 
     def encode(self, value: object) -> Json:
         return _sorted_array(self.item, cast("set[object]", value))
 
     def tokens_of(self, owner: object, child: Tracked) -> tuple[Token, ...]:
-        """Return nothing: items of a set are no containers."""
+        """Return nothing: items of a set are not containers."""
         return ()
 
 
 class FrozenSetShape(Declared):
-    """A declared frozenset: a value without parts that is written like a set.
+    """A declared frozenset: an untracked value, stored like a set.
 
     Args:
         item: the shape of its items.
@@ -254,7 +254,7 @@ class FrozenSetShape(Declared):
     def fits(self, value: object) -> bool:
         return isinstance(value, frozenset)
 
-    def adopt(self, value: object, room: int) -> object:
+    def copy_in(self, value: object, depth_left: int) -> object:
         if not isinstance(value, frozenset):
             raise Refusal(f"a {type(value).__name__} stands where a frozenset is declared")
         return frozenset(_frozen_items(self._item, value))
@@ -264,14 +264,14 @@ class FrozenSetShape(Declared):
 
 
 def set_changes(owner: TrackedSet[Any]) -> list[tuple[str, int, Json]]:
-    """Return what changed in a set since the last drain: changes to its array, in order.
+    """Return the changes of a set's array since the last drain, in order.
 
     Returns:
         ``add`` or ``remove``, the index, and the item or ``None``.
     """
     gone, come = _net_changes(owner)
     order = _order(owner, gone, come)
-    # From the end, what goes stands where it stood; what comes, from the start, among what stayed and came before it.
+    # Removals run from the end, at their old indexes; additions from the start, at indexes that count earlier ones.
     removals = [("remove", bisect_left(order, text), None) for text in reversed(gone)]
     additions = [
         ("add", bisect_left(order, text) - bisect_left(gone, text) + rank, decode(text))
@@ -280,8 +280,8 @@ def set_changes(owner: TrackedSet[Any]) -> list[tuple[str, int, Json]]:
     return [*removals, *additions]
 
 
-def settle_order(owner: TrackedSet[Any]) -> None:
-    """Bring the order of a set up to date: what changed was drained."""
+def update_order(owner: TrackedSet[Any]) -> None:
+    """Update the order of a set after its changes were drained."""
     gone, come = _net_changes(owner)
     order = _order(owner, gone, come)
     for text in gone:
@@ -291,7 +291,7 @@ def settle_order(owner: TrackedSet[Any]) -> None:
 
 
 def _net_changes(owner: TrackedSet[Any]) -> tuple[list[bytes], list[bytes]]:
-    """Return the canonical JSON of the items that went and of those that came, each sorted."""
+    """Return the canonical JSON of the removed and of the added items, each sorted."""
     touched = (owner._podium.olds or {}).items()
     gone = sorted(text for text, (was, now) in touched if was and not now)
     come = sorted(text for text, (was, now) in touched if now and not was)
@@ -299,7 +299,7 @@ def _net_changes(owner: TrackedSet[Any]) -> tuple[list[bytes], list[bytes]]:
 
 
 def _order(owner: TrackedSet[Any], gone: list[bytes], come: list[bytes]) -> list[bytes]:
-    """Return the order at the last drain; found once, and kept up to date from then on."""
+    """Return the order at the last drain; computed once, and updated at each drain."""
     node = owner._podium
     if node.order is None:
         came = set(come)
@@ -309,7 +309,7 @@ def _order(owner: TrackedSet[Any], gone: list[bytes], come: list[bytes]) -> list
 
 
 def _frozen_items(shape: Shape, items: Iterable[object]) -> list[object]:
-    return [_frozen_item(shape.adopt(item, 1)) for item in items]
+    return [_frozen_item(shape.copy_in(item, 1)) for item in items]
 
 
 def _frozen_item(kept: object) -> object:

@@ -1,13 +1,13 @@
-"""Tuples: values as long as nothing in them can change, tracked containers otherwise."""
+"""Tuples: plain values while their items are immutable, tracked containers otherwise."""
 
-# Not every shape needs all that the protocol gives it.
+# Not every shape uses all arguments of the protocol.
 # ruff: noqa: ARG002
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
-from podium.state.tracked.node import Node, Refusal, Tracked, check_room, link
+from podium.state.tracked.node import Refusal, Tracked, TrackingNode, check_depth, link
 from podium.state.tracked.plain_values import plain
 from podium.state.tracked.scalars import Declared, Shape
 
@@ -22,13 +22,13 @@ __all__ = ["TrackedTuple", "TupleShape"]
 T = TypeVar("T")
 
 
-class TrackedTuple(Tracked, tuple[T, ...]):  # noqa: SLOT001  a tuple of any length has no room for slots
-    """A tuple with tracked containers in it. Itself it cannot change, and its items stay where they are."""
+class TrackedTuple(Tracked, tuple[T, ...]):  # noqa: SLOT001  a variable-length tuple cannot have slots
+    """A tuple that contains tracked containers. It is immutable itself, so indexes are permanent."""
 
-    _podium: Node
+    _podium: TrackingNode
 
     def __new__(cls, *given: Any) -> Any:
-        """Return a plain tuple: ``type(items)(...)`` asks for another tuple, which is in no state."""
+        """Return a plain tuple: ``type(items)(...)`` builds a tuple outside of any state."""
         return tuple(*given)
 
     def __copy__(self) -> tuple[T, ...]:
@@ -47,7 +47,7 @@ class TupleShape(Declared):
 
     Args:
         items: the shapes of its items, in order.
-        rest: the index among ``items`` of the one that may come any number of times; ``None`` for a fixed length.
+        rest: the index in ``items`` of the shape that repeats any number of times; ``None`` for a fixed length.
         validator: pydantic's for the declared type.
     """
 
@@ -65,22 +65,22 @@ class TupleShape(Declared):
     def fits(self, value: object) -> bool:
         return isinstance(value, tuple)
 
-    def adopt(self, value: object, room: int) -> object:
+    def copy_in(self, value: object, depth_left: int) -> object:
         if not isinstance(value, tuple) or hasattr(value, "_fields"):
             raise Refusal(f"a {type(value).__name__} stands where a tuple is declared")
-        check_room(room)
+        check_depth(depth_left)
         kept: list[object] = []
         shapes = self._shapes(len(value))
         try:
             for shape, item in zip(shapes, value, strict=True):
-                kept.append(shape.adopt(item, room - 1))
+                kept.append(shape.copy_in(item, depth_left - 1))
         except Refusal as refusal:
             refusal.tail.append(len(kept))
             raise
         if not any(isinstance(item, Tracked) for item in kept):
             return tuple(kept)
         tracked: TrackedTuple[object] = tuple.__new__(TrackedTuple, kept)
-        tracked._podium = Node(self)
+        tracked._podium = TrackingNode(self)
         for index, item in enumerate(tracked):
             link(item, tracked, index)
         return tracked
@@ -94,7 +94,7 @@ class TupleShape(Declared):
         return self._shapes(length)[key]
 
     def tokens_of(self, owner: object, child: Tracked) -> tuple[Token, ...]:
-        """Return the tokens from a tuple to a child of it."""
+        """Return the path tokens from a tuple to a child."""
         return (child._podium.key,)
 
     def _shapes(self, length: int) -> Sequence[Shape]:

@@ -9,7 +9,7 @@ import pytest
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.reply import JsonReply, TextReply, outcome
 from podium.turn.busy import BusyPolicy
-from podium.turn.commit import Stop
+from podium.turn.commit import Cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,9 +108,9 @@ def test_a_failure_names_the_log_if_it_says_anything(capsys: pytest.CaptureFixtu
 def test_a_cancelled_reply_is_no_failure_of_the_agent(capsys: pytest.CaptureFixture[str]) -> None:
     _, err = show(capsys, [{"type": "error", "error": {"type": "Cancelled", "message": ""}, "parked": False}])
     assert err == "cancelled: nothing of this turn was kept\n"
-    _, err = show(capsys, [{"type": "error", "error": Stop().error, "parked": False}])
+    _, err = show(capsys, [{"type": "error", "error": Cancellation().error, "parked": False}])
     assert err == "cancelled: nothing of this turn was kept\n"
-    stop = Stop(BusyPolicy.INTERRUPT, "msg_2")
+    stop = Cancellation(BusyPolicy.INTERRUPT, "msg_2")
     _, err = show(capsys, [{"type": "error", "error": stop.error, "parked": False}])
     assert err == "cancelled: message msg_2 took its place (interrupt)\n"
 

@@ -29,7 +29,7 @@ from podium.history.compare import compare
 from podium.history.delete import delete_agent
 from podium.history.erase import erase_messages
 from podium.history.fold import fold_agent
-from podium.history.gc_roots import reached_blobs
+from podium.history.reachability import reachable_blobs
 from podium.testing import AgentHarness
 from tests.unit.podium.history.notes_agent import problems
 
@@ -159,13 +159,13 @@ async def test_every_damage_is_found_and_the_event_named(change: str, tmp_path: 
         assert list(tmp_path.iterdir()) == []
         if change == "missing":
             with pytest.raises((Corrupt, NotFound)):
-                reached_blobs(agent.store, Damaged(agent.blobs, large.content.id, change), [])
+                reachable_blobs(agent.store, Damaged(agent.blobs, large.content.id, change), [])
 
 
 def collected(store: JournalStore, url: str) -> int:
     """Collect at once, and return how many blobs are left."""
     blobs = FsspecBlobStore(url)
-    collect(url, lambda: reached_blobs(store, blobs, []), alone=True, keep_from=1.0)
+    collect(url, lambda: reachable_blobs(store, blobs, []), alone=True, keep_from=1.0)
     blobs.close()
     left = FsspecBlobStore(url)
     try:
@@ -202,7 +202,7 @@ async def test_what_was_handed_out_is_kept_by_a_collection_and_what_was_not_goes
         fresh = FsspecBlobStore(url)
         assert names(store, fresh, agent.address) == ["one", "two"]
         assert problems(store, fresh) == []
-        assert set(fresh.blob_ids()) == reached_blobs(store, fresh, [])
+        assert set(fresh.blob_ids()) == reachable_blobs(store, fresh, [])
 
 
 async def test_what_is_erased_is_gone(store: JournalStore, url: str) -> None:
@@ -318,7 +318,7 @@ async def test_what_no_turn_has_written_is_damage(why: str, payload: JsonObject)
         with pytest.raises(Corrupt, match=why):
             agent.artifacts()
         with pytest.raises(Corrupt, match=why):
-            reached_blobs(agent.store, agent.blobs, [])
+            reachable_blobs(agent.store, agent.blobs, [])
         (problem,) = problems(agent.store, agent.blobs)
         assert why in problem
         assert event_id in problem

@@ -20,7 +20,7 @@ from podium.history.branching import fork_agent, rewind_agent
 from podium.history.compare import compare
 from podium.history.erase import erase_messages
 from podium.history.fold import fold_agent
-from podium.history.gc_roots import reached_blobs
+from podium.history.reachability import reachable_blobs
 from podium.testing import AgentHarness
 from tests.unit.podium.history.notes_agent import problems
 
@@ -78,7 +78,7 @@ def bodies(agent: AgentHarness, blobs: MemoryBlobStore | None = None) -> Iterato
     """Everything that is kept of an agent, but what a collection would free."""
     reader = blobs or agent.blobs
     yield from (event.payload for event in said(agent) if event.payload is not None)
-    yield from (reader.get(identifier) for identifier in reached_blobs(agent.store, reader, []))
+    yield from (reader.get(identifier) for identifier in reachable_blobs(agent.store, reader, []))
 
 
 async def test_what_was_said_is_gone_and_all_else_is_there(agent: AgentHarness) -> None:
@@ -94,7 +94,7 @@ async def test_what_was_said_is_gone_and_all_else_is_there(agent: AgentHarness) 
     assert erase(agent) == []  # doing it twice is harmless
     refs = {event.payload_ref for event in said(agent, 2)}
     assert None not in refs
-    assert not refs & reached_blobs(agent.store, agent.blobs, [])
+    assert not refs & reachable_blobs(agent.store, agent.blobs, [])
 
 
 async def test_an_agent_goes_on_after_it(agent: AgentHarness) -> None:

@@ -20,7 +20,7 @@ from podium.events import AGENT_SNAPSHOT
 from podium.history.branching import fork_agent, rewind_agent
 from podium.history.compare import compare
 from podium.history.fold import Folded, fold_agent
-from podium.history.gc_roots import reached_blobs
+from podium.history.reachability import reachable_blobs
 from podium.testing import AgentHarness
 from tests.unit.podium.history.notes_agent import Notes, problems, told
 
@@ -431,12 +431,12 @@ async def test_a_collection_keeps_what_is_left_and_nothing_else(tmp_path: Path) 
         fold(agent)
         (mark,) = agent.store.events(branch_of(agent).head.branch_id)
         assert mark.payload_ref is not None
-        needed = reached_blobs(agent.store, blobs, [])
+        needed = reachable_blobs(agent.store, blobs, [])
         assert mark.payload_ref in needed
         assert not needed & refs
         blobs.close()
         fresh = FsspecBlobStore(url)
-        report = collect(url, lambda: reached_blobs(agent.store, fresh, []), alone=True, keep_from=1.0)
+        report = collect(url, lambda: reachable_blobs(agent.store, fresh, []), alone=True, keep_from=1.0)
         assert report.dropped_bytes > 0
         fresh.close()
         agent.blobs = last = FsspecBlobStore(url)

@@ -23,7 +23,7 @@ from podium.history.archive_import import import_agent
 from podium.history.branching import fork_agent, rewind_agent
 from podium.history.compare import compare
 from podium.history.delete import detach_agent
-from podium.history.gc_roots import reached_blobs
+from podium.history.reachability import reachable_blobs
 from podium.testing import AgentHarness
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ async def test_branches_archives_and_collection_know_large_payloads(tmp_path: Pa
         if event.payload_ref is not None
     }
     assert len(refs) == 5  # message, reply, turn, the rewind that brings it back, the fork's whole state
-    assert refs <= reached_blobs(store, blobs, [])
+    assert refs <= reachable_blobs(store, blobs, [])
     export_agent(store, blobs, agent.address, tmp_path / "keeper")
     other, others = MemoryJournalStore(), MemoryBlobStore()
     with Archive(tmp_path / "keeper") as archive:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.history.retention import MOST_BETWEEN, QUARTER, Mark, Plan, Retention, plan
+from podium.history.retention import MOST_BETWEEN, QUARTER, Mark, Retention, RetentionPlan, plan_folding
 
 DAY_MS = 86_400_000
 BEGIN = Mark(1, 0, 0)
@@ -52,8 +52,8 @@ class History:
             self.ends[self.turn] = self.now_ms
         self.seq += others
 
-    def look_after(self) -> Plan:
-        todo = plan(self.retention, self.seq, self.turn, self.now_ms, self.begin, self.marks)
+    def look_after(self) -> RetentionPlan:
+        todo = plan_folding(self.retention, self.seq, self.turn, self.now_ms, self.begin, self.marks)
         if todo.fold_to is not None:
             assert todo.fold_to in self.marks
             assert todo.fold_to.seq > self.begin.seq
@@ -113,23 +113,27 @@ def test_marks_are_as_far_apart_as_they_may_be(retention: Retention, spans: list
             assert history.old(before.turn, 1 / QUARTER)
             assert history.marks[-1].seq > before.seq + 1
         assert len(history.marks) <= QUARTER + 1 or retention.days is not None
-        assert history.look_after() == Plan(None, mark=False)  # nothing is left to do
+        assert history.look_after() == RetentionPlan(None, mark=False)  # nothing is left to do
 
 
 def test_with_both_limits_only_what_both_let_go_is_dropped() -> None:
     both = Retention(turns=100, days=10)
     mark = Mark(50, 20, 5 * DAY_MS)
-    assert plan(both, 900, 119, 20 * DAY_MS, BEGIN, [mark]).fold_to is None
-    assert plan(both, 900, 120, 14 * DAY_MS, BEGIN, [mark]).fold_to is None
-    assert plan(both, 900, 120, 15 * DAY_MS, BEGIN, [mark]).fold_to == mark
+    assert plan_folding(both, 900, 119, 20 * DAY_MS, BEGIN, [mark]).fold_to is None
+    assert plan_folding(both, 900, 120, 14 * DAY_MS, BEGIN, [mark]).fold_to is None
+    assert plan_folding(both, 900, 120, 15 * DAY_MS, BEGIN, [mark]).fold_to == mark
 
 
 def test_a_clock_that_went_back_drops_nothing() -> None:
-    assert plan(Retention(days=1), 900, 120, -DAY_MS, BEGIN, [Mark(50, 20, 0)]) == Plan(None, mark=False)
+    assert plan_folding(Retention(days=1), 900, 120, -DAY_MS, BEGIN, [Mark(50, 20, 0)]) == RetentionPlan(
+        None, mark=False
+    )
 
 
 def test_marks_are_never_very_far_apart() -> None:
     retention = Retention(turns=10**9)
-    assert plan(retention, MOST_BETWEEN, 5_000, 0, BEGIN, []) == Plan(None, mark=False)
-    assert plan(retention, MOST_BETWEEN + 1, 5_000, 0, BEGIN, []) == Plan(None, mark=True)
-    assert plan(retention, MOST_BETWEEN + 1, 5_000, 0, BEGIN, [replace(BEGIN, seq=2)]) == Plan(None, mark=False)
+    assert plan_folding(retention, MOST_BETWEEN, 5_000, 0, BEGIN, []) == RetentionPlan(None, mark=False)
+    assert plan_folding(retention, MOST_BETWEEN + 1, 5_000, 0, BEGIN, []) == RetentionPlan(None, mark=True)
+    assert plan_folding(retention, MOST_BETWEEN + 1, 5_000, 0, BEGIN, [replace(BEGIN, seq=2)]) == RetentionPlan(
+        None, mark=False
+    )

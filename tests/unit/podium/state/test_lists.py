@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from chronicle.canonical import encode
 from podium.agent.models.delta_state import DeltaState
 from podium.state import InvalidValue, drain, to_json
-from podium.state.tracked.list_edits import Pieces
 from podium.state.tracked.lists import index_of
+from podium.state.tracked.piece_table import PieceTable
 from podium.state.tracked.plain_values import plain
 from tests.unit.podium.state.state_tools import Follower
 
@@ -329,7 +329,7 @@ def test_pieces_agree_with_lists_of_sources() -> None:
     chance = random.Random(2)
     for _ in range(300):
         length = chance.randrange(12)
-        pieces, sources = Pieces(length), list(range(length))
+        pieces, sources = PieceTable(length), list(range(length))
         for _ in range(chance.randrange(12)):
             if chance.random() < 0.15:
                 order = list(range(len(sources)))

@@ -46,7 +46,7 @@ class Stateless(Echo):
     [
         (Unmade, "Unmade.__init__ raised UsersOwn: no key"),
         (Ends, "Ends.__init__ raised SystemExit: 3"),
-        (Stateless, "making a new Stateless.State raised UsersOwn: no default today"),
+        (Stateless, "building a new Stateless.State raised UsersOwn: no default today"),
     ],
 )
 async def test_what_the_class_raises_while_it_is_made(agent_class: type[BaseAgent], says: str) -> None:

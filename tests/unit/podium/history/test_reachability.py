@@ -18,7 +18,7 @@ from coordinator.verification import Verifier
 from podium.agent import AgentContext
 from podium.agent_record import tree_of
 from podium.history.branching import rewind_agent
-from podium.history.gc_roots import reached_blobs
+from podium.history.reachability import reachable_blobs
 from podium.testing import AgentHarness
 from tests.unit.podium.history import notes_agent
 
@@ -54,14 +54,14 @@ async def test_what_is_reached_is_what_is_verified() -> None:
                 checker.check(tree)
                 reach.add(tree)
         assert len(reach.ids()) == checker.blobs
-        assert reach.ids() == reached_blobs(agent.store, agent.blobs, [])
+        assert reach.ids() == reachable_blobs(agent.store, agent.blobs, [])
         assert agent.blobs.missing(reach.ids()) == set()
 
 
 def collected(store: JournalStore, url: str, layers: Path) -> int:
     """Collect at once, and return how many packs went."""
     blobs = FsspecBlobStore(url)
-    report = collect(url, lambda: reached_blobs(store, blobs, layer_refs(layers)), alone=True, keep_from=1.0)
+    report = collect(url, lambda: reachable_blobs(store, blobs, layer_refs(layers)), alone=True, keep_from=1.0)
     blobs.close()
     return report.dropped
 

@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.clock import ManualClock
 from chronicle.ids import MessageId
-from podium.turn.hook_call import TryFailed, UserCode
+from podium.turn.hook_runner import AttemptFailed, HookRunner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,50 +39,50 @@ async def cancels_itself() -> None:
 
 @pytest.mark.parametrize("hook", [leaves_with_an_exit_code, interrupts, raises_what_is_no_exception, cancels_itself])
 async def test_what_would_end_the_event_loop_is_a_failed_try(hook: Callable[[], Awaitable[None]]) -> None:
-    usercode = UserCode("a", ManualClock())
-    with pytest.raises(TryFailed):
-        await usercode.call(hook, LIMIT_S, MessageId("m"))
-    assert usercode.due_s is None
+    hooks = HookRunner("a", ManualClock())
+    with pytest.raises(AttemptFailed):
+        await hooks.call(hook, LIMIT_S, MessageId("m"))
+    assert hooks.deadline_s is None
 
 
 async def test_why_its_time_is_over() -> None:
-    usercode = UserCode("a", ManualClock())
+    hooks = HookRunner("a", ManualClock())
     said: list[str] = []
 
     async def asked() -> None:
-        said.append(usercode.due_because)
-        usercode.make_due("m")
-        said.append(usercode.due_because)
+        said.append(hooks.deadline_reason)
+        hooks.expire_deadline("m")
+        said.append(hooks.deadline_reason)
 
-    await usercode.call(asked, LIMIT_S, MessageId("m"))
+    await hooks.call(asked, LIMIT_S, MessageId("m"))
     assert said == ["its limit of 600 s", "it was cancelled"]
 
 
 async def test_taking_a_message_back_makes_it_due_at_once() -> None:
     clock = ManualClock()
-    usercode = UserCode("a", clock)
+    hooks = HookRunner("a", clock)
     seen: list[float | None] = []
 
     async def stubborn() -> None:
-        usercode.take_back("m")
-        seen.append(usercode.due_s)
+        hooks.cancel("m")
+        seen.append(hooks.deadline_s)
         await asyncio.Event().wait()
 
-    with pytest.raises(TryFailed) as failed:
-        await usercode.call(stubborn, LIMIT_S, MessageId("m"))
+    with pytest.raises(AttemptFailed) as failed:
+        await hooks.call(stubborn, LIMIT_S, MessageId("m"))
     assert failed.value.cancelled
     assert seen == [clock.monotonic_s()]
 
 
 async def test_taking_back_a_message_that_waits_leaves_the_running_one_alone() -> None:
     clock = ManualClock()
-    usercode = UserCode("a", clock)
+    hooks = HookRunner("a", clock)
 
     async def hook() -> float | None:
-        usercode.take_back("waits")
-        usercode.make_due("waits")
+        hooks.cancel("waits")
+        hooks.expire_deadline("waits")
         await asyncio.sleep(0)
-        return usercode.due_s
+        return hooks.deadline_s
 
-    assert await usercode.call(hook, LIMIT_S, MessageId("runs")) == clock.monotonic_s() + LIMIT_S
-    assert usercode.is_taken_back("waits")
+    assert await hooks.call(hook, LIMIT_S, MessageId("runs")) == clock.monotonic_s() + LIMIT_S
+    assert hooks.is_cancelled("waits")

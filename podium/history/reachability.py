@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Event
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["reached_blobs"]
+__all__ = ["reachable_blobs"]
 
 
-def reached_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeRef]) -> set[BlobId]:
+def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeRef]) -> set[BlobId]:
     """Return the ids of all blobs that are needed.
 
     Those are payloads out of line, the contents of artifacts, and what the trees of all turns of all branches refer to,

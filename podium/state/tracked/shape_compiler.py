@@ -1,12 +1,11 @@
-"""From pydantic's core schema of a class to the shapes of its fields.
+"""Compiles pydantic's core schema of a class to the shapes of its fields.
 
-The core schema is used, and not the annotations, because in it everything is resolved: aliases, forward references,
-``Annotated`` constraints, field validators, type variables. Each place gets the narrowest shape that is sure to hold;
-what is not known here becomes `podium.state.tracked.scalars.Coded`, which tries each value and refuses what would
-change.
+The core schema is used, not the annotations, because everything in it is resolved: aliases, forward references,
+``Annotated`` constraints, field validators, type variables. Each field gets the narrowest shape that is certain to be
+right; unknown schemas become `podium.state.tracked.scalars.Coded`, which checks the round trip of each value.
 """
 
-# Not every shape needs all that the protocol gives it.
+# Not every shape uses all arguments of the protocol.
 # ruff: noqa: ARG002
 from __future__ import annotations
 
@@ -25,23 +24,23 @@ from podium.state.tracked.lists import ListShape
 from podium.state.tracked.models import ModelShape, TrackedModel
 from podium.state.tracked.scalars import Coded, Scalar, Shape
 from podium.state.tracked.sets import FrozenSetShape, SetShape
-from podium.state.tracked.slots import Checked, Deferred, Nullable, Undeclared, UnionShape
+from podium.state.tracked.shape_combinators import Checked, Deferred, Nullable, Undeclared, UnionShape
 from podium.state.tracked.tuples import TupleShape
 
-__all__ = ["ADOPTS", "shape_of"]
+__all__ = ["TRACKS_INSTANCES", "shape_of"]
 
-ADOPTS: Final = "podium_adopts"
-"""Metadata key of the function in a state class's schema that makes a new instance tracked; it validates nothing."""
+TRACKS_INSTANCES: Final = "podium_adopts"
+"""Metadata key of the function in a state class's schema that makes new instances tracked; it validates nothing."""
 
 _Schema: TypeAlias = Mapping[str, Any]
 
 _SCALARS: Final[Mapping[str, type]] = {"str": str, "int": int, "float": float, "bool": bool, "none": type(None)}
 _HARMLESS: Final = frozenset({"type", "metadata", "ref", "strict"})
-"""Keys of a core schema that ask nothing of a value of the exact type."""
+"""Keys of a core schema that do not constrain a value of the exact type."""
 _TRUSTED: Final = frozenset(
     {*_SCALARS, "date", "time", "datetime", "timedelta", "decimal", "uuid", "url", "multi-host-url"}
 )
-"""Kinds whose every value reads back from its JSON as the same value."""
+"""Kinds whose values all survive the round trip through JSON."""
 _WRAPPERS: Final = frozenset({"function-after", "function-before", "function-wrap"})
 _TRANSPARENT: Final = frozenset({"default", "custom-error"})
 _EXACT_KEYS: Final[Mapping[str, type]] = {"int": int, "uuid": UUID, "date": date}
@@ -53,11 +52,11 @@ def shape_of(cls: type[BaseModel]) -> ModelShape:
     """Return the shape of a model class; the same one every time.
 
     Raises:
-        UnsupportedType: a declared type of it cannot be kept.
+        UnsupportedType: a declared type cannot be stored.
     """
     if cls is BaseModel:
         raise UnsupportedType(
-            "BaseModel itself declares no fields, so nothing of its instances would be kept; declare "
+            "BaseModel itself declares no fields, so nothing of its instances would be stored; declare "
             "the class, or a union of the classes, that it may be"
         )
     schema = cls.__pydantic_core_schema__
@@ -72,12 +71,12 @@ def shape_of(cls: type[BaseModel]) -> ModelShape:
 
 
 class _Compiler:
-    """Makes the shapes of one class's fields.
+    """Compiles the shapes of one class's fields.
 
     Args:
         cls: the class.
         schema: its core schema down to the ``model`` itself, without the model's validators.
-        definitions: what ``definition-ref`` refers to.
+        definitions: the targets of ``definition-ref``.
         validators: the schemas of the model's own validators, outermost first.
     """
 
@@ -131,7 +130,7 @@ class _Compiler:
 
     def model(self) -> ModelShape:
         fields, _ = _peel(self._schema["schema"])
-        own = [layer for layer in self._validators if ADOPTS not in (layer.get("metadata") or {})]
+        own = [layer for layer in self._validators if TRACKS_INSTANCES not in (layer.get("metadata") or {})]
         if self._cls.__pydantic_root_model__:
             fields = core_schema.model_fields_schema({"root": core_schema.model_field(self._schema["schema"])})
         extra_allowed = self._config.get("extra_fields_behavior") == "allow" or fields.get("extra_behavior") == "allow"
@@ -170,7 +169,7 @@ class _Compiler:
         )
 
     def shape(self, schema: _Schema) -> Shape:
-        """Return the shape of a place with this schema."""
+        """Return the shape for a schema."""
         kind = schema["type"]
         if "serialization" in schema and not _is_pydantics_own(schema):
             return self._coded(schema)
@@ -237,19 +236,19 @@ class _Compiler:
         if extra == "allow":
             others = ANYTHING if extras is None else self.shape(extras)
         validator = self._validator(schema)
-        # Which keys must be there can only be said of the dict as a whole, so it is looked at as a whole at commit.
+        # Required keys are a property of the dict as a whole, so it is validated as a whole at commit.
         return DictShape(TextKeys(), others, validator, validator, named)
 
     def _union(self, schema: _Schema) -> Shape:
         choices = [choice[0] if isinstance(choice, tuple) else choice for choice in schema["choices"]]
-        return self._one_of(schema, choices, told_apart=False)
+        return self._one_of(schema, choices, discriminated=False)
 
     def _tagged_union(self, schema: _Schema) -> Shape:
-        return self._one_of(schema, list(schema["choices"].values()), told_apart=True)
+        return self._one_of(schema, list(schema["choices"].values()), discriminated=True)
 
-    def _one_of(self, schema: _Schema, choices: Sequence[_Schema], *, told_apart: bool) -> Shape:
+    def _one_of(self, schema: _Schema, choices: Sequence[_Schema], *, discriminated: bool) -> Shape:
         arms = [self.shape(choice) for choice in _merge_containers(choices)]
-        return UnionShape(arms, self._validator(schema), told_apart=told_apart)
+        return UnionShape(arms, self._validator(schema), discriminated=discriminated)
 
     def _json_or_python(self, schema: _Schema) -> Shape:
         return self._as_validated_by(schema, self.shape(schema["json_schema"]))
@@ -286,7 +285,7 @@ class _Compiler:
         trusted = kind in _TRUSTED and "serialization" not in schema
         if kind == "enum":
             trusted = "missing" not in schema and all(type(member.value) in (str, int) for member in schema["members"])
-        # A validator that looks at the other fields cannot be tried alone; its model is tried as a whole at commit.
+        # A validator that reads other fields cannot run alone; its model is validated as a whole at commit.
         alone = not _asks_for_others(schema)
         return Coded(self._validator(schema), self._serializer(schema), trusted=trusted, alone=alone)
 
@@ -310,7 +309,7 @@ class _Compiler:
         return CodedKeys(self._validator(one), self._serializer(one), exact)
 
     def _bounds(self, schema: _Schema, *parts: str) -> SchemaValidator | None:
-        """Return a validator of what a schema asks of a container as a whole; ``None`` if it asks nothing."""
+        """Return a validator of a schema's constraints on a container as a whole; ``None`` if there are none."""
         if not {"min_length", "max_length"} & set(schema):
             return None
         return self._validator({key: value for key, value in schema.items() if key not in parts})
@@ -328,7 +327,7 @@ class _Compiler:
 
 
 def _peel(schema: _Schema) -> tuple[_Schema, list[_Schema]]:
-    """Return a schema without the functions around it, and those, outermost first."""
+    """Return a schema without its wrapping functions, and those functions, outermost first."""
     layers: list[_Schema] = []
     while schema["type"] in _WRAPPERS:
         layers.append(schema)
@@ -337,11 +336,11 @@ def _peel(schema: _Schema) -> tuple[_Schema, list[_Schema]]:
 
 
 def _model_schema(schema: Any, definitions: dict[str, CoreSchema]) -> tuple[_Schema | None, list[_Schema]]:
-    """Return the ``model`` schema that is inside functions and definitions only, and those functions.
+    """Return the ``model`` schema inside of functions and definitions, and those functions.
 
     Args:
         schema: a core schema.
-        definitions: what ``definition-ref`` refers to; those met on the way are added.
+        definitions: the targets of ``definition-ref``; definitions found on the way are added.
     """
     layers: list[_Schema] = []
     here: _Schema = schema
@@ -360,10 +359,10 @@ def _model_schema(schema: Any, definitions: dict[str, CoreSchema]) -> tuple[_Sch
 
 
 def _merge_containers(choices: Sequence[_Schema]) -> list[_Schema]:
-    """Make ``list[A] | list[B]`` into ``list[A | B]``, and the same for sets and dicts.
+    """Merge ``list[A] | list[B]`` into ``list[A | B]``, and likewise sets and dicts.
 
-    An empty list is of either type, and what is put into it decides. That the items are all A or all B is then seen
-    at commit, when the union is tried as a whole.
+    An empty list is of either type until an item is put into it. Whether all items are A or all are B is checked at
+    commit, by the round trip of the whole union.
     """
     merged: list[_Schema] = []
     for kind, parts in (
@@ -379,7 +378,7 @@ def _merge_containers(choices: Sequence[_Schema]) -> list[_Schema]:
 
 
 def _asks_for_others(schema: _Schema) -> bool:
-    """Return whether a user's validator of a field may look at the other fields."""
+    """Return whether a user's validator of a field may read the other fields."""
     here = schema
     while here["type"] in _WRAPPERS or here["type"] in _TRANSPARENT or here["type"] == "nullable":
         function = here.get("function") or {}
@@ -396,7 +395,7 @@ def _either(schemas: Sequence[_Schema]) -> _Schema:
 
 
 def _is_pydantics_own(schema: _Schema) -> bool:
-    """Return whether a serializer is one of those that pydantic gives to abstract containers: it writes the same."""
+    """Return whether a serializer is pydantic's own for abstract containers: its output is the same."""
     function = schema["serialization"].get("function")
     return (
         schema["type"] in ("json-or-python", "lax-or-strict")

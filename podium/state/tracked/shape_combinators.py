@@ -1,6 +1,6 @@
-"""Shapes of places that may hold one of several things, or that have validators of their own."""
+"""Shapes built from other shapes: nullable, checked, recursive and union types."""
 
-# Not every shape needs all that the protocol gives it.
+# Not every shape uses all arguments of the protocol.
 # ruff: noqa: ARG002
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from chronicle.canonical import Json, encode
 from podium.state.tracked.any_json import AnyShape
 from podium.state.tracked.models import model_class
-from podium.state.tracked.node import Refusal, Tracked, check_room
+from podium.state.tracked.node import Refusal, Tracked, check_depth
 from podium.state.tracked.scalars import Coded, Declared, Scalar, Shape, of_validation
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class Nullable:
     def fits(self, value: object) -> bool:
         return value is None or self.inner.fits(value)
 
-    def admit(self, value: object, room: int) -> object:
-        return None if value is None else self._no_null(self.inner.admit(value, room))
+    def accept(self, value: object, depth_left: int) -> object:
+        return None if value is None else self._no_null(self.inner.accept(value, depth_left))
 
-    def adopt(self, value: object, room: int) -> object:
-        return None if value is None else self._no_null(self.inner.adopt(value, room))
+    def copy_in(self, value: object, depth_left: int) -> object:
+        return None if value is None else self._no_null(self.inner.copy_in(value, depth_left))
 
     def _no_null(self, kept: object) -> object:
         if kept is not None and isinstance(self.inner, Coded) and self.inner.encode(kept) is None:
@@ -58,7 +58,7 @@ class Nullable:
 
 
 class Checked(Declared):
-    """A container with validators around it: they see it whole when it is put, and again at commit if it changed.
+    """A container with validators around it: they run when it is assigned, and again at commit if it changed.
 
     Args:
         inner: the shape inside the validators.
@@ -78,15 +78,15 @@ class Checked(Declared):
     def fits(self, value: object) -> bool:
         return self.inner.fits(value)
 
-    def adopt(self, value: object, room: int) -> object:
-        return self.inner.adopt(value, room)
+    def copy_in(self, value: object, depth_left: int) -> object:
+        return self.inner.copy_in(value, depth_left)
 
     def encode(self, value: object) -> Json:
         return self.inner.encode(value)
 
 
 class Deferred:
-    """A type that is declared in terms of itself: its shape is known once it is compiled."""
+    """A recursive type: its shape is set once it is compiled."""
 
     __slots__ = ("shape",)
     leaf: Final = False
@@ -96,22 +96,22 @@ class Deferred:
     def fits(self, value: object) -> bool:
         return self.shape.fits(value)
 
-    def admit(self, value: object, room: int) -> object:
-        return self.shape.admit(value, room)
+    def accept(self, value: object, depth_left: int) -> object:
+        return self.shape.accept(value, depth_left)
 
-    def adopt(self, value: object, room: int) -> object:
-        check_room(room)
-        return self.shape.adopt(value, room)
+    def copy_in(self, value: object, depth_left: int) -> object:
+        check_depth(depth_left)
+        return self.shape.copy_in(value, depth_left)
 
     def encode(self, value: object) -> Json:
         return self.shape.encode(value)
 
 
 class Undeclared:
-    """A declared type that needs more said before JSON can hold it.
+    """A declared type without a JSON form.
 
     Args:
-        reason: what is missing, and how to say it.
+        reason: what is missing, and how to declare it.
     """
 
     __slots__ = ("_reason",)
@@ -123,10 +123,10 @@ class Undeclared:
     def fits(self, value: object) -> bool:
         return isinstance(value, bytes)
 
-    def admit(self, value: object, room: int) -> object:
+    def accept(self, value: object, depth_left: int) -> object:
         raise Refusal(self._reason)
 
-    def adopt(self, value: object, room: int) -> object:
+    def copy_in(self, value: object, depth_left: int) -> object:
         raise Refusal(self._reason)
 
     def encode(self, value: object) -> Json:
@@ -134,24 +134,24 @@ class Undeclared:
 
 
 class UnionShape(Declared):
-    """``A | B``. Which one a value is, its Python type tells when it is put.
+    """``A | B``. The arm of an assigned value is determined by its Python type.
 
-    In JSON there is no such type. So unless a discriminator tells the arms apart, it is tried whether a value comes
-    back as what it is, when it is put and again at commit if something in it changed.
+    JSON has no such type. So without a discriminator the round trip of a value is checked when it is assigned, and
+    again at commit if it changed.
 
     Args:
         arms: the shapes for A, B, ...
         validator: pydantic's for the declared type.
-        told_apart: a discriminator says which arm a document is of.
+        discriminated: a discriminator determines the arm of a document.
     """
 
-    __slots__ = ("arms", "must_try")
+    __slots__ = ("arms", "needs_round_trip")
 
-    def __init__(self, arms: Sequence[Shape], validator: SchemaValidator, *, told_apart: bool) -> None:
+    def __init__(self, arms: Sequence[Shape], validator: SchemaValidator, *, discriminated: bool) -> None:
         super().__init__(validator)
         self.arms = arms
         plain_scalars = all(isinstance(arm, Scalar) for arm in arms)
-        self.must_try = not told_apart and not plain_scalars
+        self.needs_round_trip = not discriminated and not plain_scalars
 
     @property
     def leaf(self) -> bool:
@@ -160,20 +160,20 @@ class UnionShape(Declared):
     def fits(self, value: object) -> bool:
         return any(arm.fits(value) for arm in self.arms)
 
-    def adopt(self, value: object, room: int) -> object:
-        kept = self._arm(value).adopt(value, room)
-        if self.must_try:
-            self.try_reading(kept)
+    def copy_in(self, value: object, depth_left: int) -> object:
+        kept = self._arm(value).copy_in(value, depth_left)
+        if self.needs_round_trip:
+            self.check_round_trip(kept)
         return kept
 
     def encode(self, value: object) -> Json:
         return self._arm(value).encode(value)
 
-    def try_reading(self, kept: object) -> None:
-        """Raise if a kept value would not come back from its JSON as what it is.
+    def check_round_trip(self, kept: object) -> None:
+        """Check that a stored value survives the round trip through JSON.
 
         Raises:
-            Refusal: it would not.
+            Refusal: it does not.
         """
         written = encode(self.encode(kept))
         try:
@@ -206,7 +206,7 @@ def _accepts(arm: Shape, value: object) -> bool:
 
 
 def _kind(value: object) -> type:
-    """Return the type of a value as the user declared it, whether it is tracked or not."""
+    """Return the declared type of a value, whether it is tracked or not."""
     if isinstance(value, BaseModel):
         return model_class(value)
     for kind in (list, dict, set, tuple):

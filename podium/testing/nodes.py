@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, cast
 
-from podium.testing.scratch import Forest, Node
+from podium.testing.scratch import ScratchNode, ScratchTrees
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import Opened, TreeRef, Workspace
     from podium.turn.environment import WorkspaceRequest
 
-__all__ = ["Places", "ScratchPlaces"]
+__all__ = ["ScratchNodes", "SimulatedNodes"]
 
 
-class Places:
+class SimulatedNodes:
     """Where workspaces are: nodes, and the store of their trees."""
 
-    nodes: int
+    count: int
     blobs: BlobStore | None = None
     """Where trees are blobs, for going back to earlier files; ``None`` where they are something else."""
 
@@ -40,14 +40,14 @@ class Places:
         """Take from a node's disk some of what nobody synced, after its processes ended."""
 
 
-class ScratchPlaces(Places):
+class ScratchNodes(SimulatedNodes):
     """Workspaces in memory."""
 
-    nodes = 3
+    count = 3
 
     def __init__(self) -> None:
-        self._forest = Forest()
-        self._nodes = [Node(f"node{number}", self._forest) for number in range(self.nodes)]
+        self._forest = ScratchTrees()
+        self._nodes = [ScratchNode(f"node{number}", self._forest) for number in range(self.count)]
 
     def open(self, node: int, request: WorkspaceRequest) -> Opened:
         """Open a workspace on a node."""

@@ -1,8 +1,8 @@
-"""What became of a sequence since a moment: which runs of it were kept, and where something new stands between.
+"""A piece table: the edits of a sequence since its base, as runs of kept items and runs of new ones.
 
-A tracked list does not compare itself with an earlier copy, which would cost as much as the list is long. It keeps
-`Pieces`: the list as it is now, described as kept runs of the base and runs of new items. Appending is O(1), any
-other edit costs the number of pieces, and what comes out names each changed place once, however often it was touched.
+A tracked list does not compare itself with an earlier copy, which would cost the list's length. It keeps a
+`PieceTable`: the present list as kept runs of the base and runs of new items. Appending is O(1), any other edit costs
+the number of pieces, and the resulting edit script has each changed position once, however often it was changed.
 """
 
 from __future__ import annotations
@@ -13,48 +13,47 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["Change", "Pieces", "longest_rising"]
+__all__ = ["Change", "PieceTable", "longest_increasing"]
 
 _NEW: Final = -1
 _MAX_PIECES: Final = 4096
-"""Beyond it everything between the first and the last change counts as new: an edit stays below about 0.1 ms."""
+"""Beyond it, everything between the first and the last change counts as new; this keeps an edit below about 0.1 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """At ``start`` (an index of the sequence as it is now) stand ``inserted`` new items for ``removed`` old ones."""
+    """At ``start`` (an index of the present sequence), ``inserted`` new items replace ``removed`` old ones."""
 
     start: int
     removed: int
     inserted: int
 
 
-class Pieces:
-    """An edit script from the base, a sequence of a known length, to the sequence as it is now.
+class PieceTable:
+    """The edits from the base, a sequence of known length, to the present sequence.
 
     Attributes:
         base: the length of the base.
 
     Args:
-        length: of the base, which the sequence still equals.
+        length: of the base; the sequence still equals it.
     """
 
     __slots__ = ("_ends", "_starts", "base")
 
     def __init__(self, length: int) -> None:
         self.base = length
-        # Piece i ends (in the sequence as it is now) before index _ends[i]; _starts[i] is the index in the base of its
-        # first item, or _NEW. No piece is empty; no two new pieces, and no two that follow each other in the base,
-        # are neighbours.
+        # Piece i ends before index _ends[i] of the present sequence; _starts[i] is the base index of its first item,
+        # or _NEW. No piece is empty. Neighbours are never both new, nor consecutive in the base.
         self._starts: list[int] = [0] if length else []
         self._ends: list[int] = [length] if length else []
 
     def __len__(self) -> int:
-        """Return the length of the sequence as it is now."""
+        """Return the length of the present sequence."""
         return self._ends[-1] if self._ends else 0
 
     def append(self, count: int) -> None:
-        """``count`` new items were put at the end."""
+        """Record that ``count`` new items were appended."""
         starts, ends = self._starts, self._ends
         if not count:
             return
@@ -65,7 +64,7 @@ class Pieces:
             starts.append(_NEW)
 
     def splice(self, start: int, removed: int, inserted: int) -> None:
-        """``inserted`` new items took the place of the ``removed`` items from ``start`` on."""
+        """Record that ``inserted`` new items replaced the ``removed`` items from ``start`` on."""
         if start == len(self) and not removed:
             self.append(inserted)
             return
@@ -103,12 +102,12 @@ class Pieces:
             self._coarsen()
 
     def rearrange(self, order: Sequence[int]) -> None:
-        """The items were put in another order, or some taken out: item ``i`` is now what was item ``order[i]``.
+        """Record that the items were reordered, or some removed: item ``i`` is now the former item ``order[i]``.
 
-        Items that kept their order among themselves, as many as possible, count as kept; the others as new.
+        A longest run of items in unchanged relative order counts as kept; the others count as new.
         """
         source = self.sources()
-        kept = set(longest_rising([old for old in order if source[old] != _NEW]))
+        kept = set(longest_increasing([old for old in order if source[old] != _NEW]))
         now = [source[old] if old in kept else _NEW for old in order]
         self._starts, self._ends = [], []
         for index, base in enumerate(now):
@@ -133,7 +132,7 @@ class Pieces:
         return found
 
     def kept(self) -> int:
-        """Return how many items of the base are still there."""
+        """Return how many items of the base are kept."""
         begin = total = 0
         for base, end in zip(self._starts, self._ends, strict=True):
             if base != _NEW:
@@ -142,7 +141,7 @@ class Pieces:
         return total
 
     def changes(self) -> Iterator[Change]:
-        """Yield what changed, from left to right: applied in this order each finds the sequence as it expects it."""
+        """Yield the edit script from left to right; each change applies to the result of those before it."""
         base_at = begin = inserted_from = 0
         for base, end in zip(self._starts, self._ends, strict=True):
             if base == _NEW:
@@ -165,7 +164,7 @@ class Pieces:
         return self._ends[piece - 1] if piece else 0
 
     def _join(self, first: int, last: int) -> None:
-        """Make one of neighbours, among the pieces from ``first`` to before ``last``, that belong together."""
+        """Merge neighbours from ``first`` to before ``last`` that are both new or consecutive in the base."""
         piece = first + 1
         while piece < min(last + 1, len(self._starts)):
             left, right = self._starts[piece - 1], self._starts[piece]
@@ -177,7 +176,7 @@ class Pieces:
                 piece += 1
 
     def _coarsen(self) -> None:
-        """Take everything between the kept head and the kept tail as new."""
+        """Count everything between the kept head and the kept tail as new."""
         length = len(self)
         head = self._ends[0] if self._starts[0] == 0 else 0
         tail_from = length
@@ -188,8 +187,8 @@ class Pieces:
         self._ends = [end for _, begin, end in runs if end > begin]
 
 
-def longest_rising(order: Sequence[int]) -> list[int]:
-    """Return the values of a longest rising subsequence."""
+def longest_increasing(order: Sequence[int]) -> list[int]:
+    """Return the values of a longest increasing subsequence."""
     if all(left < right for left, right in pairwise(order)):
         return list(order)
     tails: list[int] = []

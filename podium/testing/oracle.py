@@ -1,4 +1,4 @@
-"""`Watch`: sees every write that a journal accepts, and knows what it must not accept.
+"""`JournalOracle`: sees every write that a journal accepts, and knows what it must not accept.
 
 It stands between all hosts and the journal itself, right where a write becomes true, and keeps a model of its own: who
 has each lease, what waits in each inbox, where each branch ends, and what state and files each turn must have. What
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from chronicle.canonical import decode
 from chronicle.journal.records import MessageStatus
 from podium.testing.commit_rules import CommitRules
-from podium.testing.model import Line, Message, Verdict
+from podium.testing.model import BranchModel, MessageModel, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import TreeRef
     from podium.turn.stream import Frame
 
-__all__ = ["Watch"]
+__all__ = ["JournalOracle"]
 
 
-class Watch:
+class JournalOracle:
     """A view of a journal through which all of a simulation's writes go.
 
     Args:
@@ -41,7 +41,7 @@ class Watch:
         self, store: JournalStore, files_of: Callable[[TreeRef], dict[str, str]], note: Callable[..., None]
     ) -> None:
         self.store = store
-        self.lines: dict[SessionId, Line] = {}
+        self.lines: dict[SessionId, BranchModel] = {}
         self.commits = 0
         self.sent: dict[MessageId, tuple[str, Any]] = {}
         """What was sent from agent to agent: address and message."""
@@ -54,7 +54,7 @@ class Watch:
         """Pass on what only reads."""
         return getattr(self.store, name)
 
-    def line(self, session_id: SessionId) -> Line:
+    def line(self, session_id: SessionId) -> BranchModel:
         """Return the model of a session."""
         return self.lines[session_id]
 
@@ -63,7 +63,7 @@ class Watch:
     def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
         """Make a session."""
         session = self.store.ensure_session(name, session_id, branch_id, now_ms)
-        self.lines.setdefault(session.session_id, Line(session))
+        self.lines.setdefault(session.session_id, BranchModel(session))
         return session
 
     def fork_session(
@@ -74,7 +74,9 @@ class Watch:
         origin = next(line for line in self.lines.values() if line.session.main_branch_id == parent)
         turn = dict(origin.ends)[seq]
         past = {number: expected for number, expected in origin.past.items() if number <= turn}
-        line = Line(session, seq, turn, expected=past[turn], state=deepcopy(past[turn].state), created=True, past=past)
+        line = BranchModel(
+            session, seq, turn, expected=past[turn], state=deepcopy(past[turn].state), created=True, past=past
+        )
         line.origin = origin.session.session_id
         line.ends = [(end, number) for end, number in origin.ends if end <= seq]
         self.lines[session.session_id] = line
@@ -116,7 +118,7 @@ class Watch:
                 known is None and receipt.position == last + 1, line, f"position {receipt.position} after {last}"
             )
             body = cast("JsonObject", decode(message.body))
-            line.messages[receipt.message_id] = Message(receipt.position, body)
+            line.messages[receipt.message_id] = MessageModel(receipt.position, body)
         self._note("admit", line.session.name, receipt.message_id[-6:], receipt.position)
         return receipt
 

@@ -1,8 +1,7 @@
-"""Running user code under a deadline: whatever goes wrong in it becomes one kind of failure.
+"""Running hooks under a deadline: each way of failing becomes `AttemptFailed`.
 
-A hook may raise anything, ``SystemExit`` and ``KeyboardInterrupt`` among it, wait for ever or be taken back by its
-sender.
-The activation sees `TryFailed` in each case and gives the try up.
+A hook may raise anything, ``SystemExit`` and ``KeyboardInterrupt`` included, may hang, and its message may be
+cancelled. The activation gets `AttemptFailed` in each case and rolls the attempt back.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Draft
     from podium.events import ErrorInfo
 
-__all__ = ["TryFailed", "UserCode", "describe"]
+__all__ = ["AttemptFailed", "HookRunner", "describe"]
 
 _MAX_ERROR_TEXT: Final = 2000
-"""Characters of an exception's text that are recorded; what is longer belongs in the agent's log."""
+"""Characters of an exception's text that are recorded; the agent's log has the rest."""
 
-_log = structlog.stdlib.get_logger("podium.turn.hook_call")
+_log = structlog.stdlib.get_logger("podium.turn.hook_runner")
 
 
-class TryFailed(Portable):
-    """A hook did not go well; what it did is still to be rolled back.
+class AttemptFailed(Portable):
+    """A hook failed; the caller rolls back what it did.
 
     Attributes:
         error: what is recorded and shown.
-        cancelled: whether the message was taken back, by its sender or for another one.
-        said: the message and what it was answered until then.
-        interrupted: whether it was stopped for no fault of its own; that is no attempt of its message.
-        hook: the name of the hook; ``None`` if it is not known.
+        cancelled: whether the message was cancelled, by its sender or by preemption.
+        said: the message's event and its replies so far.
+        interrupted: whether the activation had to end; that counts no attempt of the message.
+        hook: the name of the hook; ``None`` if unknown.
     """
 
     def __init__(
@@ -55,47 +54,47 @@ class TryFailed(Portable):
 
 @dataclass(slots=True)
 class _Call:
-    """A hook that runs."""
+    """A running hook."""
 
     message_id: MessageId | None
-    """On whose behalf."""
+    """The message on whose behalf it runs."""
     scope: asyncio.Timeout
     limit_s: float
-    due_s: float
-    """When its time is over."""
+    deadline_s: float
+    """By the clock's ``monotonic_s``."""
     shortened: bool = False
-    """Whether that is before its limit."""
+    """Whether the deadline was moved before its limit."""
 
     def end_by(self, now_s: float) -> None:
-        """Let its time be over now, unless it is already."""
-        self.shortened = self.shortened or now_s < self.due_s
-        self.due_s = min(self.due_s, now_s)
+        """Move the deadline to now, unless it is over already."""
+        self.shortened = self.shortened or now_s < self.deadline_s
+        self.deadline_s = min(self.deadline_s, now_s)
 
 
-class UserCode:
-    """Calls hooks, one at a time.
+class HookRunner:
+    """Runs hooks, one at a time, under deadlines.
 
     Args:
         name: of the agent, for the log.
-        clock: for `due_s`.
+        clock: of `deadline_s`.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
         self._clock = clock
         self._call: _Call | None = None
-        self._taken_back: set[str] = set()
+        self._cancelled: set[str] = set()
         self._interrupted = False
 
     @property
-    def due_s(self) -> float | None:
-        """When the running hook's time is over, by the clock's ``monotonic_s``; ``None`` when none runs."""
+    def deadline_s(self) -> float | None:
+        """The running hook's deadline, by the clock's ``monotonic_s``; ``None`` when none runs."""
         call = self._call
-        return call.due_s if call is not None else None
+        return call.deadline_s if call is not None else None
 
     @property
-    def due_because(self) -> str:
-        """Why the running hook's time ends when `due_s` says, in a few words."""
+    def deadline_reason(self) -> str:
+        """The reason of the running hook's deadline, in a few words."""
         call = self._call
         return "it was cancelled" if call is None or call.shortened else f"its limit of {call.limit_s:g} s"
 
@@ -103,98 +102,98 @@ class UserCode:
         """Await a hook and return its answer.
 
         Args:
-            limit_s: seconds it may take.
-            message_id: on whose behalf it runs; taking that message back stops it.
+            limit_s: its time limit, in seconds.
+            message_id: the message on whose behalf it runs; cancelling that message stops it.
 
         Raises:
-            TryFailed: it raised, took too long or was taken back.
+            AttemptFailed: it raised, exceeded its time limit, or its message was cancelled.
         """
         scope = asyncio.timeout(limit_s)
         self._call = _Call(message_id, scope, limit_s, self._clock.monotonic_s() + limit_s)
         try:
             async with scope:
-                if message_id in self._taken_back:
+                if message_id in self._cancelled:
                     self.expire()
                 return await hook()
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise TryFailed({"type": "CancelledError", "message": "a task it awaited was cancelled"}) from error
-        except GeneratorExit:  # its event loop is gone
+            raise AttemptFailed({"type": "CancelledError", "message": "a task it awaited was cancelled"}) from error
+        except GeneratorExit:  # its event loop was closed
             raise
         except BaseException as error:  # some of these would end the event loop or the activation
-            if message_id is not None and message_id in self._taken_back:
-                raise TryFailed({"type": "Cancelled", "message": "it was taken back"}, cancelled=True) from error
+            if message_id is not None and message_id in self._cancelled:
+                raise AttemptFailed({"type": "Cancelled", "message": "it was cancelled"}, cancelled=True) from error
             if self._interrupted:
                 message = "its service or its lease ended before the turn did; the message waits"
-                raise TryFailed({"type": "Interrupted", "message": message}, interrupted=True) from error
+                raise AttemptFailed({"type": "Interrupted", "message": message}, interrupted=True) from error
             if isinstance(error, TimeoutError) and scope.expired():
                 message = f"it took longer than its limit of {limit_s:g} s"
-                raise TryFailed({"type": "TurnTimeout", "message": message}) from error
+                raise AttemptFailed({"type": "TurnTimeout", "message": message}) from error
             _log.info("hook_raised", agent_id=self._name, exc_info=error)
-            raise TryFailed(describe(error)) from error
+            raise AttemptFailed(describe(error)) from error
         finally:
             self._call = None
             self._interrupted = False
 
     def interrupt(self) -> None:
-        """Stop the hook that handles a message, if one does, for no fault of its own: the activation has to end."""
+        """Stop the hook that handles a message, if there is one, because the activation must end."""
         if self._call is not None and self._call.message_id is not None:
             self._interrupted = True
             self.expire()
 
     @property
     def message_id(self) -> MessageId | None:
-        """On behalf of which message a hook runs now; ``None`` when none runs, or for no message."""
+        """The message on whose behalf a hook runs; ``None`` when none runs, or for no message."""
         call = self._call
         return call.message_id if call is not None else None
 
     def expire(self) -> None:
-        """Stop the hook that runs, if one does, as if its time were over."""
+        """Stop the running hook, if there is one, as at its deadline."""
         call = self._call
         if call is not None and not call.scope.expired():
             call.end_by(self._clock.monotonic_s())
             call.scope.reschedule(asyncio.get_running_loop().time())
 
-    def take_back(self, message_id: str) -> None:
-        """Stop the hook that runs for a message, and let none run for it again until `forget`."""
-        self._taken_back.add(message_id)
+    def cancel(self, message_id: str) -> None:
+        """Stop the hook that runs for a message; further hooks for it fail at once until `clear`."""
+        self._cancelled.add(message_id)
         if self._call is not None and self._call.message_id == message_id:
             self.expire()
 
-    def make_due(self, message_id: str | None = None) -> None:
-        """Let a message's time be over now, if it is being handled, so that `due_s` says so; it stops nothing.
+    def expire_deadline(self, message_id: str | None = None) -> None:
+        """Move the deadline of a message being handled to now. The hook itself is not stopped.
 
-        It may be called from any thread: code that blocks the event loop would not let `take_back` be called.
+        Thread-safe: while code blocks the event loop, `cancel` cannot run.
 
         Args:
-            message_id: whichever is being handled if ``None``.
+            message_id: any message if ``None``.
         """
         call = self._call
         if call is not None and call.message_id is not None and message_id in (None, call.message_id):
             call.end_by(self._clock.monotonic_s())
 
-    def is_taken_back(self, message_id: str) -> bool:
-        """Whether a message was taken back."""
-        return message_id in self._taken_back
+    def is_cancelled(self, message_id: str) -> bool:
+        """Whether a message was cancelled."""
+        return message_id in self._cancelled
 
-    def forget(self, message_id: str) -> None:
-        """Forget a message that is settled."""
-        self._taken_back.discard(message_id)
+    def clear(self, message_id: str) -> None:
+        """Discard the cancellation of a message that is settled."""
+        self._cancelled.discard(message_id)
 
 
 def describe(error: BaseException) -> ErrorInfo:
     """Return an exception as it is recorded and shown.
 
-    A group, such as a task group raises, is shown as what is in it: a group of one as that exception, a larger one with
-    type and text of each.
+    An exception group is shown by its members: a group of one as that exception, a larger one with type and text of
+    each.
     """
     single, *others = _leaves(error)
     if not others:
         error = single
     text = str(error) if not others else "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in (single, *others))
-    # Names of files that are no UTF-8 come with lone surrogates, which no record can hold.
+    # File names that are not UTF-8 contain lone surrogates, which a record cannot hold.
     text = text.encode("utf-8", "backslashreplace").decode() or "no message"
     if len(text) > _MAX_ERROR_TEXT:
         text = text[:_MAX_ERROR_TEXT] + "…"
@@ -202,7 +201,7 @@ def describe(error: BaseException) -> ErrorInfo:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions of a group, of groups in it as well; the exception itself if it is none."""
+    """Yield the exceptions of a group, nested groups flattened; the exception itself if it is no group."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
