@@ -1,1 +1,1 @@
-"""Artifacts: named pieces of content that agents hand out."""
+"""Artifacts: named, immutable pieces of content that agents publish."""

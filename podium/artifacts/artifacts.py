@@ -1,11 +1,11 @@
-"""Artifacts: named pieces of content that agents hand out, such as a report, an image or a data set.
+"""Artifacts: named pieces of content that agents publish, such as a report, an image or a data set.
 
-An artifact is an event, ``artifact.added``, in the commit of the turn that made it, so it is there with the turn or
-not at all, and the chain of events covers it. Its id is the event's, with ``art_`` in place of ``evt_``. Its content
-lies in the blob store as a workspace's files do (:mod:`chronicle.workspace.content.content`): small content whole,
-large in chunks, equal bytes once. It never changes, and it is gone when its event is: erased, folded away or deleted.
+An artifact is an event, ``artifact.added``, in the commit of its turn, so it exists exactly if the turn does, and the
+chain of events covers it. Its id is the event's, with ``art_`` in place of ``evt_``. Its content is in the blob store
+in the form of workspace files (:mod:`chronicle.workspace.content.content`): small content whole, large in chunks,
+deduplicated. It is immutable, and removed with its event: erased, folded or deleted.
 
-Here artifacts are found and read; nothing is written. :mod:`podium.turn.scope` makes them.
+This module finds and reads artifacts; :mod:`podium.turn.scope` adds them.
 """
 
 from __future__ import annotations
@@ -66,43 +66,43 @@ class Artifact:
 
     artifact_id: ArtifactId
     name: str
-    """It can be used as a file's name; others may have the same."""
+    """Usable as a file name; not unique."""
     media_type: str
     content: Content
-    """Its bytes, by reference: `open_artifact` reads them. ``content.id`` is equal for equal bytes."""
+    """A reference to its bytes, for `open_artifact`. ``content.id`` is equal for equal bytes."""
     branch_id: BranchId
-    """The branch whose commit has it; forks of that branch have it, too."""
+    """The branch that owns its event; forks of that branch inherit it."""
     seq: int
     """Of its event."""
     turn: int
-    """That handed it out."""
+    """The turn that added it."""
     added_ms: int
-    """When, in epoch milliseconds."""
+    """Epoch milliseconds."""
     message_id: str | None
     """The message that was being handled; ``None`` in other hooks."""
 
     @property
     def size_bytes(self) -> int:
-        """How much it is."""
+        """Its size."""
         return self.content.size
 
 
 def find_artifact(store: JournalStore, blobs: BlobReader, artifact_id: str) -> Artifact:
-    """Return an artifact by its id; costs the same however many there are.
+    """Return an artifact by its id; the cost does not depend on the number of artifacts.
 
     Args:
         blobs: where large payloads are.
 
     Raises:
-        UnknownArtifact: there is none of that id, or not any more.
-        Corrupt: its event is not what was written.
+        UnknownArtifact: there is none of that id, or it was removed.
+        Corrupt: its event is damaged.
         Unavailable: a store could not be reached.
     """
     if not _ID.fullmatch(artifact_id):
-        raise UnknownArtifact(f"{artifact_id!r} is no artifact's id: one is art_ and 26 letters and digits")
+        raise UnknownArtifact(f"{artifact_id!r} is not an artifact's id: art_ and 26 letters and digits")
     event = store.find_event(event_id_of(artifact_id))
     if event is None or event.type != ARTIFACT_ADDED:
-        raise UnknownArtifact(f"no artifact {artifact_id} here; podium artifacts AGENT lists those that there are")
+        raise UnknownArtifact(f"no artifact {artifact_id} in this home")
     if event.erased:
         raise UnknownArtifact(f"artifact {artifact_id} was erased")
     return artifact_of(event, payload_of(event, blobs))
@@ -111,18 +111,17 @@ def find_artifact(store: JournalStore, blobs: BlobReader, artifact_id: str) -> A
 def list_artifacts(
     store: JournalStore, blobs: BlobReader, address: Address, turn: int | None = None
 ) -> Sequence[Artifact]:
-    """Return what an agent has handed out, oldest first, what it inherited included; reads all of its history.
+    """Return an agent's artifacts, oldest first, inherited ones included; reads its whole history.
 
-    Going back to an earlier turn takes nothing back. What was erased, or came before history that was dropped, is left
-    out.
+    A rewind removes none. Artifacts that were erased, or whose events were dropped, are not listed.
 
     Args:
-        turn: up to the end of this one; up to now if ``None``.
+        turn: the last turn to list; the head if ``None``.
 
     Raises:
         UnknownAgent: there is no such agent.
         UnknownMoment: it has not committed that turn, or its history up to there was dropped.
-        Corrupt: an event is not what was written.
+        Corrupt: an event is damaged.
         Unavailable: a store could not be reached.
     """
     branch_id = find_session(store, address).main_branch_id
@@ -144,19 +143,19 @@ def _listed(
 def open_artifact(blobs: BlobReader, artifact: Artifact) -> BinaryIO:
     """Return an artifact's content as a seekable file, read-only.
 
-    Blobs are fetched as they are read and checked against their ids. Reading raises `Corrupt` where one is missing or
-    not what was written, and `Unavailable` where the store could not be reached.
+    Blobs are fetched on demand and verified against their ids. A read raises `Corrupt` if one is missing or damaged,
+    and `Unavailable` if the store could not be reached.
     """
     return contents.open(_Committed(blobs, artifact), artifact.content)
 
 
 def read_artifact(blobs: BlobReader, artifact: Artifact) -> bytes:
-    """Return all of an artifact's content; raises as reading it from `open_artifact` does."""
+    """Return all of an artifact's content; raises as reads from `open_artifact` do."""
     return contents.read(_Committed(blobs, artifact), artifact.content)
 
 
 def event_id_of(artifact_id: str) -> EventId:
-    """Return the id of the event that adds an artifact; an event's id is returned as it is."""
+    """Return the id of the event that adds an artifact; an event's id is returned unchanged."""
     return EventId(artifact_id.replace(_PREFIX, _EVENT_PREFIX, 1) if artifact_id.startswith(_PREFIX) else artifact_id)
 
 
@@ -173,7 +172,7 @@ def artifact_payload(event_id: EventId, name: str, media_type: str, content: Con
 
 
 def artifact_frame(payload: Mapping[str, Json]) -> Frame:
-    """Return what a client is told of an artifact."""
+    """Return the frame of an artifact."""
     return {"type": "artifact", **{key: payload[key] for key in ("artifact_id", "name", "media_type", "size")}}
 
 
@@ -181,7 +180,7 @@ def artifact_of(event: Event, payload: Json) -> Artifact:
     """Return the artifact that an event of type ``artifact.added`` adds.
 
     Raises:
-        Corrupt: the payload is not one that such an event has.
+        Corrupt: the payload is not that of such an event.
     """
     match payload:
         case {
@@ -194,7 +193,7 @@ def artifact_of(event: Event, payload: Json) -> Artifact:
         }:
             content = Content(BlobId(content_id), size, chunked)
         case _:
-            raise Corrupt(f"event {event.event_id} (seq {event.seq}) names no content of an artifact")
+            raise Corrupt(f"event {event.event_id} (seq {event.seq}) has no content of an artifact")
     try:
         check_name(name)
         check_media_type(media_type)
@@ -202,7 +201,7 @@ def artifact_of(event: Event, payload: Json) -> Artifact:
     except InvalidInput as error:
         raise Corrupt(f"event {event.event_id} (seq {event.seq}): {error}") from error
     if artifact_id != _PREFIX + event.event_id.removeprefix(_EVENT_PREFIX):
-        raise Corrupt(f"event {event.event_id} (seq {event.seq}) names an artifact that is not its own")
+        raise Corrupt(f"event {event.event_id} (seq {event.seq}) has the id of another artifact")
     return Artifact(
         artifact_id=ArtifactId(artifact_id),
         name=name,
@@ -217,7 +216,7 @@ def artifact_of(event: Event, payload: Json) -> Artifact:
 
 
 def contents_of(event: Event, payload: Json) -> list[Content]:
-    """Return the contents that an event keeps besides its trees: that of its artifact, if it adds one.
+    """Return the contents that an event reaches besides its trees: that of its artifact, if it adds one.
 
     Raises:
         Corrupt: as `artifact_of`.
@@ -226,7 +225,7 @@ def contents_of(event: Event, payload: Json) -> list[Content]:
 
 
 class _Committed:
-    """A reader of what an artifact must have: a blob that is not there is damage."""
+    """A reader of an artifact's blobs, for which a missing blob is damage."""
 
     def __init__(self, blobs: BlobReader, artifact: Artifact) -> None:
         self._blobs = blobs

@@ -1,7 +1,7 @@
-"""What an artifact may be called, and of which media type its content is. Pure.
+"""Names and media types of artifacts. Pure.
 
-Names end up as file names and media types as a header of HTTP wherever the artifact is fetched, so neither may hold
-what would mean something else there.
+Clients use names as file names and media types as HTTP headers, so neither may contain characters that are special
+there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chronicle.errors import InvalidInput
 __all__ = ["MAX_NAME_BYTES", "check_media_type", "check_name", "media_type_of"]
 
 MAX_NAME_BYTES: Final = 255
-"""As UTF-8: what file systems take for a file's name."""
+"""As UTF-8: the limit of file systems for a file name."""
 _MAX_MEDIA_TYPE: Final = 255
 """Characters."""
 _MEDIA_TYPE: Final = re.compile(
@@ -31,7 +31,7 @@ _ADDED: Final = {
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
 }
-"""What the standard library of some Python versions lacks."""
+"""Missing in the standard library of some Python versions."""
 _COMPRESSED: Final = {
     "br": "application/octet-stream",
     "bzip2": "application/x-bzip2",
@@ -43,10 +43,10 @@ _UNKNOWN: Final = "application/octet-stream"
 
 
 def check_name(name: str) -> None:
-    """Check that an artifact may be called so.
+    """Check the name of an artifact.
 
     Raises:
-        InvalidInput: it may not; the message says why.
+        InvalidInput: it cannot be used; the message tells why.
     """
     if not isinstance(name, str):
         raise InvalidInput(f"an artifact's name is a string, not {type(name).__name__}")
@@ -65,24 +65,24 @@ def check_name(name: str) -> None:
 
 
 def check_media_type(media_type: str) -> None:
-    """Check that a media type can be sent as one.
+    """Check a media type.
 
     Raises:
-        InvalidInput: it cannot.
+        InvalidInput: it is malformed.
     """
     if not isinstance(media_type, str):
         raise InvalidInput(f"a media type is a string, not {type(media_type).__name__}")
     if len(media_type) > _MAX_MEDIA_TYPE or not _MEDIA_TYPE.fullmatch(media_type):
-        raise InvalidInput(f"{media_type!r} is not a media type; one is such as image/png or text/plain; charset=utf-8")
+        raise InvalidInput(f"{media_type!r} is not a media type, such as image/png or text/plain; charset=utf-8")
 
 
 def media_type_of(name: str, *, text: bool) -> str:
-    """Return the media type that a name suggests.
+    """Return the media type derived from a name.
 
     Args:
         text: the content is text, encoded as UTF-8.
     """
-    # With a folder in front, for guess_type takes URLs: a name may begin with "data:".
+    # With a directory in front, because guess_type accepts URLs: a name may begin with "data:".
     found, compression = _types().guess_type(f"./{name}")
     if compression is not None:
         found = _COMPRESSED.get(compression, _UNKNOWN)
@@ -94,7 +94,7 @@ def media_type_of(name: str, *, text: bool) -> str:
 
 @cache
 def _types() -> mimetypes.MimeTypes:
-    """Return the standard library's own tables: what a machine has installed does not change them."""
+    """Return the standard library's own tables, independent of the machine's configuration."""
     types = mimetypes.MimeTypes()
     for suffix, media_type in _ADDED.items():
         types.add_type(media_type, suffix)

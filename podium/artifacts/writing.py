@@ -1,7 +1,7 @@
-"""The contents of a turn's artifacts on their way into the blob store.
+"""Storing the contents of a turn's artifacts.
 
-They go there while the turn runs, past a bound of memory early, the rest before the turn's commit. A turn that fails
-leaves blobs that nothing refers to, for the collector (docs/internals/gc.md).
+Contents are buffered up to a memory bound and written to the blob store beyond it; the rest is written before the
+turn's commit. A failed turn leaves unreferenced blobs, for gc (docs/internals/gc.md).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["ArtifactWriter"]
 
 
 class ArtifactWriter:
-    """Takes contents of artifacts for one turn. Its methods block; they may be called from any thread.
+    """Stores contents of artifacts for one turn. Its methods block; they are thread-safe.
 
     Args:
-        blobs: where they go.
-        root: the workspace's directory, from which files are taken.
-        limit_bytes: how many bytes one artifact may have.
+        blobs: the destination.
+        root: the workspace's directory; artifacts may be files in it.
+        limit_bytes: most bytes of one artifact.
     """
 
     def __init__(self, blobs: BlobStore, root: Path, limit_bytes: int) -> None:
@@ -43,12 +43,12 @@ class ArtifactWriter:
         self._root = root
         self._limit_bytes = limit_bytes
         self._buffer: BlobBuffer | None = None
-        # A call whose caller was cancelled goes on in its thread, so one thread at a time is seen to here.
+        # A call whose caller was cancelled continues in its thread, so the threads are serialized here.
         self._lock = threading.Lock()
         self._over = False
 
     def take(self, name: str, data: bytes | str | Path) -> Content:
-        """Take the content of an artifact; it is durable after `keep`.
+        """Store the content of an artifact; it is durable after `keep`.
 
         Args:
             name: for messages.
@@ -56,7 +56,7 @@ class ArtifactWriter:
 
         Raises:
             TypeError: it is none of these.
-            InvalidInput: it is too large, no Unicode text, or no file of the workspace.
+            InvalidInput: it is too large, not Unicode text, or not a file of the workspace.
             OSError: the file cannot be read.
             PodiumError: the turn is over.
             Unavailable: the blob store could not be reached.
@@ -77,7 +77,7 @@ class ArtifactWriter:
             return store_file(self._open_buffer(), cast("BinaryIO", _Source(self, name, file)))
 
     def keep(self) -> None:
-        """Take nothing more, and make what was taken durable.
+        """Close, and make the stored contents durable.
 
         Raises:
             Unavailable: the blob store could not be reached.
@@ -88,7 +88,7 @@ class ArtifactWriter:
                 self._buffer.flush()
 
     def close(self) -> None:
-        """Take nothing more; what is being taken in another thread ends soon."""
+        """Refuse further contents; a store in progress in another thread ends soon."""
         self._over = True
 
     def _check_size(self, name: str, size: int) -> None:
@@ -96,7 +96,7 @@ class ArtifactWriter:
             raise PodiumError(f"artifact {name} came too late: the turn is over")
         if size > self._limit_bytes:
             raise InvalidInput(
-                f"artifact {name} has more than {self._limit_bytes} bytes; hand it out in parts, or raise the class's "
+                f"artifact {name} has more than {self._limit_bytes} bytes; split it, or raise the class's "
                 "max_artifact_bytes"
             )
 
@@ -112,7 +112,7 @@ class ArtifactWriter:
             raise InvalidInput(
                 f"{path} is not in the workspace, so it cannot be artifact {name}; read it, and give its bytes"
             )
-        # Not blocking: a named pipe would wait for its other end.
+        # O_NONBLOCK: the open of a named pipe would wait for its other end.
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             found = os.fstat(descriptor)
@@ -126,7 +126,7 @@ class ArtifactWriter:
 
 
 class _Source(io.RawIOBase):
-    """A file while it is taken: it may grow meanwhile, and the turn may end."""
+    """A file while it is stored: it may grow meanwhile, and the turn may end."""
 
     def __init__(self, writer: ArtifactWriter, name: str, file: io.FileIO) -> None:
         super().__init__()

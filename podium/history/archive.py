@@ -1,15 +1,15 @@
-"""One agent in one file: its events, those it inherits included, and every blob that they reach.
+"""Archives: one agent in one file, with its events, inherited ones included, and every blob that they reach.
 
-The file is a ZIP archive, so that any tool can look into it::
+The file is a ZIP archive, so that any tool can inspect it::
 
-    archive.json            what is in it: `Manifest`, as JSON
+    archive.json            its table of contents: `Manifest`, as JSON
     events/<n>.jsonl        the events of the n-th branch, oldest first, one a line, with the journal's field names
     blobs/<id>              each blob by its id
 
-Events are kept as they were sealed, so the chain verifies in the file as in the journal, and an agent has the same
-head wherever it is. Where older history was folded, the file begins with the event that it was folded into, and names
-the hash before it; its format is 2 then, and 1 otherwise. Nothing of an archive is taken over before all of it was
-checked: the chain of events, every blob against its id, and that no blob is missing.
+Events are stored as they were sealed, so the chain verifies in the file as in the journal, and an agent has the same
+head everywhere. If older history was folded, the file begins with the mark, and has the hash before it; its format is 2
+then, and 1 otherwise. An import writes nothing before the whole archive is verified: the chain of events, every blob
+against its id, and that no blob is missing.
 """
 
 from __future__ import annotations
@@ -49,28 +49,28 @@ __all__ = ["Archive", "ArchivedBranch", "Manifest", "export_agent"]
 
 FORMAT: Final = 2
 _WHOLE_FORMAT: Final = 1
-"""Of archives that begin with an agent's first event; podium could read it before there were others."""
+"""Of archives that begin with an agent's first event; the only format of older versions."""
 _MANIFEST: Final = "archive.json"
 _NOTHING: Final = "; nothing was imported"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-"""The date of every member: equal agents make equal files."""
+"""The date of every member, so that equal agents have equal files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedBranch:
-    """One branch of the line of events that makes up an agent."""
+    """One branch of an agent's line of events."""
 
     branch_id: BranchId
     after_seq: int
-    """The seq of the event before its first one, which belongs to the branch before; of the oldest, to what was
-    folded, or 0."""
+    """The seq before its first event: of the last event of the branch before; for the oldest, of the folded history, or
+    0."""
     to_seq: int
-    """Of the last event that the agent has of it."""
+    """The seq of its last event that the agent reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an archive says of itself."""
+    """The table of contents of an archive."""
 
     agent: str
     head: Head
@@ -79,17 +79,17 @@ class Manifest:
     events: int
     blobs: int
     base: Head | None = None
-    """The head before the first event, if what came before it was folded."""
+    """The head before the first event, if earlier history was folded."""
 
 
 def export_agent(store: JournalStore, blobs: BlobReader, address: Address, path: Path) -> Manifest:
-    """Write an agent, as it is now, to a file; it may be running. Its inbox is not part of it.
+    """Write an agent at its head to a file, without its inbox; it may be running.
 
-    All that is written is checked on the way. The file is there whole, or not at all.
+    Everything is verified while it is written. The file is complete, or absent.
 
     Raises:
         UnknownAgent: there is none, or it never started.
-        Corrupt: what is stored is damaged; ``podium verify`` says more.
+        Corrupt: stored data is damaged.
         OSError: the file cannot be written.
     """
     branch_id = read_agent(store, blobs, address).head.branch_id
@@ -131,7 +131,7 @@ def _write(archive: zipfile.ZipFile, store: JournalStore, blobs: BlobReader, add
 
 
 def _base(store: JournalStore, branch_id: BranchId) -> Head | None:
-    """Return the head before a branch's first event if it was folded: its hash is what that event follows."""
+    """Return the head before the first event of a folded branch: its hash is that event's previous hash."""
     folded_seq = store.branch(branch_id).folded_seq
     if not folded_seq:
         return None
@@ -146,7 +146,7 @@ class Archive:
         path: the file.
 
     Raises:
-        Corrupt: it is no archive, or its table of contents is damaged.
+        Corrupt: it is not an archive, or its table of contents is damaged.
         UnsupportedFormat: a newer version wrote it.
         NotFound: there is no such file.
         OSError: it cannot be read.
@@ -158,7 +158,7 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(path)
         except FileNotFoundError:
-            raise NotFound(f"there is no file {path}; name one that podium export wrote") from None
+            raise NotFound(f"there is no file {path}; name an exported archive") from None
         except zipfile.BadZipFile as error:
             raise Corrupt(f"{path} is not an archive of an agent, or its end is cut off: {error}") from error
         try:
@@ -174,10 +174,10 @@ class Archive:
         self._zip.close()
 
     def check(self) -> None:
-        """Check the chain of events and every blob, unless that was done before.
+        """Verify the chain of events and every blob, once.
 
         Raises:
-            Corrupt: something is damaged or missing; the message says where in the file.
+            Corrupt: something is damaged or missing; the message has its position in the file.
         """
         if not self._checked:
             self._check()
@@ -220,7 +220,7 @@ class Archive:
                 raise self._damaged(f"{name} line {line}", f"not an event: {error}") from error
 
     def blob_ids(self) -> list[BlobId]:
-        """Return the ids of the blobs that are in it."""
+        """Return the ids of its blobs."""
         return [BlobId(name.removeprefix("blobs/")) for name in self._zip.namelist() if name.startswith("blobs/")]
 
     def get(self, identifier: BlobId) -> bytes:
@@ -258,13 +258,13 @@ class Archive:
             raise self._damaged(_MANIFEST, f"it cannot be read: {error}") from error
 
     def _damaged(self, where: str, why: str) -> Corrupt:
-        """Return the error of some damage; ``why`` may be the text of one about a part of that place."""
+        """Return the error for damage; ``why`` may be the text of such an error about a part of it."""
         inner = why.replace(f"{self._path}: ", "").removesuffix(_NOTHING)
         return Corrupt(f"{self._path}: {where}: {inner}{_NOTHING}")
 
 
 def _check_blobs(event: Event, reader: BlobReader, checker: TreeChecker) -> None:
-    """Read all that an event reaches."""
+    """Read and verify all blobs that an event reaches."""
     if event.erased:
         return
     payload = decode(payload_bytes(event, reader))

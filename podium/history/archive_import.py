@@ -1,8 +1,8 @@
-"""Taking an agent over from an archive.
+"""Import of an agent from an archive.
 
-Order: all of the archive is checked; its blobs are put; then its branches are made, the oldest first, each with all of
-its events in one commit, and the agent's own last. So what a crash leaves is not seen as the agent, and the same import
-again goes on from there.
+Order: the whole archive is verified; its blobs are stored; then its branches are created, oldest first, each with all
+of its events in one commit, and the agent's own last. So a crash leaves no agent visible, and the same import
+continues from there.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 __all__ = ["HOLDER_PREFIX", "Imported", "import_agent"]
 
 HOLDER_PREFIX: Final = "imported:"
-"""Sessions that hold the branches which an imported fork continues; no agent's address begins like this."""
+"""Name prefix of sessions that hold the inherited branches of an imported fork; no agent's address has it."""
 _PACK_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import made."""
+    """The result of an import."""
 
     head: Head
     blobs: int
-    """Blobs that the store did not have yet."""
+    """Blobs that the store did not have."""
 
 
 def import_agent(
     store: JournalStore, blobs: BlobStore, archive: Archive, target: Address, ids: IdSource, now_ms: int
 ) -> Imported:
-    """Make an agent from an archive.
+    """Create an agent from an archive.
 
-    Branches keep their ids and events, so its head is the one that was exported. Where this store has the agent's
-    branch already, as on the machine that it comes from, the new agent is a fork of it.
+    Branches keep their ids and events, so its head is the exported one. If this store has the agent's branch already,
+    as on the machine of the export, the new agent is a fork of it.
 
     Raises:
         Corrupt: the archive is damaged; nothing was written.
@@ -74,14 +74,14 @@ def _refuse_if_taken(store: JournalStore, target: Address, own: ArchivedBranch) 
         return
     branch = store.branch(session.main_branch_id)
     if branch.branch_id != own.branch_id or branch.head.seq != own.after_seq:
-        raise AgentExists(f"there is an agent {target} already; give the imported one another address with --as")
+        raise AgentExists(f"there is an agent {target} already; import it under another address")
 
 
 def _present(store: JournalStore, archive: Archive, number: int) -> Branch | None:
-    """Return a branch of the archive if the store has it with all of its events; ``None`` if none of them.
+    """Return a branch of the archive if the store has all of its events; ``None`` if it has none.
 
     Raises:
-        Conflict: the store has some of them, or others.
+        Conflict: the store has some of them, or different ones.
     """
     wanted = archive.manifest.branches[number]
     try:
@@ -89,7 +89,7 @@ def _present(store: JournalStore, archive: Archive, number: int) -> Branch | Non
     except NotFound:
         return None
     if branch.head.seq == wanted.after_seq:
-        return None  # made by an import that died before it put the events
+        return None  # created by an import that crashed before it wrote the events
     *_, last = archive.events(number)
     found = next(store.events(branch.branch_id, wanted.to_seq - 1, wanted.to_seq), None)
     if found is None or found.hash != last.hash:
@@ -109,11 +109,11 @@ def _make(
     ids: IdSource,
     now_ms: int,
 ) -> Branch:
-    """Make a branch and the session that it is the main branch of, and return it with its events."""
+    """Create a branch with its events and its session, and return it."""
     wanted = archive.manifest.branches[number]
     session = _session(store, archive, wanted, parent, name, ids, now_ms)
     if session.main_branch_id != wanted.branch_id:
-        raise Conflict(f"a session named {name!r} came up meanwhile; try again")
+        raise Conflict(f"a session named {name!r} was created meanwhile; try again")
     events = tuple(archive.events(number))
     store.commit(Commit(session.session_id, store.head(wanted.branch_id), events, epoch=None))
     return store.branch(wanted.branch_id)
@@ -140,7 +140,7 @@ def _session(
 
 
 def _put_blobs(blobs: BlobStore, archive: Archive) -> int:
-    """Put the blobs that the store does not have, in packs, and return how many those were."""
+    """Store the blobs that the store does not have, in packs, and return their number."""
     missing = sorted(blobs.missing(archive.blob_ids()))
     pack: dict[BlobId, bytes] = {}
     size = 0

@@ -1,11 +1,11 @@
-"""Branches of agents: forking one at any turn, and taking one back to an earlier turn.
+"""Branches of agents: forking an agent at any turn, and rewinding it to another turn.
 
-Both only append. A fork is an agent of its own whose branch continues another one's; it costs the same whatever the
-length of the history and the size of the state and files, and writes nothing to what it continues, which may be
-running meanwhile. Going back is a turn like any other, so it can be undone by going to a later turn.
+Both only append. A fork is an agent of its own whose branch continues the parent's. Its cost does not depend on the
+length of the history or the size of state and files, and it writes nothing to the parent, which may be running. A
+rewind is a turn like any other, so a rewind to a later turn undoes it.
 
-Use cases over the ports; time and ids are arguments. docs/internals/branches.md has the order of writes and what a
-crash leaves.
+Use cases over the ports; time and ids are arguments. docs/internals/branches.md has the order of writes and the crash
+states.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ __all__ = [
 ]
 
 _HOLDER: Final = "podium-cli"
-"""Who holds the lease of an agent that is written while it sleeps: no process, so it is not taken for a living one."""
+"""The lease holder while a sleeping agent is written: no process, so it is not taken for a live activation."""
 _AFTER_LOSS: Final = "podium-cli-after-loss"
-"""The same, where the lease before was one that its holder had not given back."""
+"""The same, after a lease that its holder had not released."""
 _LEASE_MS: Final = 30_000
 _WITH_GIVEN_UP: Final = (TURN_FAILED, TURN_CANCELLED, AGENT_SNAPSHOT, AGENT_DETACHED)
 
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A fork, as it was made."""
+    """A new fork."""
 
     session: Session
     head: Head
     """Of the fork's branch, `agent.forked` included."""
     parent_branch_id: BranchId
-    """The branch that has the event it continues among its own."""
+    """The branch that owns the event after which the fork continues."""
     turn: int
     """The turn that it continues."""
     seq: int
@@ -79,14 +79,14 @@ class Forked:
 def fork_agent(
     store: JournalStore, source: Address, turn: int | None, target: Address, ids: IdSource, now_ms: int
 ) -> Forked:
-    """Make an agent that has the state, files and history which another one had at the end of a turn.
+    """Create an agent with the state, files and history of another one at the end of a turn.
 
-    Messages that wait in the source's inbox are not the fork's. A call that died half-way is completed by the same
-    call; until then the fork works and only lacks its first event.
+    The fork does not get the source's pending messages. A call that crashed half-way is completed by the same call;
+    until then the fork works and only lacks its first event.
 
     Args:
-        turn: the source's last one if ``None``. A try that failed after it is not part of it.
-        target: of the same type, as the same code will run it.
+        turn: the source's last one if ``None``. Failed attempts after it are not part of it.
+        target: of the same type, because the same code runs it.
 
     Raises:
         UnknownAgent: there is no such source, or it never started.
@@ -110,10 +110,10 @@ def fork_at(
     ids: IdSource,
     now_ms: int,
 ) -> Forked:
-    """Make an agent that continues a branch after one of the branch's own events, which ended a turn.
+    """Create an agent that continues a branch after an event that the branch owns and that ended a turn.
 
     Args:
-        source: the address of the agent that is continued, for the record.
+        source: the address of the parent agent, for the record.
 
     Raises:
         AgentExists: there is an agent of the target's address already.
@@ -130,7 +130,7 @@ def fork_at(
         now_ms,
     )
     start = store.head(session.main_branch_id)
-    if start.seq != seq:  # it was completed, and perhaps woken, between our two calls
+    if start.seq != seq:  # another call completed it, and it may have been woken, between our two calls
         raise _exists(target)
     try:
         made = store.commit(Commit(session.session_id, start, seal(start, [draft]), epoch=None))
@@ -141,27 +141,27 @@ def fork_at(
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Going back, planned."""
+    """The plan of a rewind."""
 
     now: AgentRecord
     then: AgentRecord
     only: Part | None
     patch: list[JsonObject]
-    """From the state now to the state then; empty when the state stays."""
+    """From the state now to the state then; empty if the state is not restored."""
 
     @property
     def tree(self) -> TreeRef | None:
-        """The workspace whose content it will be."""
+        """The tree whose content is restored."""
         return self.now.tree if self.only == "state" else self.then.tree
 
     @property
     def schema(self) -> AgentRecord:
-        """Whose state it will be."""
+        """The record whose state is restored."""
         return self.now if self.only == "files" else self.then
 
     @property
     def changes_state(self) -> bool:
-        """Whether the state, or the version of its class, will be another one."""
+        """Whether the state or the version of its class changes."""
         now, then = self.now, self.schema
         return bool(self.patch) or (now.entity_type, now.schema_version) != (then.entity_type, then.schema_version)
 
@@ -175,10 +175,10 @@ def plan_rewind(
     *,
     at: int | None = None,
 ) -> Rewind:
-    """Say what going back to a turn would change; reads only, and works while the agent runs.
+    """Return what a rewind to a turn would change. Read-only; works while the agent runs.
 
     Args:
-        at: the turn that is gone back from; the agent's last one if ``None``.
+        at: the turn to start from; the agent's last one if ``None``.
 
     Raises:
         UnknownAgent: there is no such agent, or it never started.
@@ -198,26 +198,23 @@ def rewind_agent(
     ids: IdSource,
     now_ms: int,
 ) -> tuple[Rewind, Head | None]:
-    """Take an agent that sleeps back to the end of a turn, as a turn of its own: state, files or both.
+    """Rewind a sleeping agent to the end of a turn, as a turn of its own: state, files or both.
 
-    Blobs first, then one commit, under a new epoch. What is written to the agent's inbox meanwhile stays there.
+    Blobs are written first, then one commit, under a new epoch. Messages admitted meanwhile stay in the inbox.
 
     Args:
-        turn: any that it committed; a later one than that of an earlier rewind undoes it.
-        only: what goes back; both if ``None``.
+        turn: any committed turn; one after the target of an earlier rewind undoes that rewind.
+        only: the part to restore; both if ``None``.
 
     Returns:
-        what was done, and the branch's head after it; ``None`` for the head if there was nothing to change, in which
-        case nothing was written.
+        the plan, and the branch's head after it; ``None`` for the head if nothing changed and nothing was written.
 
     Raises:
         UnknownAgent: there is no such agent, or it never started.
         UnknownMoment: it has not committed that turn.
-        AgentAwake: it is in memory, or was woken meanwhile; nothing was written.
+        AgentAwake: it is awake, or was woken meanwhile; nothing was written.
     """
-    plan_rewind(
-        store, blobs, address, turn, only
-    )  # a moment that is not there is refused before an epoch is spent on it
+    plan_rewind(store, blobs, address, turn, only)  # an unknown turn is refused before an epoch is used
     session = find_session(store, address)
     with sleeping_lease(store, session, now_ms) as lease:
         plan = plan_rewind(store, blobs, address, turn, only)
@@ -247,9 +244,9 @@ def rewind_agent(
 
 
 def rolled_back_trees(store: JournalStore, blobs: BlobReader, record: AgentRecord) -> list[TreeRef]:
-    """Return the trees of tries that were rolled back since an agent's tree became what it is, or just before.
+    """Return the trees of attempts that were rolled back since an agent's tree last changed, or just before.
 
-    Of those whose events were dropped, the event that history begins with now has them.
+    Trees whose events were dropped are in the mark that the history begins with.
 
     Args:
         record: the agent at its head.
@@ -260,7 +257,7 @@ def rolled_back_trees(store: JournalStore, blobs: BlobReader, record: AgentRecor
     turn = min(read_root(blobs, now.oplog_id).turn, head.turn)
     try:
         since = turn_end_seq(store, record.address, head, turn - 1) if turn else 0
-    except UnknownMoment:  # it is not kept any more, so all that is kept comes after it
+    except UnknownMoment:  # it was dropped, so all kept events come after it
         since = 0
     trees: list[TreeRef] = []
     for event in store.events(head.branch_id, after_seq=since, to_seq=head.seq, types=_WITH_GIVEN_UP):
@@ -281,7 +278,7 @@ def forks_of(store: JournalStore, session: Session) -> list[Session]:
 
 
 def owner_of(store: JournalStore, branch_id: BranchId, seq: int) -> Branch:
-    """Return the branch that has an event among its own: this one, or the ancestor that it is read from."""
+    """Return the branch that owns an event: this one, or the ancestor from which it is read."""
     branch = store.branch(branch_id)
     while branch.parent_branch_id is not None and seq <= branch.parent_seq:
         branch = store.branch(branch.parent_branch_id)
@@ -291,7 +288,7 @@ def owner_of(store: JournalStore, branch_id: BranchId, seq: int) -> Branch:
 def _fork_session(
     store: JournalStore, parent: Branch, seq: int, target: Address, ids: IdSource, now_ms: int
 ) -> Session:
-    """Make the fork's session, or return the one that a call like this made before it died."""
+    """Create the fork's session, or return the one of an equal call that crashed."""
     try:
         return store.fork_session(parent.branch_id, seq, str(target), ids.session(now_ms), ids.branch(now_ms), now_ms)
     except Conflict as error:
@@ -304,13 +301,13 @@ def _fork_session(
 
 @contextmanager
 def sleeping_lease(store: JournalStore, session: Session, now_ms: int) -> Iterator[Lease]:
-    """Hold the lease of an agent that sleeps.
+    """Hold the lease of a sleeping agent.
 
-    A lease that its last holder did not give back is not given back here either but left to run out, so that the next
-    activation still learns that the last one did not end in order.
+    If the last holder did not release its lease, neither does this one: it lets the lease expire, so that the next
+    activation still detects that the last one did not end in order.
 
     Raises:
-        AgentAwake: it is in force.
+        AgentAwake: another holder's lease is in force.
     """
     lost = ended_uncleanly(store.lease(session.session_id))
     try:
@@ -328,15 +325,15 @@ def sleeping_lease(store: JournalStore, session: Session, now_ms: int) -> Iterat
 
 
 def ended_uncleanly(lease: Lease | None) -> bool:
-    """Whether a lease that ran out was an activation's that did not end in order, or is that of a command after one.
+    """Whether an expired lease shows that an activation did not end in order; a command after it keeps that evidence.
 
-    A command that died, or that another one overtook, tried no message.
+    A command that crashed, or that lost its lease to another one, attempted no message.
     """
     return lease is not None and lease.holder != _HOLDER
 
 
 def _rewound_tree(store: JournalStore, blobs: BlobStore, plan: Rewind, now_ms: int) -> TreeRef | None:
-    """Return the tree that the agent will have, durable."""
+    """Return the tree after the rewind; it is durable."""
     now = plan.now.tree
     if now is None or plan.only == "state":
         return now
@@ -347,7 +344,8 @@ def _rewound_tree(store: JournalStore, blobs: BlobStore, plan: Rewind, now_ms: i
 
 
 def agent_awake(name: str, what: str) -> AgentAwake:
-    return AgentAwake(f"{name} {what}; try again when it sleeps: podium passivate, or wait until it is idle")
+    """Return the error of an agent that must sleep."""
+    return AgentAwake(f"{name} {what}; try again when it sleeps: passivate it, or wait until it is idle")
 
 
 def _exists(target: Address) -> AgentExists:

@@ -1,6 +1,6 @@
-"""What differs between two moments: of one agent, of an agent and its fork, or of any two.
+"""Comparison of two agents, each at a turn: of one agent, of an agent and its fork, or of any two.
 
-Reads only, and works while the agents run. Files that did not change are not read.
+Read-only; works while the agents run. Unchanged files are not read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TRANSCRIPT = (USER_MESSAGE, ASSISTANT_MESSAGE, ARTIFACT_ADDED)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two moments, and what makes the one into the other."""
+    """Two agents at a turn, and the changes from one to the other."""
 
     before: AgentRecord
     after: AgentRecord
@@ -40,20 +40,20 @@ class Comparison:
     files: list[Change]
     """By path."""
     common_seq: int
-    """The last event that both have; 0 if they have none in common."""
+    """The ``seq`` of the last common event; 0 if there is none."""
     removed: list[Event]
-    """Messages, replies and artifacts that only the moment before has, in order."""
+    """Messages, replies and artifacts that only ``before`` has, in order."""
     added: list[Event]
-    """Those that only the moment after has."""
+    """Those that only ``after`` has."""
 
 
 def compare(
     store: JournalStore, blobs: BlobReader, before: tuple[Address, int | None], after: tuple[Address, int | None]
 ) -> Comparison:
-    """Compare two moments, each an agent's address and a turn, ``None`` for now.
+    """Compare two agents, each given by its address and a turn, ``None`` for the last one.
 
     Raises:
-        UnknownAgent: one of the agents is not there or never started.
+        UnknownAgent: one of the agents does not exist or never started.
         UnknownMoment: one has not committed that turn.
     """
     old, new = read_agent(store, blobs, *before), read_agent(store, blobs, *after)
@@ -71,7 +71,7 @@ def compare(
 
 
 def common_seq(store: JournalStore, one: tuple[BranchId, int], other: tuple[BranchId, int]) -> int:
-    """Return the seq of the last event that two branches, each up to a seq, have in common; 0 if there is none."""
+    """Return the seq of the last common event of two branches, each up to a seq; 0 if there is none."""
     common = 0
     for (branch_id, end), (other_id, other_end) in zip(lineage(store, *one), lineage(store, *other), strict=False):
         if branch_id != other_id:
@@ -83,7 +83,7 @@ def common_seq(store: JournalStore, one: tuple[BranchId, int], other: tuple[Bran
 
 
 def lineage(store: JournalStore, branch_id: BranchId, seq: int) -> list[tuple[BranchId, int]]:
-    """Return the branches that hold the events of a branch up to a seq, oldest first, each with its last one."""
+    """Return the branches that own the events of a branch up to a seq, oldest first, each with its last seq."""
     lineage = []
     following: BranchId | None = branch_id
     while following is not None:

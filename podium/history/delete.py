@@ -1,6 +1,6 @@
-"""Deleting agents for good, and making forks stand on their own first where that is asked for.
+"""Deletion of agents, with optional detachment of their forks.
 
-What deleting leaves is the store's tombstone. Blobs go with the next collection (:mod:`podium.history.reachability`).
+Deletion leaves the store's tombstone. Blobs are removed by the next gc (:mod:`podium.history.reachability`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["Deleted", "delete_agent", "detach_agent"]
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What deleting an agent did."""
+    """The result of a deletion."""
 
     tombstone: Tombstone
     detached: tuple[str, ...]
-    """Forks that stand on their own now, by address."""
+    """Addresses of the forks that were detached."""
 
 
 def delete_agent(
@@ -49,17 +49,17 @@ def delete_agent(
     detach: bool = False,
     before_delete: Callable[[], None] | None = None,
 ) -> Deleted:
-    """Delete an agent that sleeps, with its events, snapshots and inbox.
+    """Delete a sleeping agent, with its events, snapshots and inbox.
 
     Args:
         blobs: where large payloads are.
-        detach: forks that read its history get to stand on their own first, and lose what they inherited.
-        before_delete: called when nothing stands in the way any more; removes what is kept of the agent elsewhere.
+        detach: detach forks that read its history first; they lose their inherited history.
+        before_delete: called after all checks; removes the agent's data elsewhere.
 
     Raises:
         UnknownAgent: there is none.
         AgentInUse: forks read its history; nothing was changed.
-        AgentAwake: it is in memory, or a fork is that was to be detached. Forks before that one are detached.
+        AgentAwake: it is awake, or a fork to be detached is. Forks before that one are detached.
     """
     session = find_session(store, address)
     with sleeping_lease(store, session, now_ms):
@@ -67,8 +67,8 @@ def delete_agent(
     if forks and not detach:
         names = tuple(fork.name for fork in forks)
         raise AgentInUse(
-            f"{address} is read by its forks {', '.join(names)}; --detach makes them stand on their own, without the "
-            "history that they share",
+            f"{address} is read by its forks {', '.join(names)}; detach them, which drops the history that they "
+            "share, or delete them first",
             names,
         )
     detached: list[str] = []
@@ -88,11 +88,11 @@ def delete_agent(
 
 
 def detach_agent(store: JournalStore, blobs: BlobStore, session: Session, ids: IdSource, now_ms: int) -> None:
-    """Let a fork that sleeps stand on its own: a turn that holds its whole state, and nothing before it.
+    """Detach a sleeping fork from its parent: append a turn with its whole state, and drop the events before it.
 
     Raises:
-        AgentAwake: it is in memory; nothing was changed.
-        BranchInUse: forks of its own read what would be dropped. The turn was written.
+        AgentAwake: it is awake; nothing was changed.
+        BranchInUse: forks of its own read the events to be dropped. The turn was written.
     """
     with sleeping_lease(store, session, now_ms) as lease:
         record = read_agent(store, blobs, Address.parse(session.name))
@@ -106,7 +106,7 @@ def detach_agent(store: JournalStore, blobs: BlobStore, session: Session, ids: I
 def _detach_tree(
     store: JournalStore, blobs: BlobStore, fork: Session, ids: IdSource, now_ms: int, detached: list[str]
 ) -> None:
-    """Detach a fork after its own forks, which read through it."""
+    """Detach the forks of a fork, which read through it, and then the fork."""
     for deeper in forks_of(store, fork):
         _detach_tree(store, blobs, deeper, ids, now_ms, detached)
     detach_agent(store, blobs, fork, ids, now_ms)
@@ -114,7 +114,7 @@ def _detach_tree(
 
 
 def _holders(store: JournalStore, session: Session) -> list[Session]:
-    """Return the sessions, nearest first, that only hold what an imported agent inherited."""
+    """Return the sessions, nearest first, that only hold the inherited history of an imported agent."""
     by_id = {other.session_id: other for other in store.sessions(HOLDER_PREFIX)}
     found = []
     branch = store.branch(session.main_branch_id)

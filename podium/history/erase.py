@@ -1,7 +1,7 @@
-"""Erasing what was said: the payloads of messages, gone for good, while the chain of events verifies as before.
+"""Erasure of payloads of messages and artifacts; the chain of events still verifies.
 
-Only what no replay needs is erased: public events, such as messages, and artifacts. What an agent put of them into its
-state or its files is not touched; folding its history drops old states.
+Only events that replay does not read can be erased: public events, such as messages, and artifacts. Copies of their
+content in the agent's state or files are not erased; folding the history drops old states.
 """
 
 from __future__ import annotations
@@ -26,29 +26,27 @@ __all__ = ["erase_messages"]
 def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[EventId]) -> list[Event]:
     """Erase the payloads of an agent's messages and artifacts; it may be running.
 
-    What lies in the blob store goes with the next collection: payloads out of line, and contents of artifacts.
+    Blobs are removed by the next gc: payloads out of line, and contents of artifacts.
 
     Returns:
-        those that were not erased before, as they were.
+        the events that were not erased before, with their payloads.
 
     Raises:
         UnknownAgent: there is no such agent.
         NotFound: it has no event of one of the ids; nothing was erased.
-        InvalidInput: one is the system's own, which the agent's state and files are read from, or belongs to another
-            agent; nothing was erased.
+        InvalidInput: one is an event that replay reads, or belongs to another agent; nothing was erased.
     """
     own = {branch.branch_id for branch in store.branches(find_session(store, address).session_id)}
     found: list[Event] = []
     for event_id in dict.fromkeys(event_ids):
         event = store.find_event(event_id)
         if event is None:
-            raise NotFound(f"{address} has no event {event_id}; podium log {address} lists them")
+            raise NotFound(f"{address} has no event {event_id}")
         if event.branch_id not in own:
-            raise InvalidInput(f"event {event_id} is not one of {address}'s own; erase it where it was made")
+            raise InvalidInput(f"event {event_id} belongs to another agent than {address}; erase it there")
         if "." in event.type and event.type != ARTIFACT_ADDED:
             raise InvalidInput(
-                f"event {event_id} is {event.type}, which the agent is read from; only messages and artifacts can be "
-                "erased"
+                f"event {event_id} is {event.type}, which replay reads; only messages and artifacts can be erased"
             )
         if not event.erased:
             found.append(event)

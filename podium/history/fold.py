@@ -1,9 +1,9 @@
-"""Folding history: an event that holds all that an agent is, and the events before it dropped.
+"""Folding history: append an event with the whole agent, and drop the events before it.
 
-Two writes that need not come together: a *mark* (``agent.snapshot``) is appended under the agent's lease, and is an
-event like any other; what comes before a mark is dropped later, or at once. A crash between them leaves a mark, which
-the next call finds. What a living fork reads is not dropped. Artifacts are events, and go with the turns that handed
-them out. The versions of files are not dropped: they are in the workspace's log, which goes on.
+These are two independent writes: a *mark* (``agent.snapshot``) is appended under the agent's lease, as an event like
+any other; the events before a mark are dropped later, or at once. A crash between the writes leaves a mark, which the
+next call finds. Events that a fork reads are not dropped. Artifacts are events, and are dropped with their turns. The
+versions of files are not dropped: they are in the workspace's operation log, which continues.
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ if TYPE_CHECKING:
 __all__ = ["Dropped", "Folded", "fold_agent", "full_state_payload", "mark_commit", "plan_retention"]
 
 _WINDOW: Final = 1000
-"""Events read at a time, going back."""
+"""Events read at a time, backwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A part of an agent's history."""
+    """The size of a part of an agent's history."""
 
     events: int = 0
-    """Its own; those that it inherited stay with whom they are of."""
+    """Events that the agent owns; inherited ones stay with their owner."""
     turns: int = 0
-    """Moments that cannot be looked at without it, inherited ones as well."""
+    """Turns that cannot be read without it, inherited ones included."""
     size_bytes: int = 0
-    """Of the payloads that are in the journal; those out of line go with the next collection."""
+    """Of the payloads in the journal; those out of line are removed by the next gc."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What folding an agent's history did."""
+    """The result of folding an agent's history."""
 
     head: Head
     """Of its branch, after it."""
     marked: bool
-    """Whether a mark was made at the head."""
+    """Whether a mark was appended."""
     dropped: Dropped
     first_turn: int
-    """The oldest turn that is kept."""
+    """The oldest kept turn."""
     later: Dropped
-    """What can be dropped once the newest mark is old enough."""
+    """What can be dropped once the newest mark has expired."""
     later_mark: Mark | None
     """That mark; ``None`` if there is nothing to drop before it."""
 
 
 def full_state_payload(record: AgentRecord, given_up_trees: Sequence[TreeRef], epoch: int) -> JsonObject:
-    """Return the payload of an event that history can begin with: `podium.events.AgentSnapshot`."""
+    """Return the payload of an event with the whole agent: `podium.events.AgentSnapshot`."""
     tree = record.tree
     return {
         "agent": str(record.address),
@@ -92,13 +92,13 @@ def mark_commit(
     now_ms: int,
     large: MutableMapping[BlobId, bytes],
 ) -> Commit:
-    """Return the commit that makes a mark, with a snapshot, so that opening need not go on from an older one.
+    """Return the commit that appends a mark, with a snapshot, so that opening does not start from an older one.
 
     Args:
-        record: the agent as it is now.
-        head: the branch's. Since the record was read, no turn was committed.
+        record: the agent at its head.
+        head: the branch's; no turn was committed since the record was read.
         given_up_trees: see `podium.history.branching.rolled_back_trees`.
-        large: takes the payload if it goes out of line; to be made durable before the commit is done.
+        large: gets the payload if it goes out of line; it must be durable before the commit.
     """
     payload = full_state_payload(record, given_up_trees, epoch)
     events = seal(head, [Draft(event_id, AGENT_SNAPSHOT, payload, head.turn, now_ms)], large)
@@ -108,9 +108,9 @@ def mark_commit(
 
 
 def plan_retention(store: JournalStore, branch: Branch, retention: Retention, now_ms: int) -> RetentionPlan:
-    """Say what an agent's retention asks for now.
+    """Return what an agent's retention requires now.
 
-    The work is bounded by the retention and by `podium.history.retention.MOST_BETWEEN`, not by the length of the
+    The cost is bounded by the retention and by `podium.history.retention.MOST_BETWEEN`, not by the length of the
     history.
 
     Args:
@@ -133,18 +133,18 @@ def fold_agent(
     *,
     dry_run: bool = False,
 ) -> Folded:
-    """Drop the history of an agent that sleeps, up to what is to be kept.
+    """Drop the history of a sleeping agent, as far as its retention allows.
 
     Args:
-        retention: what is kept; ``None`` for nothing but what the agent is now.
-        dry_run: write nothing, and say what would be done.
+        retention: how much to keep; ``None`` to keep the present state only.
+        dry_run: write nothing, and return what would be done.
 
     Raises:
         UnknownAgent: there is none, or it never started.
-        AgentInUse: forks read what would be dropped; nothing was changed.
-        AgentAwake: it is in memory, or was woken meanwhile; nothing was dropped.
+        AgentInUse: forks read the events to be dropped; nothing was changed.
+        AgentAwake: it is awake, or was woken meanwhile; nothing was dropped.
     """
-    read_agent(store, blobs, address)  # an agent that never started is refused before an epoch is spent on it
+    read_agent(store, blobs, address)  # an agent that never started is refused before an epoch is used
     session = find_session(store, address)
     if dry_run:
         return _fold(store, blobs, address, retention, None, ids, now_ms)
@@ -161,14 +161,14 @@ def _fold(
     ids: IdSource,
     now_ms: int,
 ) -> Folded:
-    """Fold under a lease; without one, only say what would be done."""
+    """Fold under a lease; without one, only return what would be done."""
     record = read_agent(store, blobs, address)
     session, head = record.session, record.head
     branch = store.branch(head.branch_id)
     begin = _begin(store, branch) or Mark(head.seq + 1, head.turn, now_ms)
     oldest = next(store.events(head.branch_id, types=FULL_STATE_EVENTS)).turn
     if retention is None:
-        # There is a mark at the head already if an earlier call died before it dropped anything.
+        # There is a mark at the head already if an earlier call crashed before it dropped anything.
         todo = RetentionPlan(None, mark=not _marks_in(store, head, max(head.seq, begin.seq) - 1, head.seq))
     else:
         todo = plan_retention(store, branch, retention, now_ms)
@@ -183,7 +183,7 @@ def _fold(
     fold_to = newest if retention is None else todo.fold_to
     first = replace(begin, turn=oldest)
     dropped = Dropped()
-    if fold_to is not None and fold_to.seq - 1 > branch.folded_seq:  # also of a fork that has nothing before it
+    if fold_to is not None and fold_to.seq - 1 > branch.folded_seq:  # also of a fork without earlier events of its own
         dropped = _count(store, head, first, fold_to)
         first = fold_to
         if lease is not None:
@@ -217,20 +217,20 @@ def _refuse_if_read(store: JournalStore, session: Session) -> None:
     if forks:
         raise AgentInUse(
             f"the history of {session.name} is read by its forks {', '.join(forks)}, so nothing of it was dropped; "
-            "fold or delete them first: a fork that is folded stands on its own",
+            "fold or delete them first: a fork that is folded no longer reads its parent",
             forks,
         )
 
 
 def _begin(store: JournalStore, branch: Branch) -> Mark | None:
-    """Return the first event that a branch has of its own."""
+    """Return the first event that a branch owns."""
     base = max(branch.parent_seq, branch.folded_seq)
     first = next(store.events(branch.head.branch_id, base, base + 1), None)
     return _mark(first) if first is not None else None
 
 
 def _marks(store: JournalStore, branch: Branch, begin: Mark, retention: Retention, now_ms: int) -> list[Mark]:
-    """Return the newest marks of a branch, and the newest of those that are as old as is asked for."""
+    """Return the newest marks of a branch, and the newest expired one."""
     head = branch.head
     recent = max(_first_kept(store, head, begin, retention, now_ms, QUARTER), head.seq - MOST_BETWEEN)
     found = _marks_in(store, head, recent - 1, head.seq)
@@ -246,7 +246,7 @@ def _marks(store: JournalStore, branch: Branch, begin: Mark, retention: Retentio
 
 
 def _first_kept(store: JournalStore, head: Head, begin: Mark, retention: Retention, now_ms: int, part: int) -> int:
-    """Return the seq of the first event that a retention does not let go; reads few events, by halving."""
+    """Return the seq of the first event that has not expired; a binary search, so it reads few events."""
     low, high = begin.seq, head.seq + 1
     while low < high:
         middle = (low + high) // 2
@@ -259,7 +259,7 @@ def _first_kept(store: JournalStore, head: Head, begin: Mark, retention: Retenti
 
 
 def _newest_mark(store: JournalStore, head: Head, begin: Mark) -> Mark:
-    """Return the newest mark of a branch; where the branch begins if it has none."""
+    """Return the newest mark of a branch; its first event if it has none."""
     end = head.seq
     while end > begin.seq:
         start = max(begin.seq, end - _WINDOW)
@@ -279,7 +279,7 @@ def _mark(event: Event) -> Mark:
 
 
 def _count(store: JournalStore, head: Head, first: Mark, to: Mark) -> Dropped:
-    """Say what there is from one event to before another."""
+    """Return the size of the history from one event to before another."""
     events = size_bytes = 0
     for event in store.events(head.branch_id, first.seq - 1, to.seq - 1):
         events += 1

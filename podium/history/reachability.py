@@ -1,4 +1,4 @@
-"""What a home's journal and layers reach of its blobs: the roots for :func:`chronicle.blobs.gc.collector.collect`."""
+"""The blobs that a home's journal and layers reach, for :func:`chronicle.blobs.gc.collector.collect`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ __all__ = ["reachable_blobs"]
 
 
 def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeRef]) -> set[BlobId]:
-    """Return the ids of all blobs that are needed.
+    """Return the ids of all reachable blobs.
 
-    Those are payloads out of line, the contents of artifacts, and what the trees of all turns of all branches refer to,
-    with the trees of tries that failed and the whole history of every path.
+    They are payloads out of line, the contents of artifacts, and the blobs of the trees of all turns of all branches,
+    including the trees of failed attempts and the whole history of every path.
 
     Args:
-        layers: the trees that the layers of all nodes stand on.
+        layers: the base trees of the layers of all nodes.
 
     Raises:
-        NotFound, Corrupt: something that is needed is damaged, so that it is not known what is.
+        NotFound, Corrupt: a reachable blob is damaged, so that reachability is unknown.
         Unavailable: a store could not be reached.
     """
     reach = CommitReach(blobs)
-    for ref in layers:  # before the journal: what a layer had sealed may be committed by then
+    for ref in layers:  # before the journal: the tree that a layer has sealed may be committed meanwhile
         reach.add(ref)
     for session in store.sessions():
         for branch in store.branches(session.session_id):
@@ -51,7 +51,7 @@ def _add(reach: CommitReach, event: Event, blobs: BlobReader) -> None:
     if event.payload_ref is not None:
         reach.add_blob(event.payload_ref)
     if "." not in event.type:
-        return  # what a public type carries is its writer's: it names no tree of ours
+        return  # public events: their payloads name no trees
     payload = decode(payload_bytes(event, blobs))
     for tree in trees_of(payload) if isinstance(payload, dict) else ():
         reach.add(tree)

@@ -1,8 +1,8 @@
-"""How much of an agent's history is kept, and when what is older is dropped. Pure.
+"""Retention: how much of an agent's history is kept, and when older history is dropped. Pure.
 
-History can begin with any event that holds the whole state: a *mark*. What is kept goes back to the newest mark that is
-as old as the policy asks. One is made each quarter of the policy, so what is kept is between one and about one and a
-quarter of it.
+History can begin with any event that carries the whole state: a *mark*. The kept history begins with the newest expired
+mark. A mark is appended for each quarter of the retention, so between one and about one and a quarter of the retention
+is kept.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 __all__ = ["MOST_BETWEEN", "QUARTER", "Mark", "Retention", "RetentionPlan", "plan_folding"]
 
 QUARTER: Final = 4
-"""Into how many parts marks divide what is kept: more of them keep less that is not asked for, and cost more states."""
+"""Marks per retention: more of them keep less excess history, and cost more copies of the state."""
 MOST_BETWEEN: Final = 20_000
-"""Most events between two marks, however much is kept: finding the last ones reads as many, which took 21 ms."""
+"""Most events between two marks, whatever the retention: the search for the last marks reads as many, in 21 ms."""
 _DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much of an agent's history is kept at least. What is older is dropped from time to time.
+    """How much of an agent's history is kept at least. Older history is dropped from time to time.
 
     Attributes:
-        turns: that many turns can be looked at, forked at and gone back to; ``None`` for no limit by turns.
-        days: what is younger than that is kept; ``None`` for no limit by age. With both, only what both let go is
-            dropped.
+        turns: the number of turns that stay readable, for forks and rewinds, too; ``None`` for no limit by turns.
+        days: the age of history that is kept; ``None`` for no limit by age. With both limits, only history that exceeds
+            both is dropped.
 
     Raises:
         ValueError: neither is given, or one is not a positive number.
@@ -50,20 +50,20 @@ class Retention:
             raise ValueError(f"Retention(days={days!r}): give a positive number")
 
     def is_expired(self, mark: Mark, turn: int, now_ms: int, part: int = 1) -> bool:
-        """Return whether what came before a mark is not kept any more: enough came after it.
+        """Return whether history before a mark may be dropped: enough history follows it.
 
         Args:
-            mark: a moment of the agent's history.
+            mark: an event of the agent's history.
             turn: the agent's last.
             now_ms: epoch milliseconds.
-            part: divides what is kept.
+            part: divisor of the limits.
         """
         if self.turns is not None and (turn - mark.turn) * part < self.turns:
             return False
         return self.days is None or (now_ms - mark.ts) * part >= self.days * _DAY_MS
 
     def expiry(self, mark: Mark) -> tuple[int | None, int | None]:
-        """Return from which turn, and from when (epoch ms), what came before a mark is not kept any more."""
+        """Return the turn and the time (epoch ms) from which history before a mark may be dropped."""
         from_turn = mark.turn + self.turns if self.turns is not None else None
         from_ms = mark.ts + math.ceil(self.days * _DAY_MS) if self.days is not None else None
         return from_turn, from_ms
@@ -71,7 +71,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a branch where its history begins or can begin."""
+    """An event of a branch with which its history begins or can begin."""
 
     seq: int
     turn: int
@@ -81,25 +81,25 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What to do for an agent's retention."""
+    """What an agent's retention requires."""
 
     fold_to: Mark | None
-    """The mark before which everything is dropped."""
+    """The mark before which all events are dropped; ``None`` to drop none."""
     mark: bool
-    """Whether to make one at the head."""
+    """Whether to append a mark at the head."""
 
 
 def plan_folding(
     retention: Retention, head_seq: int, turn: int, now_ms: int, begin: Mark, marks: Iterable[Mark]
 ) -> RetentionPlan:
-    """Say what to drop, and whether a mark is to be made.
+    """Return what to drop, and whether to append a mark.
 
     Args:
         head_seq: of the branch's last event.
         turn: the agent's last.
         now_ms: epoch milliseconds.
-        begin: the first event that the branch has of its own now.
-        marks: those after it; the newest ones, and the newest of those that are as old as the policy asks, will do.
+        begin: the first event that the branch owns now.
+        marks: the marks after it; the newest ones and the newest expired one suffice.
     """
     later = sorted((mark for mark in marks if mark.seq > begin.seq), key=lambda mark: mark.seq)
     old = [mark for mark in later if retention.is_expired(mark, turn, now_ms)]

@@ -1,1 +1,1 @@
-"""Messages between turns: the inbox of an agent, and the courier that delivers the outbox."""
+"""Messages between turns: admission to an inbox, the inbox itself, and the courier that delivers the outbox."""

@@ -1,8 +1,8 @@
-"""Delivering what turns sent to other agents: from the journal's outbox into the receivers' inboxes.
+"""The courier: delivers messages from the journal's outbox to the receivers' inboxes.
 
-Delivery comes after the commit that sent a message, at least once: whoever notices a message in the outbox may deliver
-it, and a courier that dies between the two steps leaves it there for the next one. A message's own id is its
-idempotency key, so a repeat is dropped by the receiver's inbox.
+Delivery follows the commit that sent a message, at least once: any process may deliver a message in the outbox, and a
+courier that crashes between the two steps leaves it there for the next one. A message's id is its idempotency key, so
+the receiver's inbox drops duplicates.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _log = structlog.stdlib.get_logger("podium.messages.courier")
 
 
 def deliver_outbox(store: JournalStore, ids: IdSource, now_ms: int, inbox_limit: int = 1000) -> list[Address]:
-    """Put the outbox's messages into their receivers' inboxes, oldest first.
+    """Deliver the messages of the outbox, oldest first.
 
-    What a full inbox refuses stays in the outbox for the next time.
+    Messages that a full inbox refuses stay in the outbox for the next delivery.
 
     Returns:
-        the receivers that have something new, each once: they are to be woken.
+        the receivers with new messages, each once: the caller wakes them.
 
     Raises:
-        Unavailable: the store is away and nothing was delivered; nothing is lost.
+        Unavailable: the store is unavailable and nothing was delivered; nothing is lost.
     """
     receivers: dict[Address, None] = {}
     try:
@@ -50,7 +50,7 @@ def deliver_outbox(store: JournalStore, ids: IdSource, now_ms: int, inbox_limit:
             receivers[Address.parse(message.target)] = None
             store.outbox_delivered(message.message_id)
     except Unavailable as error:
-        # Those who have something new must hear of it now: what was delivered is not in the outbox the next time.
+        # Return the receivers so far: their messages are no longer in the outbox at the next delivery.
         if not receivers:
             raise
         _log.warning("outbox_delivered_in_part", receivers=len(receivers), error=str(error))

@@ -1,7 +1,7 @@
-"""An agent's inbox for those who look after it: what waits or was set aside and why, and giving a message up for good.
+"""Administration of an agent's inbox: list pending and parked messages, retry a parked one, drop one for good.
 
-Use cases over the journal's port; time and ids are arguments. Giving up is recorded as ``turn.cancelled``. It is for
-agents that sleep; the activation of one that is awake does it itself
+Use cases over the journal's port; time and ids are arguments. Dropping is recorded as ``turn.cancelled``. It is for
+sleeping agents; the activation of an awake one cancels messages itself
 (:meth:`podium.turn.activation.Activation.cancel`).
 """
 
@@ -32,22 +32,22 @@ __all__ = ["InboxEntry", "drop_message", "is_open", "list_inbox", "message_of", 
 
 @dataclass(frozen=True, slots=True)
 class InboxEntry:
-    """A message that waits or was set aside."""
+    """A pending or parked message."""
 
     message: InboxMessage
     error: ErrorInfo | None
-    """Of its last failed try; ``None`` if it was not tried yet."""
+    """The error of its last failed attempt; ``None`` before the first one."""
 
 
 def list_inbox(store: JournalStore, blobs: BlobReader, session: Session) -> Sequence[InboxEntry]:
-    """Return an agent's messages that wait or were set aside, in order of position."""
+    """Return an agent's pending and parked messages, by position."""
     found = [
         message
         for status in (MessageStatus.PENDING, MessageStatus.PARKED)
         for message in store.messages(session.session_id, status)
     ]
-    tried = {message.message_id for message in found if message.attempts}
-    errors = _last_errors(store, blobs, session, tried) if tried else {}
+    attempted = {message.message_id for message in found if message.attempts}
+    errors = _last_errors(store, blobs, session, attempted) if attempted else {}
     found.sort(key=lambda message: message.position)
     return [InboxEntry(message, errors.get(message.message_id)) for message in found]
 
@@ -65,7 +65,7 @@ def message_of(store: JournalStore, session: Session, message_id: MessageId) -> 
 
 
 def is_open(message: InboxMessage) -> bool:
-    """Return whether a message can still be given up: it waits or was set aside.
+    """Return whether a message can still be dropped: it is pending or parked.
 
     Raises:
         NotFound: it was handled already.
@@ -76,26 +76,26 @@ def is_open(message: InboxMessage) -> bool:
 
 
 def retry_message(store: JournalStore, session: Session, message_id: MessageId) -> None:
-    """Put a message that was set aside back into its place; one that waits is left as it is. Durable on return.
+    """Make a parked message pending again, at its position; a pending one is unchanged. Durable on return.
 
     Raises:
-        NotFound: the agent never got it, or it was handled or given up.
+        NotFound: the agent never got it, or it was handled or cancelled.
     """
     if message_of(store, session, message_id).status is not MessageStatus.PENDING:
         store.retry_message(session.session_id, message_id)
 
 
 def drop_message(store: JournalStore, session: Session, message_id: MessageId, ids: IdSource, now_ms: int) -> bool:
-    """Give up for good a message that waits or was set aside; its agent sleeps. Durable on return.
+    """Drop a pending or parked message of a sleeping agent. Durable on return.
 
     Returns:
-        whether this call did it; ``False`` if it was given up before.
+        whether this call dropped it; ``False`` if it was cancelled before.
 
     Raises:
         NotFound: the agent never got it, or handled it already.
-        AgentAwake: the agent is in memory, or was woken meanwhile; nothing was written.
+        AgentAwake: the agent is awake, or was woken meanwhile; nothing was written.
     """
-    if not is_open(message_of(store, session, message_id)):  # no epoch is spent on what cannot be done
+    if not is_open(message_of(store, session, message_id)):  # before an epoch is used
         return False
     with sleeping_lease(store, session, now_ms) as lease:
         message = message_of(store, session, message_id)
@@ -113,7 +113,7 @@ def drop_message(store: JournalStore, session: Session, message_id: MessageId, i
 def _last_errors(
     store: JournalStore, blobs: BlobReader, session: Session, message_ids: AbstractSet[MessageId]
 ) -> dict[str, ErrorInfo]:
-    """Return the errors of the last failed tries of messages, by id."""
+    """Return the errors of the last failed attempts of messages, by id."""
     errors: dict[str, ErrorInfo] = {}
     for event in store.events(session.main_branch_id, types=(TURN_FAILED,)):
         if event.correlation_id is not None and event.correlation_id in message_ids and not event.erased:

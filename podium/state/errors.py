@@ -82,8 +82,8 @@ class UnseenChange(StateError, RuntimeError):
     def __init__(self, path: str, found: int, recorded: int) -> None:
         super().__init__(
             f"{path or '(the whole state)'}: it has {found} members, but {recorded} by its recorded changes; nothing "
-            "of this turn is committed. heapq, and calls like list.append(items, x), change a list untracked: use a list "
-            "of your own, and assign it"
+            "of this turn is committed. heapq, and calls like list.append(items, x), change a list untracked: use "
+            "a list of your own, and assign it"
         )
         self.path = path
 

@@ -1,4 +1,4 @@
-"""Tools for testing agents without Ray, FUSE or a service, through the same turn code that runs them for real."""
+"""Test tools for agents: no Ray, FUSE or service, and the turn code of production."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["AgentHarness", "Broken", "Exchange", "Simulator"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the simulator when it is asked for: tests of agents do without it, and it is a program of its own."""
+    """Import the simulator at its first use: tests of agents do not need it, and it is a program of its own."""
     if name not in {"Broken", "Simulator"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from podium.testing import simulator  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The clients of a simulation: they send, repeat, follow, take back, and ask to be handled first."""
+"""The clients of a simulation: they send, repeat, follow and cancel messages, and choose busy policies."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["Clients"]
 
 
 class Clients:
-    """Those who send messages to a fleet."""
+    """The senders of messages to a fleet."""
 
     def __init__(self, world: World, fleet: SimulatedFleet) -> None:
         self._world = world
         self._fleet = fleet
 
     async def send_one(self, number: int) -> None:
-        """Send one message, and follow it, or take it back, or have it handled first, or leave."""
+        """Send one message; then follow it, cancel it, preempt with it, repeat it, or leave."""
         draw = self._world.generator
         await asyncio.sleep(draw.random() * CLIENTS_S)
         agent = draw.choice(self._fleet.agents)
@@ -68,7 +68,7 @@ class Clients:
             await self._must_conflict(agent, key)
 
     async def _admit(self, agent: SimulatedAgent, body: bytes, key: str | None) -> Receipt | None:
-        """Admit a message; with a key, as often as it takes."""
+        """Admit a message; with a key, retry until it is admitted."""
         while True:
             now_ms = self._world.clock.now_ms()
             message = NewMessage(self._world.ids.message(now_ms), body, now_ms, key)
@@ -84,10 +84,10 @@ class Clients:
             await self._admit(agent, b'{"another":"body"}', key)
         except IdempotencyConflict:
             return
-        self._world.oracle.verdict.fail(f"{key!r} was taken for another message")
+        self._world.oracle.verdict.fail(f"{key!r} was accepted for another message")
 
     async def _follow(self, agent: SimulatedAgent, receipt: Receipt) -> None:
-        """Read a message's frames to the end, from whatever host has them."""
+        """Read a message's frames to the end, from the agent's current host."""
         while True:
             host = agent.host
             frames: list[Frame] = []

@@ -1,4 +1,4 @@
-"""What must hold of a commit that a journal accepted."""
+"""Invariants of commits that a journal accepts."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _STATUS: Final = {
 
 
 class CommitRules:
-    """The rules for each kind of commit.
+    """The invariants of each kind of commit.
 
     Args:
-        verdict: is told of what breaks one.
-        files_of: returns the files of a sealed tree, or raises when there is no such tree.
-        sent: what was sent from agent to agent, address and message; each turn's is added to it.
+        verdict: records violations.
+        files_of: returns the files of a sealed tree, or raises if there is none.
+        sent: messages between agents, address and body; each turn's are added.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class CommitRules:
         self._sent = sent
 
     def check(self, line: BranchModel, commit: Commit, head: Head) -> None:
-        """Compare a commit that was accepted with the model of its branch, and take it into the model.
+        """Check an accepted commit against the model of its branch, and apply it to the model.
 
         Args:
-            line: the model as it was before.
-            commit: what was committed.
-            head: where the branch ended then.
+            line: the model before the commit.
+            commit: the accepted commit.
+            head: the branch's head after it.
 
         Raises:
-            Broken: it must not have been accepted.
+            Broken: an invariant does not hold.
         """
         last = commit.events[-1]
         self._must(
@@ -200,9 +200,9 @@ class CommitRules:
         *,
         handed: bool = False,
     ) -> MessageModel:
-        """Settle a message in the model; one that was ``handed`` to a running turn need not be the next."""
+        """Settle a message in the model; one that steered a turn (``handed``) need not be the next."""
         message = line.messages[settlement.message_id]
-        dropped = settlement.outcome is Outcome.CANCELLED  # wherever it waits, and even if it was set aside
+        dropped = settlement.outcome is Outcome.CANCELLED  # at any position, even if it was parked
         self._must(
             message.status is MessageStatus.PENDING or (dropped and message.status is MessageStatus.PARKED),
             line,
@@ -222,7 +222,7 @@ class CommitRules:
         return message
 
     def _kept(self, line: BranchModel, payload: dict[str, Any]) -> TreeRef | None:
-        """Return the tree of a commit, which must be durable by now."""
+        """Return the tree of a commit, after checking that it is durable."""
         if payload["tree_id"] is None:
             return None
         ref = TreeRef(payload["tree_id"], payload["oplog_id"])

@@ -1,8 +1,8 @@
-"""What goes wrong in a simulation, and the link through which a host sees the world while it does.
+"""Fault injection of the simulator: rates of faults, and the link between a host and the world.
 
-All of a host's calls to the outside pass its `Link`: each may take its time, fail, happen without an answer, happen
-after its caller gave up, or be the moment at which the host dies. A dead host's code still unwinds, as Python must, but
-nothing that it does on its way reaches anything.
+All external calls of a host pass through its `Link`: each may be slow, fail, succeed with its answer lost, happen after
+its caller has timed out, or kill the host. A dead host's code still unwinds, as Python requires, but its calls have no
+effect.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """How likely each fault is, for one call; all between 0 and 1."""
+    """The probability of each fault per call."""
 
     read_fails: float = 0.0
     """A read of the journal raises `Unavailable`."""
     write_fails: float = 0.0
-    """A write raises it, and nothing was written."""
+    """A write raises `Unavailable`, and nothing was written."""
     answer_lost: float = 0.0
-    """A write raises it, and everything was written."""
+    """A write raises `Unavailable`, and everything was written."""
     late: float = 0.0
-    """A write raises it, and is done some time later."""
+    """A write raises `Unavailable`, and happens some time later."""
     workspace_fails: float = 0.0
-    """A call of the workspace raises it; half of the time after doing its work."""
+    """A call of the workspace raises `Unavailable`, half of the time after doing its work."""
     dies: float = 0.0
     """The host dies before or after a call."""
     stalls: float = 0.0
-    """The host stands still for seconds, and then goes on."""
+    """The host stalls for seconds, and then continues."""
     slow: float = 0.0
-    """A call takes a while; others come in between."""
+    """A call takes some time; others run meanwhile."""
 
     @classmethod
     def of(cls, generator: random.Random) -> FaultRates:
-        """Draw the fault_rates of a run: mostly a few faults, sometimes all of them, sometimes none."""
+        """Draw the rates of a run: mostly a few faults, sometimes all of them, sometimes none."""
 
         def one(*rates: float) -> float:
             return generator.choice(rates)
@@ -68,7 +68,7 @@ class FaultRates:
 
 NO_FAULTS = FaultRates()
 LATEST_S: Final = 3.0
-"""How much later than its caller gave up a write may happen."""
+"""Longest delay of a late write after its caller got an error."""
 _WRITES: Final = frozenset(
     {
         "acquire_lease",
@@ -87,13 +87,13 @@ _WRITES: Final = frozenset(
 
 
 class Link:
-    """A host's way to the outside.
+    """The link between a host and the world.
 
     Args:
-        store: the journal, as everybody writes it.
-        generator: decides what happens.
-        fault_rates: returns how likely it is, now.
-        note: takes a line of the protocol.
+        store: the journal that all hosts share.
+        generator: the source of randomness.
+        fault_rates: returns the current rates.
+        note: adds a line to the protocol.
         committer: commits for all hosts of the node; without one, each host commits by itself.
     """
 
@@ -109,7 +109,9 @@ class Link:
         self._generator = generator
         self._fault_rates = fault_rates
         self._note = note
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order, unlike a set: they end in the same order each run
+        self._tasks: dict[
+            asyncio.Task[Any], None
+        ] = {}  # ordered, unlike a set: tasks end in the same order in each run
         self._stalled_until_s = 0.0
         self.alive = True
         self.store = cast("JournalStore", _LinkedStore(store, self))
@@ -124,7 +126,7 @@ class Link:
         return task
 
     def die(self) -> None:
-        """End the host: nothing it does from now on reaches anything."""
+        """Kill the host: its calls have no effect from now on."""
         if self.alive:
             self._note("dies")
             self.alive = False
@@ -132,12 +134,12 @@ class Link:
                 task.cancel()
 
     def stall(self, seconds: float) -> None:
-        """Let the host stand still at its next call, and go on later as if nothing had been."""
+        """Stall the host at its next call for some seconds."""
         self._note("stalls", f"{seconds:.1f}s")
         self._stalled_until_s = asyncio.get_running_loop().time() + seconds
 
     def maybe_die(self) -> None:
-        """Perhaps die right here; raises ``CancelledError`` in a dead host."""
+        """Perhaps kill the host here; raises ``CancelledError`` in a dead host."""
         self.check_alive()
         rate = self._fault_rates().dies
         if rate and self._generator.random() < rate:
@@ -166,7 +168,7 @@ class Link:
         return head
 
     async def _pass(self) -> None:
-        """Let time pass, and perhaps die, between the host and the outside."""
+        """Let time pass between the host and the world, and perhaps kill the host."""
         self.maybe_die()
         fault_rates, draw = self._fault_rates(), self._generator.random
         if fault_rates.stalls and draw() < fault_rates.stalls:
@@ -179,13 +181,13 @@ class Link:
         self.check_alive()
 
     def read(self, call: Callable[[], _T]) -> _T:
-        """Read, perhaps in vain."""
+        """Read; may fail."""
         self.check_alive()
         self._maybe_fail(self._fault_rates().read_fails, "a read")
         return call()
 
     def write(self, call: Callable[[], _T], what: str) -> _T:
-        """Write, perhaps in vain, perhaps without an answer, perhaps later."""
+        """Write; may fail, lose its answer, or happen later."""
         self.check_alive()
         fault_rates = self._fault_rates()
         self._maybe_fail(fault_rates.write_fails, what)
@@ -218,11 +220,11 @@ class Link:
 
 
 class SharedCommitter:
-    """The commits of a node's hosts, in batches: what `chronicle.journal.committer.GroupCommitter` is to threads.
+    """Group commit for the hosts of a node: the counterpart of `chronicle.journal.committer.GroupCommitter` for threads.
 
     Args:
-        link: its own way to the journal, where all of a batch fails, or happens without an answer, or late.
-        generator: decides how long the disk takes.
+        link: its own link, where a whole batch fails, loses its answer, or is late.
+        generator: draws the latency of the disk.
     """
 
     def __init__(self, link: Link, generator: random.Random) -> None:
@@ -232,7 +234,7 @@ class SharedCommitter:
         self._writer: asyncio.Task[None] | None = None
 
     async def commit(self, commit: Commit) -> Head:
-        """Commit with the next batch. When the caller dies before its batch began, its commit is not begun."""
+        """Commit with the next batch. If the caller dies before its batch starts, its commit is left out."""
         future: asyncio.Future[Head] = asyncio.get_running_loop().create_future()
         self._waiting.append((commit, future))
         if self._writer is None:
@@ -260,7 +262,7 @@ class SharedCommitter:
 
 
 class _LinkedStore:
-    """The journal behind a link: what writes, and then everything else, which reads."""
+    """The journal behind a link: the methods of `_WRITES` write, all others read."""
 
     def __init__(self, store: JournalStore, link: Link) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The agents of a simulation and their hosts: who wakes them, carries their messages, and disturbs them."""
+"""The fleet of a simulation: agents and hosts, supervisors that wake them, the courier, and disturbances."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["SimulatedFleet"]
 
 
 class SimulatedFleet:
-    """All agents of a run, and all hosts that there were."""
+    """All agents of a run, and all hosts, dead ones included."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -40,14 +40,14 @@ class SimulatedFleet:
         _ = self._world.link.spawn(self._supervise(agent), f"supervise {address}")
 
     def new_session(self, name: str) -> Session:
-        """Make an agent's session."""
+        """Create an agent's session."""
         now_ms = self._world.clock.now_ms()
         return self._world.oracle.ensure_session(
             name, self._world.ids.session(now_ms), self._world.ids.branch(now_ms), now_ms
         )
 
     async def _supervise(self, agent: SimulatedAgent) -> None:
-        """See to it that an agent runs while messages wait for it, as a coordinator does."""
+        """Keep an agent awake while messages are pending, as a coordinator does."""
         while not self._world.over:
             agent.changed.clear()
             if (agent.host is None or agent.host.ended) and self._world.store.pending(
@@ -61,10 +61,10 @@ class SimulatedFleet:
                 continue
 
     async def deliver(self) -> None:
-        """Carry what agents send to each other, also when its sender has died."""
+        """Deliver messages between agents, even after the death of their sender."""
         while not self._world.over:
             try:
-                async with asyncio.timeout(1.0):  # a sender may die before it says that it sent something
+                async with asyncio.timeout(1.0):  # a sender may die before it signals its outbox
                     await self._world.sent.wait()
             except TimeoutError:
                 if not self._world.store.outbox():
@@ -89,7 +89,7 @@ class SimulatedFleet:
         """Take an agent's lease and give it to a new host.
 
         Args:
-            usurp: take it from a host that lives, which is wrongly thought dead.
+            usurp: take the lease from a live host that is wrongly presumed dead.
         """
         host_id = self._world.ids.other("host_", self._world.clock.now_ms())
         try:
@@ -106,13 +106,13 @@ class SimulatedFleet:
         host.start()
 
     def poke(self, agent: SimulatedAgent) -> None:
-        """Say that a message waits for an agent; now and then that is lost."""
+        """Notify an agent of a pending message; some notifications are lost."""
         agent.changed.set()
         if agent.host is not None and agent.host.loop is not None and self._world.generator.random() < 0.9:
             agent.host.loop.poke()
 
     async def disturb(self) -> None:
-        """Do one thing that goes wrong, or just happens, at some time."""
+        """Inject one disturbance at a random time."""
         draw = self._world.generator
         await asyncio.sleep(draw.random() * CLIENTS_S * 1.5)
         agent = draw.choice(self.agents)
@@ -170,7 +170,7 @@ class SimulatedFleet:
             self.poke(agent)
 
     async def _fork(self, agent: SimulatedAgent) -> None:
-        """Fork an agent at some turn, again after each fault, as a user would."""
+        """Fork an agent at a random turn; retry after each fault, as a user would."""
         line = self._world.oracle.line(agent.session.session_id)
         if not line.created:
             return
@@ -185,9 +185,9 @@ class SimulatedFleet:
             except Unavailable:
                 await asyncio.sleep(0.3)
                 continue
-            except UnknownMoment:  # it was folded meanwhile
+            except UnknownMoment:  # folded meanwhile
                 return
-            except AgentExists:  # it was made, but the answer was lost
+            except AgentExists:  # the fork exists, but the answer was lost
                 pass
             self._world.note("fleet", "forks", str(agent.address), "at turn", turn)
             self.add_agent(address, self._world.store.session(str(address)))
@@ -196,7 +196,7 @@ class SimulatedFleet:
             return
 
     async def _rewind(self, agent: SimulatedAgent) -> None:
-        """Let an agent sleep, and take it back, unless it was woken meanwhile."""
+        """Passivate an agent, and rewind it, unless it was woken meanwhile."""
         if agent.host is not None:
             await agent.host.end()
         line = self._world.oracle.line(agent.session.session_id)
@@ -212,7 +212,7 @@ class SimulatedFleet:
         self._world.note("fleet", str(agent.address), "went back to turn", turn, only or "")
 
     async def _fold(self, agent: SimulatedAgent) -> None:
-        """Let an agent sleep, and drop its history; again while it is awake, unless it has forks."""
+        """Passivate an agent, and fold its history; retry while it is awake, unless it has forks."""
         if not self._world.oracle.line(agent.session.session_id).created:
             return
         world = self._world
@@ -233,7 +233,7 @@ class SimulatedFleet:
             return
 
     def _fold_to_mark(self, agent: SimulatedAgent) -> None:
-        """Do what `fold_agent` does where there is no log of trees, in which it looks up trees that were given up."""
+        """Fold without an operation log, in which `fold_agent` looks up the trees of rolled-back attempts."""
         world, store = self._world, self._world.link.store
         now_ms = world.clock.now_ms()
         with sleeping_lease(store, agent.session, now_ms) as lease:
@@ -243,7 +243,7 @@ class SimulatedFleet:
             store.fold(head.branch_id, head.seq, now_ms)
 
     def _erase(self, agent: SimulatedAgent) -> None:
-        """Erase what somebody said to an agent; its state, and what it answered, are to stay."""
+        """Erase a message to an agent; its state and its replies must stay."""
         events = list(self._world.store.events(agent.session.main_branch_id, types=(USER_MESSAGE,)))
         if events:
             with suppress(Unavailable):

@@ -1,7 +1,7 @@
-"""`AgentHarness`: an agent in the test's own process, in milliseconds, through the real turn.
+"""`AgentHarness`: runs an agent in the test's own process, in milliseconds, by the turn code of production.
 
-The journal and the blobs are in memory unless given; the workspace is a real directory with the plain-directory
-presentation; time is a `ManualClock` that the test moves. ::
+Journal and blobs are in memory by default; the workspace is a real directory in the plain-directory presentation; time
+is a `ManualClock` that the test advances. ::
 
     async with AgentHarness(Counter) as agent:
         answer = await agent.send({"text": "hi"})
@@ -66,7 +66,7 @@ class Exchange:
 
     @property
     def text(self) -> str:
-        """What the agent said in the attempt that counted: its messages, one after the other."""
+        """The agent's replies in the last attempt, concatenated."""
         text = ""
         for frame in self.frames:
             if frame["type"] == "turn_start":
@@ -95,16 +95,16 @@ class Exchange:
 class AgentHarness:
     """One agent under test. Use it as an async context manager.
 
-    ``$AGENT_WORKSPACE`` belongs to the test's process: it is set to the agent's workspace before its hooks run, and at
-    the end to what it was. Of agents whose hooks run at the same time, all see that of the one that began last.
+    ``$AGENT_WORKSPACE`` is a variable of the test's process: it is set to the agent's workspace before its hooks run,
+    and restored at the end. Agents whose hooks run concurrently all see the value of the one that started last.
 
     Args:
-        agent_class: what is tested.
+        agent_class: the class under test.
         key: the second part of its address.
-        store, blobs: where it keeps its record; in memory unless given. Two harnesses on one store see each other.
-        clock: moved by the test; `advance` moves it.
-        directory: for its workspace; a temporary one unless given.
-        ids: give one with a seeded generator for the same ids each run.
+        store, blobs: the journal and the blob store; in memory by default. Harnesses may share them.
+        clock: advanced by `advance`.
+        directory: for its workspace; a temporary one by default.
+        ids: one with a seeded generator gives the same ids in each run.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class AgentHarness:
         self._activation: Activation | None = None
         self._handling = asyncio.Lock()
         self._root: Path | None = None
-        """The workspace's, once it was opened."""
+        """The workspace's directory, once it was opened."""
         self._variable_before = read_workspace_variable()
         self.address = Address(agent_type_of(agent_class), key)
         self.store: JournalStore = store or MemoryJournalStore()
@@ -153,7 +153,7 @@ class AgentHarness:
         self._leave()
 
     def _leave(self) -> None:
-        """Leave no directory, and the process's environment as it was."""
+        """Remove the directory, and restore the process's environment."""
         set_workspace_variable(self._variable_before)
         self._directory.__exit__(None, None, None)
 
@@ -165,10 +165,10 @@ class AgentHarness:
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
     ) -> Receipt:
-        """Put a message into the agent's inbox without handling it; a string is ``{"text": ...}``.
+        """Admit a message to the agent's inbox without handling it; a string means ``{"text": ...}``.
 
         Raises:
-            AgentBusy: the message is one that a busy agent is not to take.
+            AgentBusy: the policy is ``REJECT``, and the agent is busy.
         """
         body = {"text": message} if isinstance(message, str) else message
         now_ms = self.clock.now_ms()
@@ -182,12 +182,12 @@ class AgentHarness:
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
     ) -> Exchange:
-        """Admit a message and handle what waits, in order, until this one is settled; wakes the agent if it sleeps.
+        """Admit a message, and handle pending messages in order until it is settled; wakes a sleeping agent.
 
-        Messages may be sent while another one is being handled, each from a task of its own.
+        Messages may be sent concurrently, each from a task of its own.
 
         Raises:
-            AgentBusy: the message is one that a busy agent is not to take.
+            AgentBusy: the policy is ``REJECT``, and the agent is busy.
         """
         receipt = self.admit(message, idempotency_key, when_busy)
         if self._activation is None:
@@ -205,10 +205,10 @@ class AgentHarness:
         return Exchange(receipt, frames)
 
     async def receive(self) -> int:
-        """Deliver what agents on its store have told each other, and handle all that waits for this one, in order.
+        """Deliver messages between the agents of its store, and handle all pending messages of this one, in order.
 
         Returns:
-            how many messages were handled: committed, or set aside after their last try.
+            the number of settled messages: committed, or parked after their last attempt.
         """
         deliver_outbox(self.store, self._ids, self.clock.now_ms())
         if self._activation is None:
@@ -221,7 +221,7 @@ class AgentHarness:
         return handled
 
     async def advance(self, seconds: float) -> bool:
-        """Move the clock; if that makes the agent idle, ask it and let it sleep.
+        """Advance the clock; if the agent is idle then, call `on_idle_timeout`, and passivate it if it agrees.
 
         Returns:
             whether it is awake.
@@ -233,7 +233,7 @@ class AgentHarness:
         return self._activation is not None
 
     async def sleep(self) -> None:
-        """End its activation in order."""
+        """Passivate the agent: end its activation in order."""
         activation = self.activation
         self._set_variable()
         await activation.stop()
@@ -244,7 +244,7 @@ class AgentHarness:
         """End its activation as a kill of its process would, and wake it again.
 
         Args:
-            how: how the process ended, in a few words; part of what is recorded of the try that was lost.
+            how: how the process ended, in a few words, for the record of the lost attempt.
         """
         await self.activation.abandon()
         await self._wake(unclean=True, lost=how)
@@ -256,7 +256,7 @@ class AgentHarness:
         """The running activation.
 
         Raises:
-            RuntimeError: it sleeps.
+            RuntimeError: the agent sleeps.
         """
         if self._activation is None:
             raise RuntimeError(f"{self.address} sleeps; send it a message first")
@@ -264,7 +264,7 @@ class AgentHarness:
 
     @property
     def awake(self) -> bool:
-        """Whether it is in memory."""
+        """Whether the agent is awake."""
         return self._activation is not None
 
     @property
@@ -287,7 +287,7 @@ class AgentHarness:
         ]
 
     def artifacts(self, turn: int | None = None) -> Sequence[Artifact]:
-        """Return what the agent has handed out up to a turn, oldest first; up to now without one."""
+        """Return the agent's artifacts up to a turn, oldest first; up to its head if ``turn`` is ``None``."""
         return list_artifacts(self.store, self.blobs, self.address, turn)
 
     def artifact(self, artifact_id: str) -> bytes:
@@ -301,8 +301,8 @@ class AgentHarness:
     # -- inside ---------------------------------------------------------------------------------------------------
 
     async def _one_step(self, subscription: Subscription) -> Step:
-        """Handle what is next unless a message's stream has ended; `Step.NOTHING` then, and if nothing waits."""
-        async with self._handling:  # several may be sending
+        """Handle the next message; `Step.NOTHING` if the stream of ours has ended, or no message is pending."""
+        async with self._handling:  # tasks may send concurrently
             self._set_variable()
             return Step.NOTHING if subscription.ended else await self.activation.handle_next()
 
@@ -326,14 +326,14 @@ class AgentHarness:
         activation = Activation(self._class, self.address, lease, environment)
         try:
             await activation.start(unclean=unclean, lost=lost)
-        except BaseException:  # as a host that could not take the agent: another class may be tried on the same store
+        except BaseException:  # like a host that fails to start: another class may follow on the same store
             await activation.abandon()
             self.store.release_lease(lease.session_id, lease.epoch)
             raise
         self._activation = activation
 
     def _set_variable(self) -> None:
-        """Let code of the agent's that runs next find its workspace, as in a process of its own."""
+        """Set the workspace variable for the agent's code, as in a process of its own."""
         if self._root is not None:
             set_workspace_variable(self._root)
 

@@ -1,4 +1,4 @@
-"""An agent of a simulation, and the process that runs it and dies."""
+"""Simulated agents, and simulated host processes that run them and may die."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["SimulatedAgent", "SimulatedHost"]
 
 _GRACE_S: Final = 2.0
-"""Time that a hook has to end by itself after its deadline, before its process is ended."""
+"""Grace period of a hook after its deadline, before its process is killed."""
 
 
 @dataclass(slots=True)
 class SimulatedAgent:
-    """An agent as the fleet sees it."""
+    """An agent of the fleet."""
 
     address: Address
     session: Session
@@ -41,7 +41,7 @@ class SimulatedAgent:
 
 
 class SimulatedHost:
-    """A process that runs one agent; the stage on which its hooks play."""
+    """A process that runs one agent; the `Stage` of its hooks."""
 
     def __init__(self, world: World, agent: SimulatedAgent, host_id: str, lease: Lease, *, unclean: bool) -> None:
         self._world = world
@@ -57,11 +57,11 @@ class SimulatedHost:
 
     @property
     def ended(self) -> bool:
-        """Whether its process is gone."""
+        """Whether its process has ended."""
         return self._task is not None and (self._task.done() or not self.link.alive)
 
     def start(self) -> None:
-        """Begin to run the agent."""
+        """Start the process."""
         STAGE.set(self)
         self._task = self.link.spawn(self._run(), self.host_id)
         self._task.add_done_callback(self._done)
@@ -97,13 +97,13 @@ class SimulatedHost:
                 release = self.link.store.release_lease
                 await self.link.run_blocking(release, self._lease.session_id, self._lease.epoch)
         except (Unavailable, StaleEpoch, OSError) as error:
-            # The workspace could not be rolled back, or the lease not given back: the next host takes over.
+            # The workspace could not be rolled back, or the lease not released: the next host takes over.
             self.note("gives up", type(error).__name__)
         finally:
             renewing.cancel()
 
     async def _renew(self, loop: ActivationLoop) -> None:
-        """Renew the lease, and end the process when a hook goes on after its time."""
+        """Renew the lease, and kill the process if a hook exceeds its deadline and grace period."""
         while True:
             await asyncio.sleep(LEASE_MS / 3000)
             deadline_s = self.activation.deadline_s if self.activation is not None else None
@@ -123,7 +123,7 @@ class SimulatedHost:
 
     def _opened(self, request: WorkspaceRequest) -> Opened:
         opened = self._world.nodes.open(self.node, request)
-        self._workspace = LinkedWorkspace(opened.workspace, self.link)  # to be closed even if the host dies right now
+        self._workspace = LinkedWorkspace(opened.workspace, self.link)  # closed even if the host dies now
         return type(opened)(cast("Workspace", self._workspace), opened.recovered)
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -135,24 +135,24 @@ class SimulatedHost:
             self._world.failed(self.host_id, error)
 
     def note(self, *what: object) -> None:
-        """Write a line into the protocol."""
+        """Add a line to the protocol."""
         self._world.note(self.host_id[-6:], *what)
 
     # -- the stage ------------------------------------------------------------------------------------------------
 
     def files(self, root: Path | None = None) -> MutableMapping[str, str]:
-        """Return the files of the host's workspace; a dead host has none."""
+        """Return the files of the host's workspace; raises in a dead host."""
         if root is not None:
             self.link.maybe_die()
         assert self._workspace is not None
         return self._world.nodes.files(self._workspace.workspace)
 
     def tries(self, number: int) -> int:
-        """Count one more try of a message."""
+        """Count an attempt of a message."""
         return self._world.tries(number)
 
     def handled(self, activation: Activation, seq: int) -> None:
-        """Compare an activation's memory with what was committed, right after a commit of its own."""
+        """Compare an activation's memory with the record, right after a commit of its own."""
         try:
             files = dict(self.files())
         except OSError:

@@ -6,8 +6,8 @@
         check_migrations(MyAgent.State, Path("tests/golden/my_agent"))
 
 The folder holds ``v1.json``, ``v2.json``, ... up to the class's ``_version``: real documents, the ``state`` that
-`podium state --json` prints. Write the file of a version when you raise ``_version``, and never change it afterwards:
-it stands for what is stored in the field.
+`podium state --json` prints. Add the file of a version when you increment ``_version``, and never change it afterwards:
+it represents the states that exist in the field.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a journal must hold, as a model that is kept beside it, and the verdict on what it does hold."""
+"""The model of a journal's content that the oracle keeps, and the verdict of a run."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ __all__ = ["BranchModel", "Broken", "MessageModel", "Verdict"]
 
 
 class Broken(AssertionError):
-    """Something happened that must never happen."""
+    """An invariant does not hold."""
 
 
 @dataclass(slots=True)
 class MessageModel:
-    """A message as the model has it."""
+    """The model of a message."""
 
     position: int
     body: JsonObject
     status: MessageStatus = MessageStatus.PENDING
     attempts: int = 0
     said: tuple[str, ...] = ()
-    """What its turn answered."""
+    """The replies of its turn."""
     turn: int = 0
     """The turn that consumed it."""
     steered: bool = False
-    """It was handed to the running turn."""
+    """Whether it steered a turn."""
     put_back: bool = False
-    """It was parked and came back to its place, which another one behind it may have been handled at meanwhile."""
+    """Whether it was parked and retried: later messages may have been handled before it."""
 
 
 @dataclass(slots=True)
 class BranchModel:
-    """An agent's main branch as the model has it."""
+    """The model of an agent's main branch."""
 
     session: Session
     seq: int = 0
     turn: int = 0
     epoch: int = 0
     held: bool = False
-    """Whether somebody has the lease under `epoch`."""
+    """Whether the lease of `epoch` is held."""
     expected: Expected = field(default_factory=Expected)
     state: JsonObject = field(default_factory=dict)
-    """The patches' replay, which is compared with `expected` at every turn."""
+    """The replay of the patches, compared with `expected` at each turn."""
     owes_a_try: bool = False
-    """Whether the lease was taken from somebody who did not give it back: that counts as a try of what waits."""
+    """Whether the lease was taken over unreleased: that counts as an attempt of the oldest message."""
     created: bool = False
     origin: SessionId | None = None
     """Of a fork: whose events it reads, up to those of its own, until it is folded."""
@@ -64,9 +64,9 @@ class BranchModel:
     tree: TreeRef | None = None
     messages: dict[MessageId, MessageModel] = field(default_factory=dict)
     past: dict[int, Expected] = field(default_factory=dict)
-    """What was expected at each turn."""
+    """The expectation at each turn."""
     ends: list[tuple[int, int]] = field(default_factory=list)
-    """Where a fork can begin: seq and turn after each commit."""
+    """Possible fork points: seq and turn after each commit."""
 
     @property
     def waiting(self) -> list[MessageId]:
@@ -80,27 +80,27 @@ class BranchModel:
 
 
 class Verdict:
-    """Whether all was as it must be so far."""
+    """The verdict of a run so far."""
 
     def __init__(self) -> None:
         self.broken: Broken | None = None
-        """The first thing that was wrong, wherever it was raised."""
+        """The first violation, wherever it was raised."""
         self.stop: Callable[[], object] = bool
-        """What ends the run: whoever waits for what is broken now may wait for ever."""
+        """Ends the run: tasks that wait for broken parts may wait for ever."""
 
     def fail(self, what: str) -> NoReturn:
-        """Remember what is wrong, end the run, and raise it."""
+        """Record a violation, end the run, and raise it."""
         broken = Broken(what)
         self.broken = self.broken or broken
         self.stop()
         raise broken
 
     def must(self, holds: bool, line: BranchModel, otherwise: str) -> None:
-        """Fail if something does not hold of a line."""
+        """Fail unless a condition of a branch holds."""
         if not holds:
             self.fail(f"{line.session.name}: {otherwise}")
 
     def same(self, line: BranchModel, what: str, found: Any, wanted: Any) -> None:
-        """Fail if something of a line is not what it must be."""
+        """Fail unless a value of a branch equals the expected one."""
         if found != wanted:
             self.fail(f"{line.session.name}: {what} is {found!r}, but must be {wanted!r}")

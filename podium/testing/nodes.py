@@ -1,4 +1,4 @@
-"""Where the workspaces of a simulation are: nodes, and the store of their trees."""
+"""The nodes of a simulation, which hold the workspaces, and the store of their trees."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["ScratchNodes", "SimulatedNodes"]
 
 
 class SimulatedNodes:
-    """Where workspaces are: nodes, and the store of their trees."""
+    """Nodes that hold workspaces, and the store of their trees."""
 
     count: int
     blobs: BlobStore | None = None
-    """Where trees are blobs, for going back to earlier files; ``None`` where they are something else."""
+    """The store of trees that are blobs, for rewinds of files; ``None`` if trees are not blobs."""
 
     def open(self, node: int, request: WorkspaceRequest) -> Opened:
         """Open a workspace on a node."""
@@ -37,7 +37,7 @@ class SimulatedNodes:
         raise NotImplementedError
 
     def lose_power(self, node: int, generator: random.Random) -> None:
-        """Take from a node's disk some of what nobody synced, after its processes ended."""
+        """Lose some unsynced writes of a node's disk, after its processes ended."""
 
 
 class ScratchNodes(SimulatedNodes):
@@ -62,5 +62,5 @@ class ScratchNodes(SimulatedNodes):
         return self._forest.files(ref)
 
     def lose_power(self, node: int, generator: random.Random) -> None:
-        """Tear what was not sealed."""
+        """Tear writes that were not sealed."""
         self._nodes[node].lose_power(generator)

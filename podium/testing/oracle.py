@@ -1,8 +1,8 @@
-"""`JournalOracle`: sees every write that a journal accepts, and knows what it must not accept.
+"""`JournalOracle`: the test oracle of the simulator; checks every write that the journal accepts.
 
-It stands between all hosts and the journal itself, right where a write becomes true, and keeps a model of its own: who
-has each lease, what waits in each inbox, where each branch ends, and what state and files each turn must have. What
-does not fit raises `Broken`. It trusts nothing it could ask the journal for.
+All hosts write through it. It keeps a model of its own: the holder of each lease, the pending messages of each inbox,
+the head of each branch, and the expected state and files of each turn. A violation raises `Broken`. It never trusts the
+journal's own answers.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["JournalOracle"]
 
 
 class JournalOracle:
-    """A view of a journal through which all of a simulation's writes go.
+    """A proxy of a journal that checks all writes of a simulation.
 
     Args:
         store: the journal.
-        files_of: returns the files of a sealed tree, or raises when there is no such tree.
-        note: takes a line of the protocol.
+        files_of: returns the files of a sealed tree, or raises if there is none.
+        note: adds a line to the protocol.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class JournalOracle:
         self.lines: dict[SessionId, BranchModel] = {}
         self.commits = 0
         self.sent: dict[MessageId, tuple[str, Any]] = {}
-        """What was sent from agent to agent: address and message."""
+        """Messages between agents: address and body."""
         self.verdict = Verdict()
         self._must, self._same = self.verdict.must, self.verdict.same
         self._rules = CommitRules(self.verdict, files_of, self.sent)
         self._note = note
 
     def __getattr__(self, name: str) -> Any:
-        """Pass on what only reads."""
+        """Forward reads."""
         return getattr(self.store, name)
 
     def line(self, session_id: SessionId) -> BranchModel:
@@ -61,7 +61,7 @@ class JournalOracle:
     # -- writes ---------------------------------------------------------------------------------------------------
 
     def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
-        """Make a session."""
+        """Create a session."""
         session = self.store.ensure_session(name, session_id, branch_id, now_ms)
         self.lines.setdefault(session.session_id, BranchModel(session))
         return session
@@ -85,7 +85,7 @@ class JournalOracle:
     def acquire_lease(
         self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
     ) -> Lease:
-        """Take a lease."""
+        """Acquire a lease."""
         lease = self.store.acquire_lease(session_id, holder, now_ms, ttl_ms, takeover=takeover)
         line = self.lines[session_id]
         self._must(lease.epoch == line.epoch + 1, line, f"epoch {lease.epoch} came after {line.epoch}")
@@ -94,7 +94,7 @@ class JournalOracle:
         return lease
 
     def release_lease(self, session_id: SessionId, epoch: int) -> None:
-        """Give a lease back."""
+        """Release a lease."""
         self.store.release_lease(session_id, epoch)
         line = self.lines[session_id]
         if line.epoch == epoch:
@@ -131,7 +131,7 @@ class JournalOracle:
         return message
 
     def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
-        """Drop what came before a mark."""
+        """Drop the events before a mark."""
         branch = self.store.fold(branch_id, before_seq, now_ms)
         line = next(line for line in self.lines.values() if line.session.main_branch_id == branch_id)
         readers = [str(fork.session.name) for fork in self.lines.values() if fork.origin == line.session.session_id]
@@ -146,13 +146,13 @@ class JournalOracle:
         return branch
 
     def commit(self, commit: Commit) -> Head:
-        """Commit, and compare what was accepted with the model."""
+        """Commit, and check the accepted commit against the model."""
         head = self.store.commit(commit)
         self._accepted(commit, head)
         return head
 
     def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
-        """Commit several, and compare."""
+        """Commit several, and check the accepted ones."""
         outcomes = self.store.commit_many(commits)
         for commit, outcome in zip(commits, outcomes, strict=True):
             if not isinstance(outcome, Exception):
@@ -168,7 +168,7 @@ class JournalOracle:
     # -- what clients see -----------------------------------------------------------------------------------------
 
     def shown(self, session_id: SessionId, message_id: MessageId, frames: Sequence[Frame]) -> None:
-        """Check the frames that a client got of a message, from wherever it began to listen up to the last one."""
+        """Check the frames that a client got of a message, from its subscription to the last one."""
         line = self.lines[session_id]
         message = line.messages[message_id]
         terminal = [frame for frame in frames if frame["type"] in {"turn_end", "error"}]
@@ -210,7 +210,7 @@ class JournalOracle:
     # -- at the end -----------------------------------------------------------------------------------------------
 
     def check_inboxes(self) -> None:
-        """Compare every message's status with what the commits said of it."""
+        """Compare every message's status with the commits."""
         for message_id, (target, _) in self.sent.items():
             receivers = [line.session.name for line in self.lines.values() if message_id in line.messages]
             if receivers != [target] or self.store.outbox():

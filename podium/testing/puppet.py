@@ -1,7 +1,7 @@
-"""`Puppet`, an agent that does what its messages say, and `expect`, what each of its turns must come to.
+"""`Puppet`, an agent scripted by its messages, and `expect`, the model of its turns.
 
-The same operations are written twice: once with tracked state, files and awaits, once as plain dictionaries. A
-simulation compares the two at every commit.
+The operations are implemented twice: with tracked state, files and awaits, and with plain dictionaries. The simulator
+compares the two at every commit.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 __all__ = ["KEYS", "STAGE", "Expected", "Puppet", "Stage", "expect", "script"]
 
 KEYS: Final = ("alice", "quiet-bob")
-"""The agents that there may be from the beginning, and that others tell things."""
+"""The agents that may exist from the start, and that others send messages to."""
 _PATHS: Final = ("a.txt", "b.txt", "c.txt")
 
 
 class Stage(Protocol):
-    """Where a puppet plays: what a simulation gives to the hooks that run in it."""
+    """What a simulation provides to the hooks of a puppet."""
 
     def files(self, root: Path) -> MutableMapping[str, str]:
-        """Return the files of a workspace; raises when the process that asks is dead."""
+        """Return the files of a workspace; raises in a dead process."""
         ...
 
     def tries(self, number: int) -> int:
-        """Count one more try of a message, and return how many there were before."""
+        """Count an attempt of a message, and return the number of earlier ones."""
         ...
 
 
@@ -48,14 +48,14 @@ STAGE: ContextVar[Stage] = ContextVar("STAGE")
 
 
 class Puppet(BaseAgent):
-    """Does what its messages say: ``{"number": 7, "do": [["write", "a.txt", "text"], ...]}``."""
+    """Executes the script in each message: ``{"number": 7, "do": [["write", "a.txt", "text"], ...]}``."""
 
     turn_timeout_s = 3.0
     idle_timeout_s = 4.0
     shutdown_timeout_s = 1.0
 
     class State(DeltaState):
-        """What it remembers."""
+        """Its state."""
 
         _entity_type = "puppet"
         log: list[int] = []  # noqa: RUF012 - copied for each instance
@@ -133,7 +133,7 @@ class Puppet(BaseAgent):
 
 
 def _has_hooks(key: str) -> bool:
-    """Whether a puppet's other hooks leave traces; those of the rest must not make turns."""
+    """Whether a puppet's other hooks change something; those of quiet puppets must not make turns."""
     return not key.startswith("quiet")
 
 
@@ -169,21 +169,21 @@ _FIRST: Final[dict[str, Any]] = {"log": [], "table": {}, "items": [], "inits": 0
 
 @dataclass(slots=True)
 class Expected:
-    """A puppet as it must be after some turns."""
+    """The expected state of a puppet after some turns."""
 
     state: dict[str, Any] = field(default_factory=lambda: dict(_FIRST))
     files: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     """The replies of the last turn."""
     told: list[tuple[str, Any]] = field(default_factory=list)
-    """What the last turn sent to other agents: address and message."""
+    """Messages of the last turn to other agents: address and body."""
 
 
 def expect(before: Expected, cause: str, message: JsonObject | None, steered: Sequence[JsonObject] = ()) -> Expected:
-    """Return what a turn makes of a puppet; ``before`` is not changed.
+    """Return the expectation after a turn; ``before`` is not changed.
 
     Args:
-        steered: messages that the turn was handed while it ran.
+        steered: messages that steered the turn.
     """
     log, table, items = list(before.state["log"]), dict(before.state["table"]), list(before.state["items"])
     heard = [*before.state["steered"], *(handed["number"] for handed in steered)]

@@ -1,8 +1,8 @@
-"""Workspaces in memory, on imagined nodes: what the port promises, for simulations that open thousands of them.
+"""Workspaces in memory on simulated nodes, for simulations that open thousands of them.
 
-A node keeps one layer for each workspace, as a real one does on its disk. It outlives the process that had it open; a
-newer epoch cuts the older one off, and what was not committed is recovered. Files are names and bytes, nothing else;
-there is no directory behind `ScratchWorkspace.root`, whose path only tells workspaces apart.
+A node keeps one layer per workspace, as a real one does on its disk. The layer outlives its process; a newer epoch cuts
+off the older one, and uncommitted changes are recovered. Files are names and bytes only; `ScratchWorkspace.root` is not
+a directory but a name that distinguishes workspaces.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 __all__ = ["CutOff", "Files", "ScratchNode", "ScratchTrees", "ScratchWorkspace"]
 
 Files: TypeAlias = dict[str, str]
-"""What is in a workspace: path to content."""
+"""The content of a workspace: path to text."""
 
 
 class CutOff(OSError):
-    """The workspace was taken away by a newer epoch; what a process still holds of it gives errors."""
+    """The workspace was cut off by a newer epoch: I/O on it fails."""
 
 
 @dataclass(slots=True)
 class ScratchTrees:
-    """The trees that were sealed: a blob store shared by all nodes."""
+    """The sealed trees: a blob store shared by all nodes."""
 
     trees: dict[BlobId, Files] = field(default_factory=dict)
     seals: int = 0
@@ -62,7 +62,7 @@ class ScratchTrees:
 
 @dataclass(slots=True)
 class _Layer:
-    """What a node keeps of a workspace."""
+    """A node's layer of a workspace."""
 
     epoch: int
     base: TreeRef
@@ -75,7 +75,7 @@ class ScratchNode:
     """A machine with layers on its disk.
 
     Args:
-        forest: where trees are sealed.
+        forest: the store of sealed trees.
     """
 
     def __init__(self, name: str, forest: ScratchTrees) -> None:
@@ -84,10 +84,10 @@ class ScratchNode:
         self._layers: dict[str, _Layer] = {}
 
     def open(self, workspace_id: str, base: TreeRef | None, epoch: int) -> Opened:
-        """Open a workspace under an epoch, from a base, and cut an older epoch off.
+        """Open a workspace under an epoch, from a base, and cut off an older epoch.
 
         Raises:
-            StaleEpoch: a newer epoch was here.
+            StaleEpoch: a newer epoch has opened it.
         """
         before = self._layers.get(workspace_id)
         recovered = None
@@ -106,7 +106,7 @@ class ScratchNode:
         return Opened(layer.owner, recovered)
 
     def lose_power(self, generator: random.Random) -> None:
-        """Leave of each layer what a disk may have of writes that nobody synced: old, new or cut short."""
+        """Replace unsynced writes of each layer by what a disk may have of them: old, new or truncated."""
         for layer in self._layers.values():
             synced = self._forest.files(layer.sealed)
             for path in sorted(synced.keys() | layer.files.keys()):
@@ -137,7 +137,7 @@ class ScratchWorkspace:
 
     @property
     def root(self) -> Path:
-        """A path that names this workspace; nothing is there."""
+        """A path that names this workspace; there is no such directory."""
         return self._root
 
     @property
@@ -153,15 +153,15 @@ class ScratchWorkspace:
             CutOff: a newer epoch has the workspace.
         """
         if self.cut_off:
-            raise CutOff(5, f"{self._root} was taken by a newer epoch")
+            raise CutOff(5, f"{self._root} was cut off by a newer epoch")
         return self._layer.files
 
     def begin_turn(self, turn: int) -> None:
-        """Say which turn the changes from now on belong to."""
+        """Attribute changes from now on to a turn."""
         self._turn = turn
 
     def seal(self) -> TreeRef:
-        """Make the files a tree."""
+        """Seal the files to a tree."""
         files = self.files
         sealed = self._forest.files(self._layer.sealed)
         if files != sealed:
@@ -177,7 +177,7 @@ class ScratchWorkspace:
         self._layer.base = ref
 
     def rollback(self) -> None:
-        """Give up everything since the base."""
+        """Discard all changes since the base."""
         base = self._forest.files(self.base)
         self.files.clear()
         self.files.update(base)
@@ -197,7 +197,7 @@ class ScratchWorkspace:
         raise NotFound(f"{path!r} has no content at iteration {iteration}")
 
     def close(self) -> None:
-        """Let go; the layer stays on the node."""
+        """Close; the layer stays on the node."""
 
     def _note(self, before: Mapping[str, str]) -> None:
         for path in sorted(before.keys() | self._layer.files.keys()):

@@ -7,7 +7,7 @@ the end every message, every state, every tree and the chain. ::
 
     Simulator(seed=7).run()
 
-A run that fails raises `Broken` with the last things that happened and the command that repeats it. From a shell::
+A run that fails raises `Broken` with the last steps and the command that repeats it. From a shell::
 
     python -m podium.testing.simulator --seed 7 --verbose
     python -m podium.testing.simulator --seed 0 --runs 10000
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 __all__ = ["Broken", "Run", "ScratchNodes", "SimulatedNodes", "Simulator", "main"]
 
 _PATIENCE_S: Final = 600.0
-"""Time in which everything must be handled once nothing goes wrong any more."""
+"""Virtual time limit for handling everything after the faults have stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run did."""
+    """The counts of a run."""
 
     seed: int
     commits: int
@@ -65,10 +65,10 @@ class Simulator:
     """One run.
 
     Args:
-        seed: decides everything.
-        store: makes the journal; in memory unless given.
-        nodes: makes the workspaces; in memory unless given.
-        verbose: print what happens as it happens.
+        seed: determines everything.
+        store: creates the journal; in memory by default.
+        nodes: creates the nodes; in memory by default.
+        verbose: print each step.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Simulator:
         """Run to the end.
 
         Raises:
-            Broken: something happened that must never happen; says how to see it again.
+            Broken: an invariant does not hold; the message has the command that repeats the run.
         """
         world = self._world
         world.loop.set_exception_handler(self._unexpected)
@@ -143,7 +143,7 @@ class Simulator:
             await self._inspect(agent)
 
     async def _inspect(self, agent: SimulatedAgent) -> None:
-        """Wake an agent once more, somewhere, and compare all of it with what it must be."""
+        """Wake an agent once more, on some node, and compare it with its model."""
         line = self._world.oracle.line(agent.session.session_id)
         report = verify_session(self._world.store, agent.session)
         if not report.ok:
@@ -163,7 +163,7 @@ class Simulator:
         await activation.abandon()
 
     def _unexpected(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take what was raised where nobody waits for it."""
+        """Record an exception that no task awaits."""
         self._world.failed("the loop", context.get("exception") or RuntimeError(context["message"]))
 
     def _end_all(self) -> None:
@@ -180,7 +180,7 @@ class Simulator:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the log of thousands of simulated faults to ourselves."""
+    """Suppress the log of simulated faults."""
     before = structlog.get_config()
     structlog.configure(processors=[_drop])
     try:

@@ -1,7 +1,8 @@
-"""An event loop whose time is a number: waiting costs nothing, and a run is the same each time.
+"""An event loop with virtual time: waiting costs nothing, and runs are deterministic.
 
-Nothing outside of the loop can wake it: no sockets, no threads. When all tasks wait and no timer is set, nothing would
-ever happen again, and it says so instead of hanging.
+Nothing outside of the loop can wake it: no sockets, no threads. If all tasks wait and no timer is set, it raises
+    `Stuck`
+instead of hanging.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _START_MS: Final = 1_700_000_000_000
 
 
 class Stuck(Exception):
-    """Every task waits for another one."""
+    """A deadlock: every task waits, and no timer is set."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -30,11 +31,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = self
 
     def time(self) -> float:
-        """Return the virtual time in seconds since the loop was made."""
+        """Return the virtual time in seconds since the loop was created."""
         return self._now_s
 
     def select(self, timeout: float | None) -> Sequence[object]:
-        """Wait for time to pass, in place of a selector.
+        """Advance the time, in place of a selector.
 
         Raises:
             Stuck: no timer is set.

@@ -1,4 +1,4 @@
-"""The world of one simulated run: its chance, its time, its journal under oracle, and the protocol of what happened."""
+"""The world of one simulated run: randomness, virtual time, the journal behind its oracle, and the protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CLIENTS_S", "LEASE_MS", "World"]
 
 LEASE_MS: Final = 2_000
 CLIENTS_S: Final = 5.0
-"""Time in which clients come and things go wrong."""
+"""Virtual time during which clients arrive and faults are injected."""
 _REPLAYED_TURNS: Final = 3
 _LAST_NOTES: Final = 60
 
@@ -35,10 +35,10 @@ class World:
     """What all parts of a run share.
 
     Args:
-        seed: decides everything.
+        seed: determines everything.
         store: the journal.
-        nodes: where workspaces are.
-        verbose: print what happens as it happens.
+        nodes: hold the workspaces.
+        verbose: print each step.
     """
 
     def __init__(self, seed: int, store: JournalStore, nodes: SimulatedNodes, *, verbose: bool) -> None:
@@ -53,12 +53,12 @@ class World:
         self.oracle = JournalOracle(store, nodes.tree, self._noting("journal"))
         self.fault_rates = FaultRates.of(self.generator)
         self.link = self._new_link("outside")
-        """The way of clients, coordinators and couriers to the journal."""
+        """The link of clients, coordinators and couriers to the journal."""
         self.sent = asyncio.Event()
         """Set when an agent has sent messages to others."""
         self.over = False
         self.main: asyncio.Task[None] | None = None
-        """What plays; cancelled when something is found to be broken."""
+        """The main task of the run; cancelled at the first violation."""
         self.oracle.verdict.stop = self._stop
         self._committers = [self._new_committer() for _ in range(nodes.count)]
         self._verbose = verbose
@@ -71,7 +71,7 @@ class World:
         return self._new_link(name, self._committers[node]), node
 
     def environment(self, link: Link, opener: Callable[[WorkspaceRequest], Any]) -> Environment:
-        """Return what an activation is given."""
+        """Return the environment of an activation."""
         return Environment(
             link.store,
             self.blobs,
@@ -86,13 +86,13 @@ class World:
         )
 
     def tries(self, number: int) -> int:
-        """Count one more try of a message, and return how many there were before."""
+        """Count an attempt of a message, and return the number of earlier ones."""
         before = self._tries.get(number, 0)
         self._tries[number] = before + 1
         return before
 
     def failed(self, host: str, error: BaseException) -> None:
-        """Say that a host ended in a way that no fault explains."""
+        """Record that a host ended in a way that no injected fault explains."""
         if self.oracle.verdict.broken is None:
             self.oracle.verdict.broken = Broken(f"{host} ended with {type(error).__name__}: {error}")
             self.oracle.verdict.broken.__cause__ = error
@@ -103,7 +103,7 @@ class World:
             _ = self.main.cancel()
 
     def note(self, who: str, *what: object) -> None:
-        """Write a line into the protocol."""
+        """Add a line to the protocol."""
         if self._verbose:
             print(f"{self.loop.time():9.4f}  {who:12} ", *what)  # noqa: T201
         self._notes.append((self.loop.time(), who, what))
@@ -115,7 +115,7 @@ class World:
         return "\n".join(f"{at_s:9.4f}  {who:12} {' '.join(map(str, what))}" for at_s, who, what in self._notes)
 
     def _new_committer(self) -> SharedCommitter | None:
-        """Half of the nodes have one process for all agents, which commits for all of them."""
+        """Return a shared committer for half of the nodes: their agents share one process."""
         return SharedCommitter(self.link, self.generator) if self.generator.random() < 0.5 else None
 
     def _new_link(self, name: str, committer: SharedCommitter | None = None) -> Link:

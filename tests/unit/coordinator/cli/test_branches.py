@@ -245,7 +245,7 @@ def test_delete_and_gc(made: HomeMaker, podium: Podium) -> None:
     podium("delete", "counter/a", code=ExitCode.USAGE)
     assert "--yes" in podium.err
     podium("delete", "counter/a", "--yes", code=ExitCode.CONFLICT)
-    assert podium.err.startswith("podium: counter/a is read by its forks counter/b; --detach makes")
+    assert podium.err.startswith("podium: counter/a is read by its forks counter/b; detach them")
     before = set(made.blobs.blob_ids())
     assert podium.json("gc", "--now")["dropped"] == 0
     layer = made.path / "nodes" / "n" / "layers" / Address.parse("counter/a").workspace_id

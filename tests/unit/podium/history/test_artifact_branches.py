@@ -292,12 +292,12 @@ def payloads() -> Sequence[tuple[str, JsonObject]]:
         "chunked": False,
     }
     return [
-        ("names no content", {key: value for key, value in whole.items() if key != "content_id"}),
-        ("names no content", {**whole, "size": "1"}),
+        ("has no content", {key: value for key, value in whole.items() if key != "content_id"}),
+        ("has no content", {**whole, "size": "1"}),
         ("is a path", {**whole, "name": "../../.bashrc"}),
         ("media type", {**whole, "media_type": "text/plain\r\nSet-Cookie: x"}),
         ("not a blob id", {**whole, "content_id": "../1"}),
-        ("not its own", whole),
+        ("the id of another artifact", whole),
     ]
 
 
