@@ -220,7 +220,7 @@ class Link:
 
 
 class SharedCommitter:
-    """Group commit for the hosts of a node: the counterpart of `chronicle.journal.committer.GroupCommitter` for threads.
+    """Group commit for the hosts of a node, as `chronicle.journal.committer.GroupCommitter` is for threads.
 
     Args:
         link: its own link, where a whole batch fails, loses its answer, or is late.

@@ -407,7 +407,7 @@ async def test_a_gap_in_what_was_not_dropped_is_damage() -> None:
         await told(agent, *"abcde")
         branch = store._branches[branch_of(agent).head.branch_id]
         del branch.events[2:4]
-        with pytest.raises(Corrupt, match="what was between is missing"):
+        with pytest.raises(Corrupt, match="the turns between are missing"):
             read_agent(store, agent.blobs, agent.address)
 
 

@@ -188,7 +188,7 @@ def test_validators_that_change_what_they_made_are_refused_at_commit() -> None:
     state.shifting.high = 3
     follower.drain()
     state.shifting.low = 1
-    with pytest.raises(InvalidState, match="^/shifting/high: its validators change what they made"):
+    with pytest.raises(InvalidState, match="^/shifting/high: its validators are not idempotent"):
         drain(state)
     state.shifting.low = 0
     follower.drain()
