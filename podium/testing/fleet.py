@@ -191,7 +191,7 @@ class SimulatedFleet:
                 pass
             self._world.note("fleet", "forks", str(agent.address), "at turn", turn)
             self.add_agent(address, self._world.store.session(str(address)))
-            if self._world.generator.random() < 0.5:  # a history that forks read must stay
+            if self._world.generator.random() < 0.5:  # history that forks read must not be dropped
                 await self._fold(agent)
             return
 

@@ -58,7 +58,7 @@ class BranchModel:
     """Whether the lease was taken over unreleased: that counts as an attempt of the oldest message."""
     created: bool = False
     origin: SessionId | None = None
-    """Of a fork: whose events it reads, up to those of its own, until it is folded."""
+    """Of a fork: the session whose events it reads before its own; ``None`` once it is folded."""
     went_back: bool = False
     folded: bool = False
     tree: TreeRef | None = None
