@@ -6,12 +6,13 @@ Values of variables may be secrets: they are compared by their hashes, and never
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from coordinator.environment import variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,8 +57,8 @@ class Surroundings:
             directory = str(Path.cwd())
         except FileNotFoundError:
             directory = "a removed directory"
-        variables = {name: _hash(value) for name, value in os.environ.items()}
-        return cls(directory, sys.prefix, variables)
+        hashes = {name: _hash(value) for name, value in variables().items()}
+        return cls(directory, sys.prefix, hashes)
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as a JSON object."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.errors import NotFound
 from chronicle.filesystem import ChronicleFileSystem
+from coordinator.environment import home_directory
 from coordinator.home import Home
 from podium.address import Address
 from podium.agent_record import list_agents, read_agent
@@ -102,5 +103,5 @@ class AgentFileSystem(ChronicleFileSystem):
 
     def __init__(self, *args: Any, home: str | os.PathLike[str] | None = None, **options: Any) -> None:
         if not args and not any(options.get(name) is not None for name in ("workspace", "store", "fo", "moments")):
-            options["moments"] = AgentMoments(Path(home or os.environ.get("PODIUM_HOME") or ".podium"))
+            options["moments"] = AgentMoments(Path(home) if home else home_directory())
         super().__init__(*args, **options)

@@ -27,19 +27,18 @@ from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
-from chronicle.errors import InvalidInput
 from chronicle.system.atomic_files import replacing
 from chronicle.system.locks import lock, try_lock_byte, unlock, unlock_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["CACHE_BYTES", "BlobCache", "cache_from"]
+    from chronicle.settings import Settings
+
+__all__ = ["BlobCache", "cache_from"]
 
 log = logging.getLogger(__name__)
 
-CACHE_BYTES: Final = 10 * 1024**3
-"""A working set of many agents, on disks of which a node has at least ten times as much."""
 _BLOCK_BYTES: Final = 4096
 """What a file takes on disk is a multiple of this."""
 _FREE: Final = 8
@@ -51,28 +50,11 @@ _CLAIM_POLL_MOST_S: Final = 0.05
 _HASH_BYTES: Final = 32
 
 
-def cache_from(environment: Mapping[str, str], home: Path | None) -> BlobCache | None:
-    """Return the node's cache as the environment has it; ``None`` if there is to be none.
-
-    Args:
-        environment: has ``CHRONICLE_CACHE_DIR``, by default ``$XDG_CACHE_HOME/chronicle``, and
-            ``CHRONICLE_CACHE_BYTES``, by default `CACHE_BYTES`; 0 for no cache.
-        home: the user's; without one, nothing is kept but where ``CHRONICLE_CACHE_DIR`` says.
-
-    Raises:
-        InvalidInput: a number of bytes that is none.
-    """
-    limit = environment.get("CHRONICLE_CACHE_BYTES", str(CACHE_BYTES))
-    if not limit.isdecimal():
-        raise InvalidInput(f"CHRONICLE_CACHE_BYTES is {limit!r}; give a number of bytes, 0 for no cache")
-    if int(limit) == 0:
+def cache_from(settings: Settings) -> BlobCache | None:
+    """Return the node's cache; ``None`` if there is to be none."""
+    if settings.cache_dir is None or settings.cache_bytes == 0:
         return None
-    given, base = environment.get("CHRONICLE_CACHE_DIR"), environment.get("XDG_CACHE_HOME")
-    if given:
-        return BlobCache(Path(given).absolute(), int(limit))
-    if base:
-        return BlobCache(Path(base) / "chronicle", int(limit))
-    return BlobCache(home / ".cache" / "chronicle", int(limit)) if home is not None else None
+    return BlobCache(settings.cache_dir, settings.cache_bytes)
 
 
 class BlobCache:

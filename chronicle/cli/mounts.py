@@ -19,6 +19,7 @@ from chronicle.cli.output import commit_object, say, write_json
 from chronicle.cli.targets import repository_at
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
+from chronicle.settings import TRANSPORT_VARIABLE
 
 if TYPE_CHECKING:
     from chronicle.repository import Repository
@@ -77,7 +78,7 @@ def mount(
     ] = None,
     transport: Annotated[
         Transport,
-        typer.Option("--transport", envvar="CHRONICLE_TRANSPORT", help="How the mount speaks to the kernel."),
+        typer.Option("--transport", envvar=TRANSPORT_VARIABLE, help="How the mount speaks to the kernel."),
     ] = DEFAULT_TRANSPORT,
 ) -> None:
     """Mount a workspace. What is written is kept in the store at once, and committed with `chronicle commit`.

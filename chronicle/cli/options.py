@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from chronicle.errors import InvalidInput
+from chronicle.settings import STORE_VARIABLE
 
 __all__ = [
     "DEFAULT_WORKSPACE",
@@ -24,7 +25,7 @@ DEFAULT_WORKSPACE: Final = "main"
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", envvar="CHRONICLE_STORE", metavar="STORE", help="A directory or URL; default: that of this mount."
+        "--store", envvar=STORE_VARIABLE, metavar="STORE", help="A directory or URL; default: that of this mount."
     ),
 ]
 WorkspaceOption = Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,12 +12,12 @@ from chronicle.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from chronicle.fuse.zygote import zygote
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commit_log import commits
+from chronicle.settings import read_settings
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.gc_roots import layer_refs
 from chronicle.workspace.history.commit_reachability import CommitReach
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer.disk.trim import layer_bytes, trim_layers
-from chronicle.workspace.layer.disk.warm_files import warm_bytes_from
 from chronicle.workspace.layer.opening import lock_workspace, unlock_workspace
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees.tree import walk
@@ -189,7 +188,7 @@ def collect_garbage(place: StoreDirectory, *, alone: bool = False, dry_run: bool
         if alone and not dry_run:
             if not stack.enter_context(place.alone()) or zygote.is_running(place.socket) is not None:
                 raise Conflict(f"{place.name} is in use; unmount its workspaces first, or leave --now away")
-            warm_bytes = warm_bytes_from(os.environ, is_far=False)  # of one at a URL nothing is freed
+            warm_bytes = read_settings().warm_bytes(is_far=False)  # of one at a URL nothing is freed
             for home in sorted(place.layers.glob("*")) if place.layers.is_dir() else ():
                 stack.callback(unlock_workspace, lock_workspace(home))
                 with suppress(OSError):  # of a full disk, say: it is done when the workspace is opened

@@ -31,6 +31,7 @@ from chronicle.clock import SystemClock
 from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.settings import read_settings
 from chronicle.system.atomic_files import create_once, is_partial
 from chronicle.system.locks import try_lock, unlock
 from chronicle.system.permissions import make_private
@@ -91,9 +92,9 @@ class StoreDirectory:
         if not rest.strip("/"):
             raise InvalidInput(f"{store!r} names no place for a store; give one such as s3://bucket/prefix")
         url = store.rstrip("/")
-        home = Path.home()
-        base = home / (os.environ.get("XDG_STATE_HOME") or ".local/state")  # an absolute path stays what it is
-        states = home / (os.environ.get("CHRONICLE_STATE_DIR") or base / "chronicle")
+        states = read_settings().state_dir
+        if states is None:
+            raise InvalidInput("this user has no home directory; set CHRONICLE_STATE_DIR to a directory")
         return cls(states / blob_id(url.encode())[:16], url=url)
 
     @property

@@ -40,6 +40,7 @@ from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
 from podium.blocking import at_once
 from podium.errors import AgentAsleep
+from podium.settings import set_workspace_variable
 from podium.turn.activation import Activation
 from podium.turn.busy import BusyPolicy, may_preempt
 from podium.turn.environment import Environment, WorkspaceRequest
@@ -109,7 +110,7 @@ class AgentHost:
         self._config = config
         self._on_sent = on_sent
         Mark(config.home_identity, config.host_id).put_on()  # before any user code: all that it starts inherits it
-        os.environ["AGENT_WORKSPACE"] = config.link
+        set_workspace_variable(config.link)
         log_to(Path(config.logs) / "hosts.log")
         self._clock = SystemClock()
         self._ids = IdSource()
@@ -374,7 +375,7 @@ class AgentHost:
                 spec, FsspecBlobStore(self._config.blobs_url), root, self._clock, shown_at=place
             )
             place.symlink_to(root, target_is_directory=True)
-        os.environ["AGENT_WORKSPACE"] = str(place)
+        set_workspace_variable(place)
         return opened
 
     def _lead_to(self, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an actor does beside answering calls."""
+"""Tasks of an actor that outlive the calls that start them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-__all__ = ["Tasks"]
+__all__ = ["BackgroundTasks"]
 
 _log = structlog.stdlib.get_logger("coordinator")
 
 
-class Tasks:
-    """Tasks of which none ends another: what one raises is a bug, and is logged."""
+class BackgroundTasks:
+    """Tasks that are independent of each other: an exception of one is a bug, which is logged."""
 
     def __init__(self) -> None:
         self._all: set[asyncio.Task[None]] = set()
 
     def start(self, coroutine: Coroutine[Any, Any, object], name: str) -> asyncio.Task[None]:
-        """Start a task whose end somebody waits for."""
+        """Start a task and return it, to be waited for."""
         task = asyncio.get_running_loop().create_task(_logged(coroutine), name=name)
         self._all.add(task)
         task.add_done_callback(self._all.discard)
         return task
 
     def spawn(self, coroutine: Coroutine[Any, Any, object], name: str) -> None:
-        """Start a task that nobody waits for."""
+        """Start a task that is not waited for."""
         _ = self.start(coroutine, name)
 
     def cancel(self) -> None:
-        """Cancel all that run."""
+        """Cancel all running tasks."""
         for task in self._all:
             task.cancel()
 

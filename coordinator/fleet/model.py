@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.code_stamp import CodeStamps
     from podium.address import Address
 
-__all__ = ["Action", "Assign", "Code", "Fleet", "Host", "HostStatus", "Loaded", "Retire", "Route", "StartHost"]
+__all__ = ["Action", "Assign", "Code", "Host", "HostStatus", "Loaded", "Observed", "Retire", "Route", "StartHost"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,6 +63,10 @@ class Host:
     """The agent it was given to."""
     loaded: Loaded | None = None
     """``None`` before it is warm, and of a host that did not say."""
+    epoch: int | None = None
+    """Of the lease under which it runs its agent; ``None`` until it has activated it."""
+    turn: int = 0
+    """Turns committed when it activated its agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,8 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """What is wanted and what is there."""
+class Observed:
+    """The wanted agents and the hosts, at one moment."""
 
     hosts: tuple[Host, ...] = ()
     wanted: tuple[tuple[Address, Code], ...] = ()

@@ -3,7 +3,7 @@
 The rules, in order:
 
 1. A warm host whose code has changed on disk is retired: a wake after an edit must run the edited code. (A host that
-   was given to an agent is retired when a message comes: `CoordinatorActor.retire_outdated`.)
+   was given to an agent is retired when a message comes: `CoordinatorActor.prepare`.)
 2. Each wanted agent gets a warm host of its code, first come, first served.
 3. For each code there are to be as many hosts on their way as agents still wait for one, plus the warm reserve; for
    agents first, in the order in which they were asked for.
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from coordinator.fleet.model import Assign, HostStatus, Retire, StartHost
 
 if TYPE_CHECKING:
-    from coordinator.fleet.model import Action, Code, Fleet
+    from coordinator.fleet.model import Action, Code, Observed
 
 __all__ = ["plan"]
 
 
-def plan(fleet: Fleet, warm_reserve: int, most_starting: int) -> list[Action]:
+def plan(fleet: Observed, warm_reserve: int, most_starting: int) -> list[Action]:
     """Return the actions that bring a fleet nearer to what is wanted; none when it is there or has to wait.
 
     Args:

@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Unavailable
+from coordinator.environment import HOST_VARIABLE, environment_without_host_variable, set_host_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["Mark", "end_marked", "environment_without_mark", "take_mark_off"]
 
-_VARIABLE: Final = "PODIUM_HOST"
 _LEAST: Final = 1 << 62
 _DIGEST_BYTES: Final = 7
 _CLEAN_SCANS: Final = 2
@@ -57,7 +57,7 @@ class Mark:
 
     def put_on(self) -> None:
         """Mark this process, and all that it starts from now on."""
-        os.environ[_VARIABLE] = self._text
+        set_host_variable(self._text)
         hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
         # Under a lower hard limit, or in a sandbox that refuses, the variable is left.
         with contextlib.suppress(OSError, ValueError):
@@ -74,7 +74,7 @@ class Mark:
             if limit >= _LEAST or (limit == resource.RLIM_INFINITY and _can_be_limited()):
                 return limit == self._limit
             variables = (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
-            return f"{_VARIABLE}={self._text}".encode() in variables
+            return f"{HOST_VARIABLE}={self._text}".encode() in variables
         return False
 
     @property
@@ -89,7 +89,7 @@ class Mark:
 
 def take_mark_off() -> None:
     """Free this process, and what it starts from now on, of a mark that it inherited: a service belongs to no agent."""
-    os.environ.pop(_VARIABLE, None)
+    set_host_variable(None)
     soft, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
     if soft >= _LEAST:
         resource.setrlimit(resource.RLIMIT_RTTIME, (hard, hard))
@@ -100,7 +100,7 @@ def environment_without_mark() -> dict[str, str]:
 
     The service cannot take the variable off by itself: ``/proc/PID/environ`` keeps what a process was started with.
     """
-    return {name: value for name, value in os.environ.items() if name != _VARIABLE}
+    return environment_without_host_variable()
 
 
 def end_marked(mark: Mark, deadline_s: float = _END_DEADLINE_S) -> int:

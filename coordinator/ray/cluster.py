@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
+from coordinator.environment import disable_ray_usage_statistics, has_ray_address
 from podium.errors import HostDied, PodiumError
 
 if TYPE_CHECKING:
@@ -19,23 +20,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "BEATS",
     "COORDINATOR_NAME",
     "NAMESPACE",
+    "PROBES_PER_SILENCE",
     "cause_of",
-    "check_answers",
     "connect",
     "disconnect",
     "find_actor",
     "lives",
+    "probe",
 ]
 
 NAMESPACE: Final = "podium"
 """Ray's namespace for all named actors of Podium."""
 COORDINATOR_NAME: Final = "coordinator"
 
-BEATS: Final = 6
-"""How often in the time that a process may be silent whoever waits for it looks whether it still lives."""
+PROBES_PER_SILENCE: Final = 6
+"""Liveness probes in the time for which a process may be silent."""
 
 _OBJECT_STORE_BYTES: Final = 100 * 1024 * 1024
 """Ray's least is 75 MiB; Podium sends nothing large through it."""
@@ -58,8 +59,8 @@ def connect(run_dir: Path) -> None:
         run_dir: a short directory for an embedded cluster's session: Ray's sockets lie below it. The caller is its
             only user.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if os.environ.get("RAY_ADDRESS"):
+    disable_ray_usage_statistics()
+    if has_ray_address():
         ray.init(namespace=NAMESPACE, log_to_driver=False)
         return
     sessions = run_dir / "ray"
@@ -132,14 +133,14 @@ def _end_of_traceback(text: str) -> str:
     return "\n".join(dropwhile(lambda line: line.startswith(" "), after))
 
 
-async def check_answers(actor: Any, silence_s: float) -> None:
-    """Ask an actor of ours for a sign of life, outside of what else it does.
+async def probe(actor: Any, silence_s: float) -> None:
+    """Probe the liveness of an actor of ours, which answers beside its other calls.
 
     Args:
-        silence_s: how long it may take.
+        silence_s: how long the answer may take.
 
     Raises:
-        HostDied: it gave none for a long time: it hangs.
+        HostDied: it did not answer: it hangs.
         ray.exceptions.RayError: it is dead.
     """
     try:

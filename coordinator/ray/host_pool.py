@@ -1,35 +1,42 @@
-"""The hosts of the fleet, from the order to a node to the end of their processes."""
+"""Hosts' processes and actors: started, watched over and ended through the node manager, and called for an agent.
+
+What is known of hosts is in `coordinator.fleet.host_table`; which hosts are wanted is the plan's.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
 import structlog
 
-from coordinator.fleet.model import Host, HostStatus
-from coordinator.fleet.polling import answer_of
-from coordinator.ray.cluster import BEATS, cause_of, check_answers, find_actor
+from coordinator.fleet.leases import LEASE_POLL_S
+from coordinator.fleet.liveness import with_probes
+from coordinator.fleet.model import HostStatus
+from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor, probe
+from podium.errors import AgentAsleep
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
-    from coordinator.fleet.background_tasks import Tasks
-    from coordinator.fleet.model import Code, Loaded
+    from chronicle.ids import MessageId
+    from coordinator.fleet.background_tasks import BackgroundTasks
+    from coordinator.fleet.host_table import HostTable
+    from coordinator.fleet.model import Code, Host, Loaded
     from podium.address import Address
+    from podium.turn.busy import BusyPolicy
 
-__all__ = ["Hosts"]
+__all__ = ["HostPool"]
 
 _ORDERLY_END_S: Final = 10.0
-"""Time a host has to give back what it holds after it let go of its messages; then its process is ended."""
+"""Limit for a host to end after its activation: then its process is killed."""
 _START_DEADLINE_S: Final = 180.0
-"""For a node to start a host: longer than it gives the host's process and its imports itself."""
+"""For a node to start a host: longer than the node's own limits for the process and its imports."""
 _ANSWER_S: Final = 10.0
 """For a host to say what it imported, which needs nothing of the agent's code."""
 _NODE_DEADLINE_S: Final = 60.0
-"""For all else that is asked of a node."""
+"""For all other calls to a node."""
 _SHORT_OF_MEMORY: Final = "running low on memory"
 """In Ray's text of the death of an actor that its memory monitor killed."""
 _NO_MEMORY: Final = "killed by Ray, because the node was running out of memory"
@@ -37,82 +44,68 @@ _NO_MEMORY: Final = "killed by Ray, because the node was running out of memory"
 _log = structlog.stdlib.get_logger("coordinator")
 
 
-class Hosts:
-    """What hosts there are, by their ids, which are their actors' names; and who watches over them.
+class HostPool:
+    """The hosts' processes. It removes a host from the table when the host's process has ended.
 
     Args:
+        table: the hosts.
         node_manager: name of the node manager's actor.
-        silence_s: how long a host may be silent before it is taken to hang, seconds.
+        silence_s: seconds without a sign of life after which a host counts as hanging.
+        wake_timeout_s: for a call that preempts a turn.
         tasks: in which hosts are watched.
-        changed: called when a host is gone.
-        lost: awaited when a host that was given to an agent ended or died, once it is forgotten, with how it died in a
-            few words, if that is known.
+        changed: called when a host is removed.
+        lost: awaited when an assigned host ended or died and was removed, with how it died in a few words, if known.
     """
 
     def __init__(
         self,
+        table: HostTable,
         node_manager: str,
         silence_s: float,
-        tasks: Tasks,
+        wake_timeout_s: float,
+        tasks: BackgroundTasks,
         changed: Callable[[], None],
         lost: Callable[[Host, str | None], Awaitable[None]],
     ) -> None:
+        self._table = table
         self._node_manager = node_manager
         self._silence_s = silence_s
+        self._wake_timeout_s = wake_timeout_s
         self._tasks = tasks
         self._changed = changed
         self._lost = lost
-        self._known: dict[str, Host] = {}
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, str] = {}
         self._node: Any = None
 
     def find_node(self) -> None:
-        """Find the node on which hosts run; to be called before anything is asked of it."""
+        """Find the node on which hosts run; before any other call."""
         self._node = find_actor(self._node_manager)
 
-    def __iter__(self) -> Iterator[Host]:
-        """Yield those there are now."""
-        return iter(list(self._known.values()))
-
-    def of(self, address: Address) -> Host | None:
-        """Return the host that an agent was given to."""
-        return next((host for host in self._known.values() if host.address == address), None)
-
-    def add(self, host: Host) -> None:
-        """Note a host that is about to be started, or was found running."""
-        self._known[host.host_id] = host
-
-    def assign(self, host_id: str, address: Address) -> None:
-        """Note that a host is given to an agent."""
-        self._known[host_id] = replace(self._known[host_id], status=HostStatus.ASSIGNED, address=address)
-
-    def forget(self, host_id: str) -> None:
-        """Drop a host that is about to be ended."""
-        del self._known[host_id]
-
-    async def start(self, host_id: str, code: Code) -> Loaded:
-        """Have the node start a host that was added; return what it imported. `warm` is to be called then.
+    async def check_node(self) -> None:
+        """Return when the node can take agents.
 
         Raises:
-            Exception: whatever went wrong; the host is forgotten.
+            Exception: why it cannot.
+        """
+        async with asyncio.timeout(_NODE_DEADLINE_S):
+            await self._node.ready.remote()
+
+    # -- start and end --------------------------------------------------------------------------------------------
+
+    async def start(self, host_id: str, code: Code) -> Loaded:
+        """Have the node start a host that is in the table; return what it imported.
+
+        Raises:
+            Exception: whatever went wrong; the host is removed.
         """
         try:
             async with asyncio.timeout(_START_DEADLINE_S):
                 loaded: Loaded = await self._node.start_host.remote(host_id, code)
         except Exception:
-            self._known.pop(host_id, None)
+            self._table.remove(host_id)
             raise
         return loaded
-
-    def warm(self, host_id: str, loaded: Loaded) -> None:
-        """Note that a host that was started can be given to an agent, unless it was forgotten meanwhile."""
-        if host_id in self._known:
-            self._known[host_id] = replace(self._known[host_id], status=HostStatus.WARM, loaded=loaded)
-
-    def loaded(self, host_id: str) -> Loaded | None:
-        """Return what a host imported."""
-        return self._known[host_id].loaded
 
     async def ask_loaded(self, host_id: str) -> Loaded | None:
         """Ask a host that was found running what it imported; ``None`` if it does not say."""
@@ -127,14 +120,8 @@ class Hosts:
             return None
         return loaded
 
-    def stamp_again(self, code: Code, before: str, now: str) -> None:
-        """Give the hosts of a code that have one stamp another one: it is of more files, and none of them changed."""
-        for host in self:
-            if (host.code, host.code_stamp) == (code, before):
-                self._known[host.host_id] = replace(host, code_stamp=now)
-
     async def end(self, host_id: str, *, died: bool = False) -> Host | None:
-        """End a host's process and forget it; return what was known of it, ``None`` the second time.
+        """End a host's process and remove the host; return it, ``None`` the second time.
 
         If it had ended by itself, `take_end` tells how.
 
@@ -144,61 +131,65 @@ class Hosts:
         try:
             async with asyncio.timeout(_NODE_DEADLINE_S):
                 how = await self._node.end_host.remote(host_id, died=died)
-            if how is not None and host_id in self._known:  # else nobody asks
+            if how is not None and host_id in self._table:
                 self._ends[host_id] = how
                 _log.info("host_ended_by_itself", host_id=host_id, how=how)
         except Exception as error:  # noqa: BLE001  its agent must not be stuck with it
             _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
         self._changed()
-        return self._known.pop(host_id, None)
+        return self._table.remove(host_id)
 
     def take_end(self, host_id: str) -> str | None:
-        """Return how a host ended by itself, in a few words, and forget it; ``None`` if it did not or nobody knows."""
+        """Return how a host ended by itself, in a few words, and forget it; ``None`` if it did not or it is unknown."""
         return self._ends.pop(host_id, None)
 
-    async def end_others(self) -> None:
-        """End whatever hosts the node has that are not known here."""
+    async def end_unknown(self) -> None:
+        """End the hosts of the node that are not in the table."""
         async with asyncio.timeout(_NODE_DEADLINE_S):
-            await self._node.end_others.remote(list(self._known))
+            await self._node.end_others.remote([host.host_id for host in self._table])
 
-    async def check_node(self) -> None:
-        """Return when the node can take agents.
+    async def stop_all(self, timeout_s: float) -> None:
+        """End all agents in order, as far as the time allows, then all hosts."""
+        ending = []
+        for host in self._table:
+            handle = find_actor(host.host_id)
+            if host.status is HostStatus.ASSIGNED and handle is not None:
+                ending.append(asyncio.ensure_future(_stop(handle)))
+        if ending:
+            await asyncio.wait(ending, timeout=timeout_s)
+        for host in self._table:
+            await self.end(host.host_id)
 
-        Raises:
-            Exception: what ails it.
-        """
-        async with asyncio.timeout(_NODE_DEADLINE_S):
-            await self._node.ready.remote()
+    # -- watch ----------------------------------------------------------------------------------------------------
 
-    def watch_over(self, host_id: str) -> None:
-        """Wait from now on for the end of a host that an agent was given to."""
+    def watch(self, host_id: str) -> None:
+        """Begin to wait for the end of a host that has activated an agent."""
         task = self._tasks.start(self._watch(host_id), f"watch-{host_id}")
         self._watches[host_id] = task
         task.add_done_callback(lambda _: self._watches.pop(host_id, None))
 
     def watch_of(self, host_id: str) -> asyncio.Task[None] | None:
-        """Return what ends when a host has and is cleared up after; ``None`` if it is just being given to an agent."""
+        """Return the task that ends when a host was removed; ``None`` while the host still activates its agent."""
         return self._watches.get(host_id)
 
     async def wait_gone(self, host_id: str) -> None:
-        """Wait until a host that does not work any more is gone.
+        """Wait until a host that does not work any more is removed.
 
-        Most often it is just ending in order: ended in the middle of that, it would seem to have died.
+        Most often it is ending in order: a kill in the middle of that would look like its death.
         """
         watch = self._watches.get(host_id)
         if watch is not None:
             await asyncio.wait({watch}, timeout=_ORDERLY_END_S)
-        if host_id in self._known:
-            await self._clear_up(host_id)
+        if host_id in self._table:
+            await self._clean_up(host_id)
 
     async def _watch(self, host_id: str) -> None:
-        """Wait for a host's end, whether in order or not, and clear up after it."""
         handle, why, died = find_actor(host_id), None, False
         if handle is not None:
             try:
                 silence_s = self._silence_s
-                ending = await answer_of(
-                    handle.wait_ended.remote(), silence_s / BEATS, lambda: check_answers(handle, silence_s)
+                ending = await with_probes(
+                    handle.wait_ended.remote(), silence_s / PROBES_PER_SILENCE, lambda: probe(handle, silence_s)
                 )
                 _log.info("agent_ended", host_id=host_id, ending=str(ending))
             except ray.exceptions.RayActorError as error:
@@ -209,10 +200,84 @@ class Hosts:
                 cause = cause_of(error)
                 _log.warning("host_lost", host_id=host_id, error=str(cause))
                 why = f"{type(cause).__name__}: {cause}"
-        await self._clear_up(host_id, why, died=died)
+        await self._clean_up(host_id, why, died=died)
 
-    async def _clear_up(self, host_id: str, why: str | None = None, *, died: bool = False) -> None:
+    async def _clean_up(self, host_id: str, why: str | None = None, *, died: bool = False) -> None:
         host = await self.end(host_id, died=died)
         ended = self.take_end(host_id)
-        if host is not None and host.address is not None:  # else someone else has just done it
+        if host is not None and host.address is not None:  # else it was cleaned up by another call
             await self._lost(host, why or ended)
+
+    # -- calls for an agent ---------------------------------------------------------------------------------------
+
+    def poke(self, address: Address) -> bool:
+        """Let an activated agent look into its inbox; return ``False`` if it is not activated."""
+        route = self._table.route(address)
+        handle = find_actor(route.host_id) if route is not None else None
+        if handle is None:
+            return False
+        handle.poke.remote()
+        return True
+
+    async def retire(self, host_id: str) -> None:
+        """Let a host end after the turn that runs; it begins no other one from now on."""
+        handle = find_actor(host_id)
+        if handle is not None:
+            try:
+                await handle.retire.remote()
+            except (AgentAsleep, ray.exceptions.RayActorError):
+                return
+
+    async def wait_asleep(self, address: Address, wanted: Callable[[], bool], poll_s: float) -> None:
+        """Let an agent's host end after the turn that runs, and return when the agent has no host.
+
+        Args:
+            wanted: called before each wait; ``False`` ends the wait early.
+            poll_s: how often it is called.
+        """
+        stopped = None
+        while wanted() and (host := self._table.of(address)) is not None:
+            watch = self._watches.get(host.host_id)
+            if watch is None:  # it still activates the agent
+                await asyncio.sleep(LEASE_POLL_S)
+                continue
+            if stopped != host.host_id and (handle := find_actor(host.host_id)) is not None:
+                handle.stop.remote(patient=True)
+                stopped = host.host_id
+            await asyncio.wait({watch}, timeout=poll_s)
+
+    async def cancel(self, address: Address, message_id: MessageId) -> bool:
+        """See `coordinator.fleet.cancellation.HostCalls`."""
+        host = self._table.of(address)
+        if host is None:
+            return False
+        handle = find_actor(host.host_id)
+        if handle is None or host.host_id not in self._watches:  # it still activates the agent, or is gone
+            await asyncio.sleep(LEASE_POLL_S)
+            return True
+        try:
+            await handle.cancel.remote(message_id)
+        except (AgentAsleep, ray.exceptions.RayActorError):
+            await self.wait_gone(host.host_id)
+        return True
+
+    async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
+        """See `coordinator.fleet.cancellation.HostCalls`."""
+        route = self._table.route(address)
+        handle = find_actor(route.host_id) if route is not None else None
+        if handle is None:
+            return None
+        try:
+            async with asyncio.timeout(self._wake_timeout_s):
+                stopped: MessageId | None = await handle.preempt.remote(message_id, policy)
+        except (AgentAsleep, ray.exceptions.RayActorError):
+            return None
+        return stopped
+
+
+async def _stop(handle: Any) -> None:
+    try:
+        await handle.stop.remote()
+        await handle.wait_ended.remote()
+    except ray.exceptions.RayError:
+        return

@@ -18,16 +18,16 @@ from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.fleet.code_stamp import CodeStamps
 from coordinator.fleet.delivery import DeliveryChannel
-from coordinator.fleet.polling import answer_of, ticking
+from coordinator.fleet.liveness import with_probes, with_ticks
 from coordinator.ray.cluster import (
-    BEATS,
     COORDINATOR_NAME,
     NAMESPACE,
+    PROBES_PER_SILENCE,
     cause_of,
-    check_answers,
     connect,
     disconnect,
     find_actor,
+    probe,
 )
 from coordinator.ray.coordinator_actor import CoordinatorActor, CoordinatorConfig
 from coordinator.ray.node_manager import DELIVERIES, NodeConfig, NodeManagerActor
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.turn.stream import Frame
 
-__all__ = ["Fleet"]
+__all__ = ["Router"]
 
 _EMBEDDED_NODE: Final = "local"
 _NODE_MANAGER: Final = f"node-manager-{_EMBEDDED_NODE}"
@@ -53,7 +53,7 @@ _PLACE_EVERY_S: Final = 2.0
 """How often a message that waits is told how many are before it."""
 
 
-class Fleet:
+class Router:
     """The actors of one home.
 
     Args:
@@ -130,75 +130,6 @@ class Fleet:
         async with asyncio.timeout(settings.start_timeout_s):
             await self._node.ready.remote()
 
-    async def register(self, code: Code) -> None:
-        """Make an agent type's code known.
-
-        Raises:
-            TimeoutError: the coordinator does not answer.
-        """
-        async with self._in_time():
-            await self._coordinator.register.remote(code)
-
-    async def refresh(self, address: Address, code: Code) -> None:
-        """See to it that a message that is admitted from now on is handled by a code as its files are now.
-
-        If the agent is awake with other code, its host ends after the turn that runs; another one goes on.
-
-        Raises:
-            TimeoutError: the coordinator does not answer.
-        """
-        route = self._routes.get(address)
-        if route is not None and await asyncio.to_thread(route.runs, code, self._stamps):
-            return
-        async with self._in_time():
-            retired: Route | None = await self._coordinator.retire_outdated.remote(address, code)
-        if retired is not None:
-            self._retiring[address] = retired.epoch
-
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[Frame]:
-        """Yield the frames of a message, waking its agent, again if its host is lost on the way.
-
-        Raises:
-            PodiumError: the agent cannot be woken; the message stays in its inbox.
-        """
-        stopped: set[MessageId] = set()
-        try:
-            async for frame in self._deliver(address, code, message, stopped):
-                yield frame
-        finally:
-            for message_id in stopped:
-                self._coordinator.handled.remote(address, message_id)
-
-    async def cancel(self, address: Address, message_id: MessageId) -> None:
-        """Take a message back, or give a parked one up; durable on return.
-
-        Raises:
-            NotFound: the agent never got it, or has handled it.
-            TimeoutError: the agent does not let go of it.
-        """
-        await self._ask(self._coordinator.cancel.remote(address, message_id))
-
-    async def poke(self, address: Address) -> bool:
-        """Let an agent look into its inbox; return ``False`` if that has to wait until its code is known."""
-        looks: bool = await self._ask(self._coordinator.poke.remote(address))
-        return looks
-
-    @asynccontextmanager
-    async def asleep(self, address: Address) -> AsyncIterator[None]:
-        """Keep an agent asleep for as long as the context lasts, beginning when its running turn is over."""
-        holder = self._ids.other("hold_", self._clock.now_ms())
-        try:
-            await self._ask(self._coordinator.hold.remote(address, holder))
-            yield
-        finally:
-            self._coordinator.release.remote(address, holder)
-
-    async def running(self) -> list[dict[str, Any]]:
-        """Return the hosts there are, as plain values."""
-        async with self._in_time():
-            hosts: list[dict[str, Any]] = await self._coordinator.running.remote()
-        return hosts
-
     async def stop(self) -> None:
         """End all agents in order and leave Ray."""
         if self._coordinator is not None:
@@ -210,23 +141,44 @@ class Fleet:
                 print(f"agents did not end in order: {error}", file=sys.stderr)  # noqa: T201  the service's log
         await asyncio.to_thread(disconnect)
 
-    async def _deliver(
-        self, address: Address, code: Code, message: Admitted, stopped: set[MessageId]
-    ) -> AsyncIterator[Frame]:
+    # -- delivery -------------------------------------------------------------------------------------------------
+
+    async def prepare(self, address: Address, code: Code) -> None:
+        """Have messages that are admitted from now on handled by a code as its files are now.
+
+        If the agent is awake with other code, its host ends after the turn that runs, and another one takes over.
+
+        Raises:
+            TimeoutError: the coordinator does not answer.
+        """
+        route = self._routes.get(address)
+        if route is not None and await asyncio.to_thread(route.runs, code, self._stamps):
+            return
+        async with self._in_time():
+            retired: Route | None = await self._coordinator.prepare.remote(address, code)
+        if retired is not None:
+            self._retiring[address] = retired.epoch
+
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[Frame]:
+        """Yield the frames of a message, waking its agent; again if its host ends before the message is settled.
+
+        Raises:
+            PodiumError: the agent cannot be woken; the message stays in its inbox.
+        """
         lost: Route | None = None
-        told = 0  # the last attempt that was said to have failed
+        told = 0  # the last attempt whose failure was reported
         while True:
             route = self._routes.get(address)
             if route is None:
                 frames = await message.settled()
                 if not frames:
                     route = await self._wake(address, code, lost)
-                if lost is not None:  # it may have died with tries of which it could say nothing; the journal has them
+                if lost is not None:  # attempts that ended with their host are reported by the journal only
                     for frame in await message.failed_tries():
                         if frame["attempt"] > told:
                             told = frame["attempt"]
                             yield frame
-                if route is None:  # there is nothing to wake it for
+                if route is None:
                     for frame in frames:
                         yield frame
                     return
@@ -234,7 +186,7 @@ class Fleet:
                 if route.epoch != self._retiring.get(address):
                     yield {"message_id": message.message_id, **self._start_frame(address, route)}
             try:
-                async for frame in self._stream(address, route, message, stopped):
+                async for frame in self._stream(address, route, message):
                     if frame["type"] == "turn_retry":
                         if frame["attempt"] <= told:
                             continue
@@ -250,6 +202,66 @@ class Fleet:
             else:
                 return
             self._drop(address, route)
+
+    # -- other calls about an agent -------------------------------------------------------------------------------
+
+    async def cancel(self, address: Address, message_id: MessageId) -> None:
+        """Cancel a message that waits, is being handled or is parked; durable on return.
+
+        Raises:
+            NotFound: the agent never got it, or has handled it.
+            TimeoutError: the agent's code would not stop.
+        """
+        await self._ask(self._coordinator.cancel.remote(address, message_id))
+
+    async def poke(self, address: Address) -> bool:
+        """Let an agent look into its inbox; return ``False`` if that has to wait until its code is known."""
+        looks: bool = await self._ask(self._coordinator.poke.remote(address))
+        return looks
+
+    @asynccontextmanager
+    async def asleep(self, address: Address) -> AsyncIterator[None]:
+        """Keep an agent asleep while the context lasts, beginning after its running turn."""
+        holder = self._ids.other("hold_", self._clock.now_ms())
+        try:
+            await self._ask(self._coordinator.hold.remote(address, holder))
+            yield
+        finally:
+            self._coordinator.release.remote(address, holder)
+
+    async def running(self) -> list[dict[str, Any]]:
+        """Return the hosts as plain values."""
+        async with self._in_time():
+            hosts: list[dict[str, Any]] = await self._coordinator.running.remote()
+        return hosts
+
+    async def _ask(self, answer: Any) -> Any:
+        """Await an answer of the coordinator while the coordinator answers liveness probes."""
+        silence_s = self._settings.silence_s
+        try:
+            return await with_probes(
+                answer, silence_s / PROBES_PER_SILENCE, lambda: probe(self._coordinator, silence_s)
+            )
+        except ray.exceptions.RayTaskError as error:
+            raise cause_of(error) from error
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        """Limit a call that has no effect unless the coordinator answers by the time that a wake may take.
+
+        Raises:
+            TimeoutError: it did not answer.
+        """
+        limit_s = self._settings.wake_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                yield
+        except TimeoutError:
+            raise TimeoutError(
+                f"the coordinator has not answered for {limit_s:g} s; nothing was done: try again"
+            ) from None
+
+    # -- routes ---------------------------------------------------------------------------------------------------
 
     def _channel(self, route: Route) -> DeliveryChannel:
         """Return the channel to a route's host."""
@@ -274,20 +286,13 @@ class Fleet:
             frame["reloaded"] = self._retiring.pop(address, None) is not None
         return frame
 
-    async def _stream(
-        self, address: Address, route: Route, message: Admitted, stopped: set[MessageId]
-    ) -> AsyncIterator[Frame]:
-        """Yield what a host says of a message, its place in the inbox while it waits, and its end in any case."""
+    async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncIterator[Frame]:
+        """Yield a host's frames of a message, its position in the inbox while it waits, and its end in any case."""
         if message.when_busy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER}:
-            host = self._host(route)
-            async with asyncio.timeout(self._settings.wake_timeout_s):
-                running = await host.preempt.remote(message.message_id, message.when_busy)
-                if running is not None:
-                    stopped.add(running)
-                    await self._coordinator.take_back.remote(address, running)
+            await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
         batches = self._channel(route).deliver(message.message_id)
-        async with aclosing(ticking(batches, _PLACE_EVERY_S)) as ticks:
+        async with aclosing(with_ticks(batches, _PLACE_EVERY_S)) as ticks:
             async for batch in ticks:
                 if batch is not None:
                     heard_s = self._clock.monotonic_s()
@@ -297,8 +302,8 @@ class Fleet:
                     continue
                 if not begun and before != (before := await message.count_before()):
                     yield {"type": "queued", "message_id": message.message_id, "before": before}
-                if self._clock.monotonic_s() > heard_s + self._settings.silence_s / BEATS:
-                    await check_answers(self._host(route), self._settings.silence_s)
+                if self._clock.monotonic_s() > heard_s + self._settings.silence_s / PROBES_PER_SILENCE:
+                    await self._probe_host(route)
                     heard_s = self._clock.monotonic_s()
                     if frames := await message.settled():
                         print(f"{route.host_id} has not said how {message.message_id} ended")  # noqa: T201  the log
@@ -306,39 +311,15 @@ class Fleet:
                             yield frame
                         return
 
-    def _host(self, route: Route) -> Any:
+    async def _probe_host(self, route: Route) -> None:
         host = find_actor(route.host_id)
         if host is None:
             raise AgentAsleep(f"host {route.host_id} is gone")
-        return host
+        await probe(host, self._settings.silence_s)
 
     async def _wake(self, address: Address, code: Code, lost: Route | None) -> Route:
         route: Route = await self._ask(self._coordinator.wake.remote(address, code, lost))
         return route
-
-    async def _ask(self, answer: Any) -> Any:
-        """Await what the coordinator was asked for, for as long as it gives signs of life."""
-        try:
-            silence_s = self._settings.silence_s
-            return await answer_of(answer, silence_s / BEATS, lambda: check_answers(self._coordinator, silence_s))
-        except ray.exceptions.RayTaskError as error:
-            raise cause_of(error) from error
-
-    @asynccontextmanager
-    async def _in_time(self) -> AsyncIterator[None]:
-        """Give the coordinator as long as a waking may take for what changes nothing if it does not answer.
-
-        Raises:
-            TimeoutError: it did not.
-        """
-        limit_s = self._settings.wake_timeout_s
-        try:
-            async with asyncio.timeout(limit_s):
-                yield
-        except TimeoutError:
-            raise TimeoutError(
-                f"the coordinator has not answered for {limit_s:g} s; nothing was done: try again"
-            ) from None
 
     def _presentation(self) -> Literal["fuse", "dir"]:
         """Return how workspaces are presented here, and keep the reason when it is not as one would like."""

@@ -61,24 +61,24 @@ def main() -> int:
 
 async def _serve(home: Home, settings: Settings) -> None:
     from coordinator.client_environment import Surroundings  # noqa: PLC0415
-    from coordinator.ray.router import Fleet  # noqa: PLC0415  importing Ray takes 1.5 s
+    from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
 
     surroundings = Surroundings.of_this_process()  # before Ray adds variables of its own
     stopping = asyncio.Event()
     _stop_at_signals(stopping)
-    fleet = Fleet(home, settings)
+    router = Router(home, settings)
     try:
         _end_if_it_hangs(settings.start_timeout_s + _GRACE_S)
-        await fleet.start(on_stage=lambda text: _say_stage(home, text))
+        await router.start(on_stage=lambda text: _say_stage(home, text))
         faulthandler.cancel_dump_traceback_later()
         _stop_at_signals(stopping)  # again: starting, Ray put a handler of its own in place that ends us on the spot
-        server = ServiceServer(home, settings, fleet, surroundings)
+        server = ServiceServer(home, settings, router, surroundings)
         async with server.listening():
             await server.wait_unused(stopping, first_client_s=_FIRST_CLIENT_S)
     finally:
         _end_if_it_hangs(settings.stop_timeout_s + _GRACE_S)  # until the process has ended
-        await fleet.stop()
+        await router.stop()
         _close_journal(home)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from coordinator.home import Home
-    from coordinator.ray.router import Fleet
+    from coordinator.ray.router import Router
     from coordinator.settings import Settings
 
 __all__ = ["ServiceServer"]
@@ -44,14 +44,16 @@ class ServiceServer:
     Args:
         home: whose.
         settings: of this process.
-        fleet: started.
+        router: started.
         surroundings: what the agents have around them; default: what this process has now.
     """
 
-    def __init__(self, home: Home, settings: Settings, fleet: Fleet, surroundings: Surroundings | None = None) -> None:
+    def __init__(
+        self, home: Home, settings: Settings, router: Router, surroundings: Surroundings | None = None
+    ) -> None:
         self._home = home
         self._settings = settings
-        self._fleet = fleet
+        self._router = router
         self._store = home.journal()
         self._blobs = home.blobs()
         self._clock = SystemClock()
@@ -62,8 +64,6 @@ class ServiceServer:
         self._ending = False
         self._came_or_went = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._known: dict[str, Code] = {}
-        """What the coordinator was told last, by agent type."""
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -138,18 +138,18 @@ class ServiceServer:
         match request.get("op"):
             case "hello":
                 surroundings = self._surroundings.to_wire()
-                return {"protocol": PROTOCOL, "notice": self._fleet.notice, "surroundings": surroundings}
+                return {"protocol": PROTOCOL, "notice": self._router.notice, "surroundings": surroundings}
             case "ping":
                 return {}
             case "ps":
-                return {"hosts": await self._fleet.running()}
+                return {"hosts": await self._router.running()}
             case "cancel":
                 await self._cancel(_address(request), MessageId(str(request.get("message_id"))))
                 return {}
             case "poke":
-                return {"looks": await self._fleet.poke(_address(request))}
+                return {"looks": await self._router.poke(_address(request))}
             case "passivate":
-                async with self._fleet.asleep(_address(request)):
+                async with self._router.asleep(_address(request)):
                     return {}
             case "rewind":
                 return await self._rewind(request)
@@ -160,10 +160,7 @@ class ServiceServer:
         code, address, body, when_busy = _sent(request)
         key = request.get("idempotency_key")
         async with client.in_order(address):
-            if self._known.get(code.agent_type) != code:
-                await self._fleet.register(code)
-                self._known[code.agent_type] = code
-            await self._fleet.refresh(address, code)
+            await self._router.prepare(address, code)
             message = await asyncio.to_thread(self._admission.admit, address, body, key, when_busy)
         accepted = {
             "type": "accepted",
@@ -172,13 +169,13 @@ class ServiceServer:
             "before": message.before,
         }
         await client.say(request, frame=accepted)
-        async for frame in self._fleet.deliver(address, code, message):
+        async for frame in self._router.deliver(address, code, message):
             await client.say(request, frame=frame)
 
     async def _cancel(self, address: Address, message_id: MessageId) -> None:
         session = await asyncio.to_thread(find_session, self._store, address)
         if is_open(await asyncio.to_thread(message_of, self._store, session, message_id)):
-            await self._fleet.cancel(address, message_id)
+            await self._router.cancel(address, message_id)
 
     async def _rewind(self, request: dict[str, Any]) -> dict[str, Any]:
         address, turn, only = _address(request), request.get("turn"), request.get("only")
@@ -186,7 +183,7 @@ class ServiceServer:
             raise InvalidInput("'turn' is a number, and 'only' is 'state', 'files' or null")
         # A moment that is not there is refused before the agent is put to sleep for it.
         await asyncio.to_thread(plan_rewind, self._store, self._blobs, address, turn, only)
-        async with self._fleet.asleep(address):
+        async with self._router.asleep(address):
             now_ms = self._clock.now_ms()
             plan, head = await asyncio.to_thread(
                 rewind_agent, self._store, self._blobs, address, turn, only, self._ids, now_ms

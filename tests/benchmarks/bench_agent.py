@@ -26,7 +26,7 @@ from chronicle.ids import IdSource
 from coordinator.admission import Admission
 from coordinator.fleet.model import Code
 from coordinator.home import Home
-from coordinator.ray.router import Fleet
+from coordinator.ray.router import Router
 from coordinator.settings import Settings
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
@@ -50,22 +50,22 @@ class Bare:
 class Bench:
     """A fleet under measurement."""
 
-    def __init__(self, fleet: Fleet, admission: Admission) -> None:
-        self._fleet = fleet
+    def __init__(self, router: Router, admission: Admission) -> None:
+        self._router = router
         self._admission = admission
         self._codes = {name.lower(): Code(str(AGENT), name, name.lower()) for name in ("Tally", "Sleeper")}
 
     async def register(self) -> None:
         """Make the agents' code known, so that a host is warmed for each."""
         for code in self._codes.values():
-            await self._fleet.register(code)
+            await self._router.prepare(Address(code.agent_type, "one"), code)
 
     async def turn(self, address: Address) -> tuple[float, float]:
         """Send a message; return the seconds to the first frame of its turn and to its end."""
         began_s = time.perf_counter()
         started_s = 0.0
         admitted = self._admission.admit(address, encode({"text": "count"}), None, BusyPolicy.ENQUEUE)
-        async for frame in self._fleet.deliver(address, self._codes[address.agent_type], admitted):
+        async for frame in self._router.deliver(address, self._codes[address.agent_type], admitted):
             if not started_s and frame["type"] != "agent_start":
                 started_s = time.perf_counter() - began_s
             if frame["type"] == "error":
@@ -74,12 +74,12 @@ class Bench:
 
     async def warm(self) -> None:
         """Wait until a warm host is ready for each code."""
-        while sum(host["status"] == "warm" for host in await self._fleet.running()) < len(self._codes):
+        while sum(host["status"] == "warm" for host in await self._router.running()) < len(self._codes):
             await asyncio.sleep(0.02)
 
     async def asleep(self, address: Address) -> None:
         """Wait until an agent's process is gone."""
-        while any(host["agent"] == str(address) for host in await self._fleet.running()):
+        while any(host["agent"] == str(address) for host in await self._router.running()):
             await asyncio.sleep(0.02)
 
 
@@ -99,11 +99,11 @@ async def _raw_call_s(actor: Any) -> float:
 
 
 async def _measure(home: Home) -> list[dict[str, Any]]:
-    fleet = Fleet(home, Settings(warm_hosts=1))
+    router = Router(home, Settings(warm_hosts=1))
     store, blobs = home.journal(), home.blobs()
     try:
-        await fleet.start(on_stage=lambda _: None)
-        bench = Bench(fleet, Admission(store, blobs, IdSource(), SystemClock(), INBOX_LIMIT))
+        await router.start(on_stage=lambda _: None)
+        bench = Bench(router, Admission(store, blobs, IdSource(), SystemClock(), INBOX_LIMIT))
         await bench.register()
         cold, wakes, turns, calls = [], [], [], []
         sleeper, active = Address("sleeper", "one"), Address("tally", "one")
@@ -121,7 +121,7 @@ async def _measure(home: Home) -> list[dict[str, Any]]:
             calls.append(await _raw_call_s(raw))
             turns.append((await bench.turn(active))[1])
     finally:
-        await fleet.stop()
+        await router.stop()
         store.close()
         blobs.close()
     wake, turn = statistics.median(wakes), statistics.median(turns)

@@ -20,11 +20,12 @@ import pytest
 from chronicle.blobs import blob_id, ident
 from chronicle.blobs import cache as cache_module
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.cache import CACHE_BYTES, BlobCache, cache_from
+from chronicle.blobs.cache import BlobCache, cache_from
 from chronicle.blobs.packs.bulk_reader import ScanningReader
 from chronicle.blobs.packs.catalog import pack_object
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound
+from chronicle.settings import CACHE_BYTES, read_settings
 from chronicle.testing.blob_contract import named
 from chronicle.workspace.trees import nodes
 from tests.faulty_proxy import FaultyProxy, running_proxy
@@ -177,19 +178,19 @@ def test_one_that_cannot_be_written_is_done_without(tmp_path: Path, caplog: pyte
 
 
 def test_where_it_is_and_how_large(tmp_path: Path) -> None:
-    assert cache_from({"CHRONICLE_CACHE_BYTES": "0"}, tmp_path) is None
-    default = cache_from({}, tmp_path)
+    assert cache_from(read_settings({"CHRONICLE_CACHE_BYTES": "0"}, tmp_path)) is None
+    default = cache_from(read_settings({}, tmp_path))
     assert default is not None
     assert (default.directory, default._limit_bytes) == (tmp_path / ".cache" / "chronicle", CACHE_BYTES)
-    elsewhere = cache_from({"XDG_CACHE_HOME": "/x", "CHRONICLE_CACHE_BYTES": "77"}, tmp_path)
+    elsewhere = cache_from(read_settings({"XDG_CACHE_HOME": "/x", "CHRONICLE_CACHE_BYTES": "77"}, tmp_path))
     assert elsewhere is not None
     assert (elsewhere.directory, elsewhere._limit_bytes) == (Path("/x/chronicle"), 77)
-    named_one = cache_from({"CHRONICLE_CACHE_DIR": "/y"}, tmp_path)
+    named_one = cache_from(read_settings({"CHRONICLE_CACHE_DIR": "/y"}, tmp_path))
     assert named_one is not None
     assert named_one.directory == Path("/y")
-    assert cache_from({}, None) is None
+    assert cache_from(read_settings({}, None)) is None
     with pytest.raises(InvalidInput, match="number of bytes"):
-        cache_from({"CHRONICLE_CACHE_BYTES": "lots"}, tmp_path)
+        cache_from(read_settings({"CHRONICLE_CACHE_BYTES": "lots"}, tmp_path))
 
 
 FILLER = """

@@ -11,9 +11,10 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.media.fsspec_objects import Patience, RemoteObjects, patience_from
+from chronicle.blobs.media.fsspec_objects import Patience, RemoteObjects
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.errors import InvalidInput, NotFound, Unavailable
+from chronicle.settings import read_settings
 from chronicle.testing.blob_contract import named
 
 
@@ -147,13 +148,13 @@ def objects_away_for(clock: Clock, until_s: float) -> RemoteObjects:
 @pytest.mark.parametrize("given", ["soon", "-1", "inf", "nan", ""])
 def test_a_patience_that_is_no_number_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput, match="CHRONICLE_STORE_PATIENCE_S is .* give a number of seconds"):
-        patience_from({"CHRONICLE_STORE_PATIENCE_S": given})
+        read_settings({"CHRONICLE_STORE_PATIENCE_S": given})
 
 
 def test_patience_is_what_the_environment_says() -> None:
-    assert patience_from({}).repeat_s == Patience().repeat_s
-    assert patience_from({"CHRONICLE_STORE_PATIENCE_S": "120.5"}).repeat_s == 120.5
-    assert not patience_from({"CHRONICLE_STORE_PATIENCE_S": "120"}).is_over(100, 119.0)
+    assert read_settings({}).store_patience_s == Patience().repeat_s
+    assert read_settings({"CHRONICLE_STORE_PATIENCE_S": "120.5"}).store_patience_s == 120.5
+    assert not Patience(repeat_s=120).is_over(100, 119.0)
 
 
 @pytest.mark.parametrize("outage_s", [12.0, 40.0])

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
-import os
 import random
 import re
 import time
@@ -24,19 +22,17 @@ from fsspec.exceptions import FSTimeoutError
 from chronicle.blobs.media.objects import STAMP_S, shown_url
 from chronicle.blobs.wait_notices import Wait, noted
 from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
+from chronicle.settings import STORE_PATIENCE_S, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-__all__ = ["Patience", "RemoteObjects", "open_remote", "patience_from", "preload"]
+__all__ = ["Patience", "RemoteObjects", "open_remote", "preload"]
 
 T = TypeVar("T")
 
-_PATIENCE_S: Final = 50.0
-"""For so long a request is repeated that fails at once: a server restarts, or is failed over, in less. A mount server
-that is opening its layer may take a minute (`chronicle.fuse.watchdog`), so the default is below that."""
 _ATTEMPTS: Final = 5
-"""At least: a request that moves many bytes may take longer than `_PATIENCE_S` once."""
+"""At least: a request that moves many bytes may take longer than `STORE_PATIENCE_S` once."""
 _BACKOFF_S: Final = 0.1
 """Doubled for each further attempt, with jitter, up to `_LONGEST_PAUSE_S`."""
 _LONGEST_PAUSE_S: Final = 2.0
@@ -87,7 +83,7 @@ class Patience:
         attempts: int = _ATTEMPTS,
         backoff_s: float | None = None,
         request_s: float = _REQUEST_S,
-        repeat_s: float = _PATIENCE_S,
+        repeat_s: float = STORE_PATIENCE_S,
     ) -> None:
         self.attempts = attempts
         self.backoff_s = _BACKOFF_S if backoff_s is None else backoff_s
@@ -122,40 +118,19 @@ class Patience:
         return max(self.attempts * self.deadline_s(size) + pauses_s, self.repeat_s)
 
 
-def patience_from(environment: Mapping[str, str]) -> Patience:
-    """Return how long stores are waited for as the environment has it.
-
-    Args:
-        environment: may have ``CHRONICLE_STORE_PATIENCE_S``, seconds; default `_PATIENCE_S`.
-
-    Raises:
-        InvalidInput: a number of seconds that is none.
-    """
-    given = environment.get("CHRONICLE_STORE_PATIENCE_S")
-    if given is None:
-        return Patience()
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise InvalidInput(f"CHRONICLE_STORE_PATIENCE_S is {given!r}; give a number of seconds, such as 50")
-    return Patience(repeat_s=seconds)
-
-
 def open_remote(url: str, options: Mapping[str, Any] | None = None, patience: Patience | None = None) -> RemoteObjects:
     """Return the objects below a URL.
 
     Args:
         url: such as ``s3://bucket/prefix``.
         options: what the fsspec file system takes, such as credentials.
-        patience: how long is waited; by default as the environment has it.
+        patience: how long is waited; by default that of `chronicle.settings`.
 
     Raises:
         InvalidInput: no such kind of URL, what fsspec needs for it is not installed, or the patience in the environment
             is no number.
     """
-    patience = patience if patience is not None else patience_from(os.environ)
+    patience = patience if patience is not None else Patience(repeat_s=read_settings().store_patience_s)
     protocol = url.partition("://")[0]
     given = dict(options or {})
     if protocol in _S3:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -10,6 +9,7 @@ from chronicle.blobs.cache import BlobCache, cache_from
 from chronicle.blobs.media.objects import LocalObjects, Objects
 from chronicle.blobs.packs.catalog import Catalog, ListedCatalog
 from chronicle.blobs.packs.local_catalog import LocalCatalog
+from chronicle.settings import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,12 +45,5 @@ def open_medium(
     if not remote.is_far:
         cache = None
     elif cache == "node":
-        cache = cache_from(os.environ, _home())
+        cache = cache_from(read_settings())
     return remote, ListedCatalog(remote, new_name, cache), cache
-
-
-def _home() -> Path | None:
-    try:
-        return Path.home()
-    except RuntimeError:  # a container's user may have none
-        return None

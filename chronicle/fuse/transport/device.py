@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import Unavailable
 from chronicle.fuse.mountpoints import syscalls
 from chronicle.fuse.mountpoints.mountinfo import KIND
+from chronicle.settings import environment_with
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +87,7 @@ def _run_fusermount(mountpoint: Path, source: str, *, allow_other: bool) -> int:
         try:
             done = subprocess.run(
                 command,
-                env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())},
+                env=environment_with("_FUSE_COMMFD", str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 capture_output=True,
                 text=True,

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.readers import CachingReader
 from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
+from chronicle.settings import read_settings
 from chronicle.system.locks import try_lock, unlock
 from chronicle.workspace.history.oplog import ROOT_INO, read_root
 from chronicle.workspace.layer.disk.files import LayerFiles
 from chronicle.workspace.layer.disk.log import LayerLog, position
 from chronicle.workspace.layer.disk.log_records import TURN, Header, code_of, pack_floors, whole
 from chronicle.workspace.layer.disk.replay import last_sealed, replay
-from chronicle.workspace.layer.disk.warm_files import warm_bytes_from
 from chronicle.workspace.layer.layer import Layer
 from chronicle.workspace.layer.state import MILLION
 from chronicle.workspace.trees.tree import EMPTY
@@ -66,7 +66,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
         whenever the layer is opened, until a turn is begun: `Layer.begin_turn`.
 
     Raises:
-        InvalidInput: the workspace's id cannot be one, or the environment has no number of bytes to be kept.
+        InvalidInput: the workspace's id cannot be one, or a setting cannot be used.
         StaleEpoch: a newer epoch has a layer here.
         Conflict: another process has a layer of this workspace open.
         Corrupt: a layer cannot be read back. It is left as it is.
@@ -74,7 +74,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
         Unavailable: the blob store could not be reached.
     """
     home = check_spec(spec)
-    warm_bytes = warm_bytes_from(os.environ, is_far=blobs.is_far)
+    warm_bytes = read_settings().warm_bytes(is_far=blobs.is_far)
     home.mkdir(parents=True, exist_ok=True)
     lock = lock_workspace(home)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -71,11 +70,11 @@ def gc(
 def _trim(home: Path, blobs_url: str) -> None:
     """Trim the warm files of all workspaces to their limit; no workspace is open."""
     from chronicle.errors import Conflict  # noqa: PLC0415
+    from chronicle.settings import read_settings  # noqa: PLC0415
     from chronicle.workspace.layer.disk.trim import trim_layers  # noqa: PLC0415
-    from chronicle.workspace.layer.disk.warm_files import warm_bytes_from  # noqa: PLC0415
     from chronicle.workspace.layer.opening import lock_workspace, unlock_workspace  # noqa: PLC0415
 
-    warm_bytes = warm_bytes_from(os.environ, is_far=not blobs_url.startswith("file://"))
+    warm_bytes = read_settings().warm_bytes(is_far=not blobs_url.startswith("file://"))
     for layers in sorted((home / "nodes").glob("*/layers/*")):
         with suppress(OSError, Conflict), ExitStack() as stack:  # For example on a full disk; the next wake trims it.
             stack.callback(unlock_workspace, lock_workspace(layers))

@@ -14,19 +14,15 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.cache import CACHE_BYTES
 from chronicle.blobs.ident import from_raw, to_raw
-from chronicle.errors import InvalidInput
 from chronicle.packed_map import PackedMap
 from chronicle.workspace.content.content import WHOLE_BYTES, Content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["WARM_BYTES", "WarmFiles", "warm_bytes_from"]
+__all__ = ["WarmFiles"]
 
-WARM_BYTES: Final = 256 * 1024 * 1024
-"""Of a workspace whose store is on this node: sources and their build, and not the disk twice."""
 _ENTRY: Final = struct.Struct("<QQQ32s")
 """Number of the data file, bytes of the content, bytes on the disk, raw id of the content."""
 _RECENT: Final = 2000
@@ -36,25 +32,6 @@ _LARGE_PART: Final = 4
 """A file that would take more than such a part of all is large."""
 _FREE_PART: Final = 8
 """Such a part is freed at a time: looking at all entries is paid for by that many new ones."""
-
-
-def warm_bytes_from(environment: Mapping[str, str], *, is_far: bool) -> int:
-    """Return how many bytes of committed files a workspace keeps beside its store as the environment has it.
-
-    Args:
-        environment: may have ``CHRONICLE_WARM_BYTES``; by default `WARM_BYTES`.
-        is_far: whether the store is beyond a network; then what is kept is the only copy on this node, and the default
-            that of the node's cache.
-
-    Raises:
-        InvalidInput: a number of bytes that is none.
-    """
-    given = environment.get("CHRONICLE_WARM_BYTES")
-    if given is None:
-        return CACHE_BYTES if is_far else WARM_BYTES
-    if not given.isdecimal():
-        raise InvalidInput(f"CHRONICLE_WARM_BYTES is {given!r}; give a number of bytes, 0 to keep no committed files")
-    return int(given)
 
 
 class WarmFiles:

@@ -11,9 +11,9 @@ from chronicle.clock import ManualClock, SystemClock
 from chronicle.errors import LeaseHeld
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
-from coordinator.fleet.holds import Holds
 from coordinator.fleet.leases import HostLeases
-from coordinator.fleet.polling import answer_of, ticking
+from coordinator.fleet.liveness import with_probes, with_ticks
+from coordinator.fleet.sleep_holds import SleepHolds
 from podium.address import Address
 from podium.history.branching import sleeping_lease
 
@@ -27,27 +27,27 @@ ALICE, BOB = Address("hello", "alice"), Address("hello", "bob")
 
 
 def test_an_agent_is_held_until_all_let_go() -> None:
-    holds = Holds(ManualClock())
-    holds.keep(ALICE, "one")
-    holds.keep(ALICE, "two")
+    holds = SleepHolds(ManualClock())
+    holds.renew(ALICE, "one")
+    holds.renew(ALICE, "two")
     assert ALICE in holds
     assert BOB not in holds
-    holds.let_go(ALICE, "one")
-    holds.let_go(ALICE, "one")
-    assert (ALICE in holds, holds.has(ALICE, "one"), holds.has(ALICE, "two")) == (True, False, True)
-    holds.let_go(ALICE, "two")
+    holds.release(ALICE, "one")
+    holds.release(ALICE, "one")
+    assert (ALICE in holds, holds.is_held_by(ALICE, "one"), holds.is_held_by(ALICE, "two")) == (True, False, True)
+    holds.release(ALICE, "two")
     assert ALICE not in holds
 
 
 def test_a_hold_that_nobody_renews_ends_by_itself() -> None:
     clock = ManualClock()
-    holds = Holds(clock)
-    holds.keep(ALICE, "gone")
+    holds = SleepHolds(clock)
+    holds.renew(ALICE, "gone")
     clock.advance(59)
-    holds.keep(ALICE, "there")
-    assert holds.has(ALICE, "gone")
+    holds.renew(ALICE, "there")
+    assert holds.is_held_by(ALICE, "gone")
     clock.advance(2)
-    assert (ALICE in holds, holds.has(ALICE, "gone"), holds.has(ALICE, "there")) == (True, False, True)
+    assert (ALICE in holds, holds.is_held_by(ALICE, "gone"), holds.is_held_by(ALICE, "there")) == (True, False, True)
     clock.advance(59)
     assert ALICE not in holds
 
@@ -55,7 +55,7 @@ def test_a_hold_that_nobody_renews_ends_by_itself() -> None:
 # -- leases ------------------------------------------------------------------------------------------------------------
 
 
-class Fleet:
+class Leases:
     """A store with one agent, and the hosts that live."""
 
     def __init__(self) -> None:
@@ -68,54 +68,54 @@ class Fleet:
 
 
 def test_the_lease_of_a_dead_host_is_taken_and_that_of_a_living_one_is_not() -> None:
-    fleet = Fleet()
-    assert fleet.leases.take(ALICE, "host_1")[1] is False
-    fleet.alive.add("host_1")
+    made = Leases()
+    assert made.leases.take(ALICE, "host_1")[1] is False
+    made.alive.add("host_1")
     with pytest.raises(LeaseHeld):
-        fleet.leases.take(ALICE, "host_2")
-    fleet.alive.clear()
-    lease, unclean = fleet.leases.take(ALICE, "host_2")
+        made.leases.take(ALICE, "host_2")
+    made.alive.clear()
+    lease, unclean = made.leases.take(ALICE, "host_2")
     assert (lease.holder, lease.epoch, unclean) == ("host_2", 2, True)
-    fleet.store.release_lease(fleet.session.session_id, 2)
-    assert fleet.leases.take(ALICE, "host_3")[1] is False
+    made.store.release_lease(made.session.session_id, 2)
+    assert made.leases.take(ALICE, "host_3")[1] is False
 
 
 def test_a_command_that_writes_in_between_does_not_hide_that_a_host_died() -> None:
-    fleet = Fleet()
-    fleet.leases.take(ALICE, "host_1")
-    fleet.clock.advance(16)
-    with sleeping_lease(fleet.store, fleet.session, fleet.clock.now_ms()), pytest.raises(LeaseHeld):
-        fleet.leases.take(ALICE, "host_2")
-    assert fleet.leases.take(ALICE, "host_2")[1] is True
+    made = Leases()
+    made.leases.take(ALICE, "host_1")
+    made.clock.advance(16)
+    with sleeping_lease(made.store, made.session, made.clock.now_ms()), pytest.raises(LeaseHeld):
+        made.leases.take(ALICE, "host_2")
+    assert made.leases.take(ALICE, "host_2")[1] is True
 
 
 def test_a_command_that_writes_to_a_sleeping_agent_leaves_no_trace() -> None:
-    fleet = Fleet()
-    with sleeping_lease(fleet.store, fleet.session, fleet.clock.now_ms()):
+    made = Leases()
+    with sleeping_lease(made.store, made.session, made.clock.now_ms()):
         pass
-    assert fleet.leases.take(ALICE, "host_1")[1] is False
+    assert made.leases.take(ALICE, "host_1")[1] is False
 
 
 def test_a_command_that_died_or_was_overtaken_tried_no_message() -> None:
-    fleet = Fleet()
-    now_ms = fleet.clock.now_ms()
-    fleet.store.acquire_lease(fleet.session.session_id, "podium-cli", now_ms, 30_000)  # it died with it
-    with sleeping_lease(fleet.store, fleet.session, now_ms), sleeping_lease(fleet.store, fleet.session, now_ms):
+    made = Leases()
+    now_ms = made.clock.now_ms()
+    made.store.acquire_lease(made.session.session_id, "podium-cli", now_ms, 30_000)  # it died with it
+    with sleeping_lease(made.store, made.session, now_ms), sleeping_lease(made.store, made.session, now_ms):
         pass
-    assert fleet.leases.take(ALICE, "host_1")[1] is False
-    fleet.clock.advance(16)
+    assert made.leases.take(ALICE, "host_1")[1] is False
+    made.clock.advance(16)
     for _ in range(2):  # what the host did not give back is passed on from one to the next
-        with sleeping_lease(fleet.store, fleet.session, fleet.clock.now_ms()):
+        with sleeping_lease(made.store, made.session, made.clock.now_ms()):
             pass
-    assert fleet.leases.take(ALICE, "host_2")[1] is True
+    assert made.leases.take(ALICE, "host_2")[1] is True
 
 
 async def test_a_lease_is_waited_for_and_not_for_ever() -> None:
-    fleet = Fleet()
-    with sleeping_lease(fleet.store, fleet.session, fleet.clock.now_ms()):
-        waiting = asyncio.ensure_future(fleet.leases.wait_for(ALICE, "host_1", 30.0))
+    made = Leases()
+    with sleeping_lease(made.store, made.session, made.clock.now_ms()):
+        waiting = asyncio.ensure_future(made.leases.wait_for(ALICE, "host_1", 30.0))
         with pytest.raises(TimeoutError):
-            await fleet.leases.wait_for(ALICE, "host_2", 0.3)
+            await made.leases.wait_for(ALICE, "host_2", 0.3)
         assert not waiting.done()
     lease, _ = await waiting
     assert lease.holder == "host_1"
@@ -133,7 +133,7 @@ async def test_items_and_ticks_between_them() -> None:
         yield 2
 
     seen: list[int | None] = []
-    async for item in ticking(items(), 0.01):
+    async for item in with_ticks(items(), 0.01):
         seen.append(item)
         if len(seen) == 3:
             go_on.set()
@@ -154,8 +154,8 @@ async def test_what_goes_wrong_with_the_items_comes_through_and_leaving_early_ca
             cancelled.set()
 
     with pytest.raises(ValueError, match="no"):
-        _ = [item async for item in ticking(items(broken=True), 60.0)]
-    stream = ticking(items(broken=False), 0.01)
+        _ = [item async for item in with_ticks(items(broken=True), 60.0)]
+    stream = with_ticks(items(broken=False), 0.01)
     assert [await anext(stream), await anext(stream)] == [1, None]
     await stream.aclose()
     await asyncio.wait_for(cancelled.wait(), 10)
@@ -170,8 +170,8 @@ async def test_an_answer_is_waited_for_as_long_as_the_check_is_content() -> None
         if len(checks) == 3:
             raise ConnectionError("gone")
 
-    assert await answer_of(asyncio.sleep(0.03, "late"), 0.02, check) == "late"
+    assert await with_probes(asyncio.sleep(0.03, "late"), 0.02, check) == "late"
     checks.clear()
     with pytest.raises(ConnectionError):
-        await answer_of(asyncio.Event().wait(), 0.01, check)
+        await with_probes(asyncio.Event().wait(), 0.01, check)
     assert len(checks) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.fleet.model import Assign, Code, Fleet, Host, HostStatus, Retire, StartHost
+from coordinator.fleet.model import Assign, Code, Host, HostStatus, Observed, Retire, StartHost
 from coordinator.fleet.plan import plan
 from podium.address import Address
 
@@ -25,45 +25,45 @@ def starting(host_id: str, code: Code = HELLO, stamp: str = "1") -> Host:
 
 
 def test_nothing_to_do_when_the_reserve_is_there() -> None:
-    assert plan(Fleet((warm("h1"),), (), {HELLO: "1"}), warm_reserve=1, most_starting=9) == []
+    assert plan(Observed((warm("h1"),), (), {HELLO: "1"}), warm_reserve=1, most_starting=9) == []
 
 
 def test_a_known_code_gets_its_reserve() -> None:
-    assert plan(Fleet((), (), {HELLO: "1"}), warm_reserve=1, most_starting=9) == [StartHost(HELLO, "1")]
+    assert plan(Observed((), (), {HELLO: "1"}), warm_reserve=1, most_starting=9) == [StartHost(HELLO, "1")]
 
 
 def test_a_wanted_agent_gets_a_warm_host_and_the_reserve_is_made_good() -> None:
-    fleet = Fleet((warm("h1"),), ((ALICE, HELLO),), {HELLO: "1"})
-    assert plan(fleet, warm_reserve=1, most_starting=9) == [Assign("h1", ALICE), StartHost(HELLO, "1")]
+    observed = Observed((warm("h1"),), ((ALICE, HELLO),), {HELLO: "1"})
+    assert plan(observed, warm_reserve=1, most_starting=9) == [Assign("h1", ALICE), StartHost(HELLO, "1")]
 
 
 def test_hosts_on_their_way_count() -> None:
-    fleet = Fleet((starting("h1"), starting("h2")), ((ALICE, HELLO),), {HELLO: "1"})
-    assert plan(fleet, warm_reserve=1, most_starting=9) == []
+    observed = Observed((starting("h1"), starting("h2")), ((ALICE, HELLO),), {HELLO: "1"})
+    assert plan(observed, warm_reserve=1, most_starting=9) == []
 
 
 def test_first_come_first_served() -> None:
-    fleet = Fleet((warm("h1"),), ((BOB, HELLO), (ALICE, HELLO)), {HELLO: "1"})
-    assert plan(fleet, warm_reserve=0, most_starting=9) == [Assign("h1", BOB), StartHost(HELLO, "1")]
+    observed = Observed((warm("h1"),), ((BOB, HELLO), (ALICE, HELLO)), {HELLO: "1"})
+    assert plan(observed, warm_reserve=0, most_starting=9) == [Assign("h1", BOB), StartHost(HELLO, "1")]
 
 
 def test_a_host_of_another_code_is_not_taken() -> None:
-    fleet = Fleet((warm("h1", OTHER),), ((ALICE, HELLO),), {HELLO: "1", OTHER: "1"})
-    assert plan(fleet, warm_reserve=0, most_starting=9) == [Retire("h1"), StartHost(HELLO, "1")]
+    observed = Observed((warm("h1", OTHER),), ((ALICE, HELLO),), {HELLO: "1", OTHER: "1"})
+    assert plan(observed, warm_reserve=0, most_starting=9) == [Retire("h1"), StartHost(HELLO, "1")]
 
 
 def test_a_warm_host_with_edited_code_is_retired_and_replaced() -> None:
-    fleet = Fleet((warm("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
-    assert plan(fleet, warm_reserve=0, most_starting=9) == [Retire("h1"), StartHost(HELLO, "1")]
+    observed = Observed((warm("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
+    assert plan(observed, warm_reserve=0, most_starting=9) == [Retire("h1"), StartHost(HELLO, "1")]
 
 
 def test_a_starting_host_with_edited_code_does_not_count() -> None:
-    fleet = Fleet((starting("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
-    assert plan(fleet, warm_reserve=0, most_starting=9) == [StartHost(HELLO, "1")]
+    observed = Observed((starting("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
+    assert plan(observed, warm_reserve=0, most_starting=9) == [StartHost(HELLO, "1")]
 
 
 def test_too_many_warm_hosts_are_retired() -> None:
-    assert plan(Fleet((warm("h1"), warm("h2"), warm("h3")), (), {HELLO: "1"}), warm_reserve=1, most_starting=9) == [
+    assert plan(Observed((warm("h1"), warm("h2"), warm("h3")), (), {HELLO: "1"}), warm_reserve=1, most_starting=9) == [
         Retire("h1"),
         Retire("h2"),
     ]
@@ -71,18 +71,18 @@ def test_too_many_warm_hosts_are_retired() -> None:
 
 def test_only_so_many_start_at_a_time_those_for_agents_first() -> None:
     wanted = ((BOB, OTHER), (ALICE, HELLO), (Address("hello", "eve"), HELLO))
-    assert plan(Fleet((), wanted, STAMPS), warm_reserve=1, most_starting=2) == [
+    assert plan(Observed((), wanted, STAMPS), warm_reserve=1, most_starting=2) == [
         StartHost(OTHER, "1"),
         StartHost(HELLO, "1"),
     ]
-    fleet = Fleet((starting("h1"), starting("h2", OTHER)), wanted, STAMPS)
-    assert plan(fleet, warm_reserve=1, most_starting=2) == []
-    assert plan(fleet, warm_reserve=1, most_starting=3) == [StartHost(HELLO, "1")]
+    observed = Observed((starting("h1"), starting("h2", OTHER)), wanted, STAMPS)
+    assert plan(observed, warm_reserve=1, most_starting=2) == []
+    assert plan(observed, warm_reserve=1, most_starting=3) == [StartHost(HELLO, "1")]
 
 
 def test_a_starting_host_with_edited_code_takes_its_time_too() -> None:
-    fleet = Fleet((starting("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
-    assert plan(fleet, warm_reserve=0, most_starting=1) == []
+    observed = Observed((starting("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
+    assert plan(observed, warm_reserve=0, most_starting=1) == []
 
 
 hosts = st.builds(
@@ -102,7 +102,7 @@ def test_carrying_the_plan_out_ends_in_peace(there: list[Host], wanted: list[Add
     waiting = [(address, HELLO) for address in wanted]
     served: list[Address] = []
     for step in range(20):
-        actions = plan(Fleet(tuple(pool.values()), tuple(waiting), STAMPS), reserve, most)
+        actions = plan(Observed(tuple(pool.values()), tuple(waiting), STAMPS), reserve, most)
         for number, action in enumerate(actions):
             match action:
                 case StartHost(code, stamp):

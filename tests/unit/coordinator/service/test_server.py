@@ -12,7 +12,7 @@ import pytest
 
 from coordinator.admission import Admission
 from coordinator.home import Home
-from coordinator.ray.router import Fleet
+from coordinator.ray.router import Router
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused, connect
 from coordinator.service.server import ServiceServer
 from coordinator.settings import Settings
@@ -31,14 +31,11 @@ DEADLINE_S = 60
 
 
 class Answering:
-    """A fleet whose agents answer at once."""
+    """A router whose agents answer at once."""
 
     notice = None
 
-    async def register(self, code: Code) -> None:
-        await asyncio.sleep(0)
-
-    async def refresh(self, address: Address, code: Code) -> None:
+    async def prepare(self, address: Address, code: Code) -> None:
         await asyncio.sleep(0)
 
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[dict[str, Any]]:
@@ -48,7 +45,7 @@ class Answering:
 class Silent:
     """A coordinator that never answers."""
 
-    register = remote = property(lambda self: self)
+    prepare = remote = property(lambda self: self)
 
     def __call__(self, *_: object) -> asyncio.Future[None]:
         return asyncio.get_running_loop().create_future()
@@ -64,8 +61,8 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 @asynccontextmanager
-async def client_of(home: Home, fleet: Fleet) -> AsyncIterator[ServiceClient]:
-    async with asyncio.timeout(DEADLINE_S), ServiceServer(home, Settings(), fleet).listening():
+async def client_of(home: Home, router: Router) -> AsyncIterator[ServiceClient]:
+    async with asyncio.timeout(DEADLINE_S), ServiceServer(home, Settings(), router).listening():
         client = ServiceClient(*await asyncio.open_unix_connection(home.socket_path))
         try:
             yield client
@@ -93,7 +90,7 @@ async def test_what_a_client_sends_to_an_agent_is_admitted_in_that_order(
         return admitted
 
     monkeypatch.setattr(Admission, "admit", admit)
-    async with client_of(home, cast("Fleet", Answering())) as client, asyncio.TaskGroup() as tasks:
+    async with client_of(home, cast("Router", Answering())) as client, asyncio.TaskGroup() as tasks:
         for key, text in (("a", "one"), ("a", "two"), ("a", "three"), ("b", "other")):
             tasks.create_task(sent(client, key, text))
     with closing(home.journal()) as journal:
@@ -104,9 +101,9 @@ async def test_what_a_client_sends_to_an_agent_is_admitted_in_that_order(
 
 
 async def test_a_message_that_was_not_admitted_is_not_said_to_be(home: Home) -> None:
-    fleet = Fleet(home, Settings(wake_timeout_s=0.05))
-    fleet._coordinator = Silent()
-    async with client_of(home, fleet) as client:
+    router = Router(home, Settings(wake_timeout_s=0.05))
+    router._coordinator = Silent()
+    async with client_of(home, router) as client:
         with pytest.raises(ServiceRefused, match=r"not answered for 0\.05 s; nothing was done: try again"):
             await sent(client, "a", "one")
     with closing(home.journal()) as journal:
@@ -135,7 +132,7 @@ async def test_of_several_clients_one_starts_the_service(home: Home, monkeypatch
 
     async def serve() -> None:
         await until(lambda: set(waiting) == {"a", "b", "c", "d"})
-        async with ServiceServer(home, Settings(), cast("Fleet", Answering())).listening():
+        async with ServiceServer(home, Settings(), cast("Router", Answering())).listening():
             await served.wait()
 
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:

@@ -8,10 +8,8 @@ from typing import get_args
 
 import pytest
 
-from chronicle.blobs import cache
-from chronicle.blobs.media import fsspec_objects
+from chronicle import settings as chronicle_settings
 from chronicle.errors import InvalidInput
-from chronicle.workspace.layer.disk import warm_files
 from coordinator.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[4]
@@ -36,20 +34,35 @@ def test_every_setting_is_documented_with_its_default() -> None:
             assert f"`{choice}`" in PAGE, name
 
 
+READERS = ("chronicle/settings.py", "podium/settings.py", "coordinator/settings.py", "coordinator/environment.py")
+"""The modules that read variables, those of other programs among them, or set them for child processes."""
+
+
+def test_only_the_settings_modules_touch_the_environment() -> None:
+    found = {
+        source.relative_to(ROOT).as_posix()
+        for package in ("chronicle", "podium", "coordinator")
+        for source in (ROOT / package).rglob("*.py")
+        if re.search(r"\bos\.(environ|getenv|putenv)\b", _code(source))
+    }
+    assert sorted(found - set(READERS)) == []
+
+
 def test_every_variable_that_is_read_is_documented() -> None:
-    read = set()
-    for package in ("chronicle", "podium", "coordinator"):
-        for source in (ROOT / package).rglob("*.py"):
-            read |= set(re.findall(r"\"((?:PODIUM|CHRONICLE)_[A-Z_]*[A-Z])\"", source.read_text(encoding="utf-8")))
+    read = set(re.findall(r"\"((?:PODIUM|CHRONICLE)_[A-Z_]*[A-Z])\"", "".join(map(_code, map(ROOT.joinpath, READERS)))))
     assert {"CHRONICLE_STORE", "PODIUM_HOME"} <= read
     assert sorted(read - set(ROWS)) == []
 
 
 def test_no_other_variable_is_documented() -> None:
     settings = {_variables(name) for name in Settings.model_fields}
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "chronicle").rglob("*.py"))
+    sources = _code(ROOT / "chronicle" / "settings.py")
     for name in ROWS:
         assert name in settings or f'"{name}"' in sources or name in SET_FOR_AGENTS, name
+
+
+def _code(source: Path) -> str:
+    return source.read_text(encoding="utf-8")
 
 
 def test_a_value_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +72,7 @@ def test_a_value_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_defaults_of_stores_at_urls() -> None:
-    assert ROWS["CHRONICLE_CACHE_BYTES"] == f"`{cache.CACHE_BYTES}`"
-    assert ROWS["CHRONICLE_WARM_BYTES"].startswith(f"`{warm_files.WARM_BYTES}`, {cache.CACHE_BYTES >> 30} GiB")
-    assert ROWS["CHRONICLE_STORE_PATIENCE_S"] == f"`{fsspec_objects._PATIENCE_S:g}`"
+    assert ROWS["CHRONICLE_CACHE_BYTES"] == f"`{chronicle_settings.CACHE_BYTES}`"
+    far = f"{chronicle_settings.CACHE_BYTES >> 30} GiB"
+    assert ROWS["CHRONICLE_WARM_BYTES"].startswith(f"`{chronicle_settings.WARM_BYTES}`, {far}")
+    assert ROWS["CHRONICLE_STORE_PATIENCE_S"] == f"`{chronicle_settings.STORE_PATIENCE_S:g}`"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.blobs.cache import CACHE_BYTES
 from chronicle.blobs.ident import blob_id
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import InvalidInput
+from chronicle.settings import CACHE_BYTES, WARM_BYTES, read_settings
 from chronicle.workspace.content.content import Content
 from chronicle.workspace.layer.disk import files
 from chronicle.workspace.layer.disk.trim import layer_bytes, trim_layers
-from chronicle.workspace.layer.disk.warm_files import WARM_BYTES, WarmFiles, warm_bytes_from
+from chronicle.workspace.layer.disk.warm_files import WarmFiles
 from chronicle.workspace.layer.layer import Layer
 from chronicle.workspace.layer.opening import lock_workspace, open_layer, unlock_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -332,6 +332,6 @@ def test_a_limit_that_is_no_number_is_refused(given: str, tmp_path: Path, monkey
 
 
 def test_the_limit_is_what_the_environment_says() -> None:
-    assert warm_bytes_from({}, is_far=False) == WARM_BYTES
-    assert warm_bytes_from({}, is_far=True) == CACHE_BYTES
-    assert warm_bytes_from({"CHRONICLE_WARM_BYTES": "77"}, is_far=True) == 77
+    assert read_settings({}).warm_bytes(is_far=False) == WARM_BYTES
+    assert read_settings({}).warm_bytes(is_far=True) == CACHE_BYTES
+    assert read_settings({"CHRONICLE_WARM_BYTES": "77"}).warm_bytes(is_far=True) == 77

@@ -1,4 +1,4 @@
-"""Waiting for what may come late, without waiting blindly."""
+"""Waits that probe the liveness of their peer, instead of a deadline for what may rightly take long."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-__all__ = ["answer_of", "ticking"]
+__all__ = ["with_probes", "with_ticks"]
 
 _T = TypeVar("_T")
 
 
-async def ticking(items: AsyncIterator[_T], every_s: float) -> AsyncGenerator[_T | None, None]:
-    """Yield items as they come, and ``None`` whenever none came for that long.
+async def with_ticks(items: AsyncIterator[_T], interval_s: float) -> AsyncGenerator[_T | None, None]:
+    """Yield items as they come, and ``None`` after each interval without one.
 
     Ending the iteration early cancels the wait for the next item.
     """
@@ -23,7 +23,7 @@ async def ticking(items: AsyncIterator[_T], every_s: float) -> AsyncGenerator[_T
         while True:
             if waiting is None:
                 waiting = asyncio.ensure_future(anext(items))
-            done, _ = await asyncio.wait({waiting}, timeout=every_s)
+            done, _ = await asyncio.wait({waiting}, timeout=interval_s)
             if not done:
                 yield None
                 continue
@@ -39,12 +39,12 @@ async def ticking(items: AsyncIterator[_T], every_s: float) -> AsyncGenerator[_T
             waiting.cancel()
 
 
-async def answer_of(answer: Awaitable[_T], every_s: float, check: Callable[[], Awaitable[None]]) -> _T:
-    """Await an answer that may take long; ``check`` is awaited again and again meanwhile, and gives up by raising."""
+async def with_probes(answer: Awaitable[_T], interval_s: float, probe: Callable[[], Awaitable[None]]) -> _T:
+    """Await an answer, and a probe after each interval without one; a probe that raises ends the wait."""
     waiting = asyncio.ensure_future(answer)
     try:
-        while not (await asyncio.wait({waiting}, timeout=every_s))[0]:
-            await check()
+        while not (await asyncio.wait({waiting}, timeout=interval_s))[0]:
+            await probe()
         return waiting.result()
     finally:
         waiting.cancel()

@@ -1,0 +1,146 @@
+"""Settings of chronicle: the one module of the package that reads environment variables.
+
+They are read where a store or a layer is opened, and passed down from there. ``docs/settings.md`` lists them for users.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "CACHE_BYTES",
+    "STORE_PATIENCE_S",
+    "STORE_VARIABLE",
+    "TRANSPORT_VARIABLE",
+    "WARM_BYTES",
+    "Settings",
+    "environment_with",
+    "read_settings",
+]
+
+STORE_VARIABLE: Final = "CHRONICLE_STORE"
+"""The default of the command's option ``--store``."""
+TRANSPORT_VARIABLE: Final = "CHRONICLE_TRANSPORT"
+"""The default of the command's option ``--transport``."""
+
+CACHE_BYTES: Final = 10 * 1024**3
+"""A working set of many agents, on disks of which a node has at least ten times as much."""
+WARM_BYTES: Final = 256 * 1024 * 1024
+"""Of a workspace whose store is on this node: sources and their build, and not the disk twice."""
+STORE_PATIENCE_S: Final = 50.0
+"""For so long a request is repeated that fails at once: a server restarts, or is failed over, in less. A mount server
+that is opening its layer may take a minute (`chronicle.fuse.watchdog`), so the default is below that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a process."""
+
+    state_dir: Path | None
+    """``CHRONICLE_STATE_DIR``: what is not committed yet to stores at URLs. ``None`` for a user without a home."""
+    cache_dir: Path | None
+    """``CHRONICLE_CACHE_DIR``: what was fetched from stores at URLs; ``None`` as above."""
+    cache_bytes: int
+    """``CHRONICLE_CACHE_BYTES``: the limit of that; 0 for no cache."""
+    given_warm_bytes: int | None
+    """``CHRONICLE_WARM_BYTES``, if it is set; see `warm_bytes`."""
+    store_patience_s: float
+    """``CHRONICLE_STORE_PATIENCE_S``: how long a failing request to a store at a URL is repeated, seconds."""
+
+    def warm_bytes(self, *, is_far: bool) -> int:
+        """Return how many bytes of committed files a workspace keeps as plain files beside its store; 0 for none.
+
+        Args:
+            is_far: whether the store is beyond a network. The plain files are then the only copy on this node, and
+                their default is that of the node's cache.
+        """
+        if self.given_warm_bytes is not None:
+            return self.given_warm_bytes
+        return CACHE_BYTES if is_far else WARM_BYTES
+
+
+def read_settings(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Settings:
+    """Read the settings.
+
+    Args:
+        environment: by default that of this process.
+        home: the user's home directory, by default that of this process's user, if there is one.
+
+    Raises:
+        InvalidInput: a variable has a value that cannot be used.
+    """
+    if environment is None:
+        environment, home = os.environ, _home()
+    warm_bytes = _bytes(environment, "CHRONICLE_WARM_BYTES", "0 to keep no committed files")
+    cache_bytes = _bytes(environment, "CHRONICLE_CACHE_BYTES", "0 for no cache")
+    return Settings(
+        state_dir=_directory(environment, home, "CHRONICLE_STATE_DIR", "XDG_STATE_HOME", ".local/state", home),
+        cache_dir=_directory(environment, home, "CHRONICLE_CACHE_DIR", "XDG_CACHE_HOME", ".cache"),
+        cache_bytes=CACHE_BYTES if cache_bytes is None else cache_bytes,
+        given_warm_bytes=warm_bytes,
+        store_patience_s=_patience_s(environment),
+    )
+
+
+def environment_with(name: str, value: str) -> dict[str, str]:
+    """Return the environment of a child process that has a variable of its own."""
+    return {**os.environ, name: value}
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:  # a container's user may have none
+        return None
+
+
+def _directory(
+    environment: Mapping[str, str],
+    home: Path | None,
+    name: str,
+    base_name: str,
+    base: str,
+    relative_to: Path | None = None,
+) -> Path | None:
+    """Return the directory of a variable; by default ``chronicle`` in that of another variable, or below the home.
+
+    Args:
+        relative_to: what relative paths are relative to, by default the working directory.
+    """
+    anchor = relative_to if relative_to is not None else Path.cwd()
+    if given := environment.get(name):
+        return anchor / given
+    if given_base := environment.get(base_name):
+        return anchor / given_base / "chronicle"
+    return home / base / "chronicle" if home is not None else None
+
+
+def _bytes(environment: Mapping[str, str], name: str, zero: str) -> int | None:
+    given = environment.get(name)
+    if given is None:
+        return None
+    if not given.isdecimal():
+        raise InvalidInput(f"{name} is {given!r}; give a number of bytes, {zero}")
+    return int(given)
+
+
+def _patience_s(environment: Mapping[str, str]) -> float:
+    given = environment.get("CHRONICLE_STORE_PATIENCE_S")
+    if given is None:
+        return STORE_PATIENCE_S
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise InvalidInput(f"CHRONICLE_STORE_PATIENCE_S is {given!r}; give a number of seconds, such as 50")
+    return seconds

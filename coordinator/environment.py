@@ -1,0 +1,56 @@
+"""Environment variables beside `coordinator.settings`: those of Ray, and those that are set for agents' processes.
+
+No other module of the package touches the environment. Clients import this one, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+__all__ = [
+    "HOST_VARIABLE",
+    "disable_ray_usage_statistics",
+    "environment_without_host_variable",
+    "has_ray_address",
+    "home_directory",
+    "set_host_variable",
+    "variables",
+]
+
+HOST_VARIABLE: Final = "PODIUM_HOST"
+"""Marks the processes that a host starts; see `coordinator.fleet.process_marks`."""
+
+
+def home_directory() -> Path:
+    """Return the home that ``PODIUM_HOME`` names, by default ``.podium``."""
+    return Path(os.environ.get("PODIUM_HOME") or ".podium")
+
+
+def has_ray_address() -> bool:
+    """Whether ``RAY_ADDRESS`` names a cluster to join."""
+    return bool(os.environ.get("RAY_ADDRESS"))
+
+
+def disable_ray_usage_statistics() -> None:
+    """Have Ray send no statistics, unless its variable says otherwise."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+def set_host_variable(value: str | None) -> None:
+    """Set `HOST_VARIABLE` in this process, and in those that it starts; ``None`` removes it."""
+    if value is None:
+        os.environ.pop(HOST_VARIABLE, None)
+    else:
+        os.environ[HOST_VARIABLE] = value
+
+
+def environment_without_host_variable() -> dict[str, str]:
+    """Return this process's environment without `HOST_VARIABLE`, for a process that belongs to no host."""
+    return {name: value for name, value in os.environ.items() if name != HOST_VARIABLE}
+
+
+def variables() -> dict[str, str]:
+    """Return all variables as they are now."""
+    return dict(os.environ)

@@ -1,0 +1,75 @@
+"""What the coordinator knows: hosts, codes, wake requests and holds. After a restart it is found again or asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from coordinator.fleet.code_registry import CodeRegistry
+from coordinator.fleet.host_table import HostTable
+from coordinator.fleet.model import Observed
+from coordinator.fleet.sleep_holds import SleepHolds
+from coordinator.fleet.wake_requests import WakeRequests
+from podium.address import Address
+
+if TYPE_CHECKING:
+    from chronicle.clock import Clock
+    from chronicle.ids import IdSource
+    from chronicle.journal.port import JournalStore
+
+__all__ = ["FleetState"]
+
+
+class FleetState:
+    """The coordinator's knowledge, with the store that has the truth of it.
+
+    Args:
+        store: the journal.
+        clock: gives the time.
+        ids: names hosts and events.
+    """
+
+    def __init__(self, store: JournalStore, clock: Clock, ids: IdSource) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.changed = asyncio.Event()
+        """Set when the coordinator's loop has something to do."""
+        self.hosts = HostTable()
+        self.codes = CodeRegistry()
+        self.requests = WakeRequests(self.changed.set)
+        self.holds = SleepHolds(clock)
+        self.progress_s = clock.monotonic_s()
+        """When a host last became ready or activated an agent."""
+
+    def progressed(self) -> None:
+        """Note that a host became ready or activated an agent just now."""
+        self.progress_s = self.clock.monotonic_s()
+
+    def observe(self) -> Observed:
+        """Return the input of the next plan; reads the sources of all codes."""
+        return Observed(
+            hosts=tuple(self.hosts),
+            wanted=tuple(
+                (address, code)
+                for address, code in self.requests
+                if self.hosts.of(address) is None and address not in self.holds
+            ),
+            code_stamps=self.codes.current_stamps(code for _, code in self.requests),
+        )
+
+    async def has_pending(self, address: Address) -> bool:
+        """Whether messages wait for an agent."""
+        return address in await self.with_pending(address.agent_type)
+
+    async def with_pending(self, agent_type: str) -> list[Address]:
+        """Return the agents of a type for which messages wait."""
+        return await asyncio.to_thread(self._with_pending, agent_type)
+
+    def _with_pending(self, agent_type: str) -> list[Address]:
+        pending = set(self.store.sessions_with_pending())
+        return [
+            Address.parse(session.name)
+            for session in self.store.sessions(prefix=f"{agent_type}/")
+            if session.session_id in pending
+        ]

@@ -1,0 +1,95 @@
+"""Requests to wake agents: one for each agent that has no host yet, with one answer for all who wait for it.
+
+It knows no Ray and no hosts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from coordinator.fleet.model import Code, Route
+    from podium.address import Address
+
+__all__ = ["WakeRequest", "WakeRequests"]
+
+
+@dataclass(slots=True)
+class WakeRequest:
+    """A request to wake an agent."""
+
+    code: Code
+    losses: int = 0
+    """Hosts that died while they activated the agent, or before, while they were started for it."""
+    route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """The answer."""
+
+
+class WakeRequests:
+    """The requests that are not answered yet; an agent may be in the middle of its activation.
+
+    Args:
+        added: called when there is another one.
+    """
+
+    def __init__(self, added: Callable[[], None]) -> None:
+        self._added = added
+        self._requests: dict[Address, WakeRequest] = {}
+
+    def add(self, address: Address, code: Code) -> WakeRequest:
+        """Request an agent; return the open request if there is one."""
+        request = self._requests.get(address)
+        if request is None:
+            request = self._requests[address] = WakeRequest(code)
+            self._added()
+        return request
+
+    def get(self, address: Address) -> WakeRequest | None:
+        """Return the open request for an agent, if there is one."""
+        return self._requests.get(address)
+
+    def __getitem__(self, address: Address) -> WakeRequest:
+        """Return the open request for an agent."""
+        return self._requests[address]
+
+    def __iter__(self) -> Iterator[tuple[Address, Code]]:
+        """Yield the requested agents and their code, oldest request first."""
+        for address, request in self._requests.items():
+            yield address, request.code
+
+    def fulfil(self, address: Address, request: WakeRequest, route: Route) -> None:
+        """Answer a request with the route to the agent."""
+        self._requests.pop(address, None)
+        if not request.route.done():
+            request.route.set_result(route)
+
+    def fail(self, address: Address, request: WakeRequest, error: Exception) -> None:
+        """Answer a request with the reason why the agent cannot be woken."""
+        if self._requests.get(address) is request:
+            del self._requests[address]
+        if not request.route.done():
+            request.route.set_exception(error)
+            request.route.exception()  # asyncio warns of an exception that no caller retrieves
+
+    def fail_all(self, code: Code, error: Exception) -> None:
+        """Answer all requests for agents of a code that cannot be loaded."""
+        for address, request in list(self._requests.items()):
+            if request.code == code:
+                self.fail(address, request, error)
+
+    def start_lost(self, code: Code, error: Exception, most_losses: int) -> bool:
+        """Count a host that died before it had loaded a code; fail the requests that lost more hosts than allowed.
+
+        Returns:
+            whether requests for the code are left: otherwise the start need not be tried again.
+        """
+        for address, request in list(self._requests.items()):
+            if request.code == code:
+                request.losses += 1
+                if request.losses > most_losses:
+                    self.fail(address, request, error)
+        return any(request.code == code for request in self._requests.values())

@@ -1,0 +1,237 @@
+"""The coordinator's loop: observe, plan, act. It starts hosts, gives them agents, and replaces those that die.
+
+What to do is decided by `coordinator.fleet.plan`, which is pure; the truth about leases is in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+import ray
+import structlog
+
+from chronicle.errors import ChronicleError, StorageRefused, Unavailable
+from coordinator.fleet.leases import HOST_PREFIX, HostLeases
+from coordinator.fleet.model import Assign, Host, HostStatus, Retire, Route, StartHost
+from coordinator.fleet.plan import plan
+from coordinator.ray.cluster import cause_of, find_actor, lives
+from podium.address import Address
+from podium.errors import HostDied, InvalidAddress
+from podium.messages.courier import deliver_outbox
+
+if TYPE_CHECKING:
+    from chronicle.journal.records import Lease, Session
+    from coordinator.fleet.background_tasks import BackgroundTasks
+    from coordinator.fleet.cancellation import Withdrawals
+    from coordinator.fleet.model import Action, Code
+    from coordinator.fleet.state import FleetState
+    from coordinator.fleet.wake_requests import WakeRequest
+    from coordinator.ray.coordinator_actor import CoordinatorConfig
+    from coordinator.ray.host_pool import HostPool
+
+__all__ = ["TICK_S", "Reconciler"]
+
+TICK_S: Final = 2.0
+"""Interval of the loop without an event: edited code and lost hosts are found by then."""
+_MOST_LOSSES: Final = 2
+"""Hosts that may die under one wake request before it fails: a warm host can die unseen, user code can kill each."""
+
+_log = structlog.stdlib.get_logger("coordinator")
+
+
+class Reconciler:
+    """Brings the hosts nearer to what is wanted, again and again.
+
+    Args:
+        config: of the coordinator.
+        state: what the coordinator knows.
+        pool: the hosts' processes.
+        withdrawals: messages that an activation has to drop first.
+        tasks: in which hosts are started and agents activated.
+    """
+
+    def __init__(
+        self,
+        config: CoordinatorConfig,
+        state: FleetState,
+        pool: HostPool,
+        withdrawals: Withdrawals,
+        tasks: BackgroundTasks,
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._pool = pool
+        self._withdrawals = withdrawals
+        self._tasks = tasks
+        self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
+        self._stopping = False
+
+    async def recover(self) -> None:
+        """Take over the agents that are awake, after a restart of the coordinator, and end all other hosts."""
+        for session in await asyncio.to_thread(self._state.store.sessions):
+            await self._recover_agent(session)
+        # Warm and starting hosts are unknown now, as are those that a killed service left on the node.
+        await self._pool.end_unknown()
+
+    async def run(self) -> None:
+        """Run the loop until `stop`."""
+        state = self._state
+        while not self._stopping:
+            state.changed.clear()
+            try:
+                await self._deliver_outbox()
+                for action in plan(state.observe(), self._config.warm_hosts, self._config.most_starting):
+                    self._act(action)
+            except Exception:  # noqa: BLE001  a bug is logged; without the loop no agent would ever wake
+                _log.exception("planning_failed")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await state.changed.wait()
+
+    def stop(self) -> None:
+        """Start no host and wake no agent from now on."""
+        self._stopping = True
+
+    async def poke(self, address: Address) -> bool:
+        """Let an agent look into its inbox, waking it if messages wait.
+
+        Returns:
+            ``False`` if its code is not known: it looks when a client next sends to it.
+        """
+        if self._pool.poke(address):
+            return True
+        code = self._state.codes.get(address.agent_type)
+        if code is None:
+            return False
+        if await self._state.has_pending(address):
+            self._state.requests.add(address, code)
+        self._state.changed.set()
+        return True
+
+    async def host_lost(self, host: Host, how: str | None) -> None:
+        """Wake the agent of a host that ended or died again if messages wait for it."""
+        address = host.address
+        assert address is not None, "it was given to an agent"
+        self._state.hosts.note_death(address, how)
+        code = self._state.codes.get(address.agent_type)
+        if await self._state.has_pending(address) and code is not None and not self._stopping:
+            self._state.requests.add(address, code)
+
+    # -- act ------------------------------------------------------------------------------------------------------
+
+    async def _deliver_outbox(self) -> None:
+        """Deliver messages between agents, and poke the receivers.
+
+        A receiver whose code is not known keeps them in its inbox until its code is registered.
+        """
+        state = self._state
+        try:
+            receivers = await asyncio.to_thread(deliver_outbox, state.store, state.ids, state.clock.now_ms())
+        except ChronicleError as error:
+            _log.warning("outbox_not_delivered", error=str(error))
+            return
+        for address in receivers:
+            await self.poke(address)
+
+    def _act(self, action: Action) -> None:
+        hosts = self._state.hosts
+        match action:
+            case StartHost(code, stamp):
+                host_id = self._state.ids.other(HOST_PREFIX, self._state.clock.now_ms())
+                hosts.add(Host(host_id, code, stamp, HostStatus.STARTING))
+                self._tasks.spawn(self._start_host(host_id, code, stamp), f"start-{host_id}")
+            case Assign(host_id, address):
+                hosts.assign(host_id, address)
+                self._tasks.spawn(self._wake(host_id, address, self._state.requests[address]), f"wake-{address}")
+            case Retire(host_id):
+                hosts.remove(host_id)  # at once, lest the next plan gives it to an agent
+                self._tasks.spawn(self._pool.end(host_id), f"retire-{host_id}")
+
+    async def _start_host(self, host_id: str, code: Code, stamp: str) -> None:
+        state = self._state
+        try:
+            loaded = await self._pool.start(host_id, code)
+        except Exception as failure:  # noqa: BLE001  it becomes the answer of the wake requests
+            error = cause_of(failure)
+            if isinstance(error, HostDied) and state.requests.start_lost(code, error, _MOST_LOSSES):
+                state.changed.set()
+            else:
+                state.requests.fail_all(code, error)
+                state.codes.drop(code)
+            return
+        learned = state.codes.learn_sources(loaded, stamp)
+        if learned is not None:
+            state.hosts.restamp(code, stamp, learned)
+        state.hosts.warm(host_id, loaded)
+        state.progressed()
+        state.changed.set()
+
+    async def _wake(self, host_id: str, address: Address, request: WakeRequest) -> None:
+        """Take an agent's lease for a warm host, and have the host activate the agent."""
+        hosts = self._state.hosts
+        lease: Lease | None = None
+        unclean = False
+        loaded = hosts[host_id].loaded
+        try:
+            handle = find_actor(host_id)
+            if handle is None:
+                raise HostDied(f"host {host_id} died while it was warm")
+            lease, unclean = await self._leases.wait_for(address, host_id, self._config.wake_timeout_s)
+            withdrawn = await self._withdrawals.withdrawn(address)
+            async with asyncio.timeout(self._config.wake_timeout_s):
+                turn = await handle.activate.remote(address, lease, unclean, hosts.death_of(address), withdrawn)
+        except Exception as error:  # noqa: BLE001  it becomes the answer of the wake request
+            _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
+            await self._pool.end(host_id, died=isinstance(error, ray.exceptions.RayActorError))
+            if lease is not None and not unclean:  # nothing was tried under it; else the next activation counts the try
+                await self._release(lease)
+            await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))
+            return
+        hosts.note_death(address, None)
+        hosts.activated(host_id, lease.epoch, turn)
+        self._state.progressed()
+        self._state.requests.fulfil(address, request, Route(host_id, lease.epoch, turn, loaded))
+        self._pool.watch(host_id)
+
+    def _with_death(self, host_id: str, address: Address, error: Exception) -> Exception:
+        """Return the error of a wake; if its host died, with how it did."""
+        how = self._pool.take_end(host_id)
+        if how is None or not isinstance(error, HostDied):
+            return error
+        log = self._config.logs / f"{address.workspace_id}.log"
+        return HostDied(f"the agent's process died while it was being woken: {how}; {log} says more")
+
+    async def _release(self, lease: Lease) -> None:
+        """Release a lease under which nothing was done; if that fails, it expires."""
+        try:
+            await asyncio.to_thread(self._state.store.release_lease, lease.session_id, lease.epoch)
+        except ChronicleError as error:
+            _log.warning("lease_not_released", session_id=lease.session_id, error=str(error))
+
+    async def _wake_failed(self, address: Address, request: WakeRequest, error: Exception) -> None:
+        """Leave an agent to the next host if its host or the node's mount service died, else fail the request."""
+        again = isinstance(error, HostDied | Unavailable) and not isinstance(error, StorageRefused)
+        if again and request.losses < _MOST_LOSSES:
+            request.losses += 1
+            try:
+                await self._pool.check_node()
+            except Exception as failure:  # noqa: BLE001  the state of the node is the better answer
+                error = cause_of(failure)
+            else:
+                self._state.changed.set()
+                return
+        self._state.requests.fail(address, request, error)
+
+    async def _recover_agent(self, session: Session) -> None:
+        lease = await asyncio.to_thread(self._state.store.lease, session.session_id)
+        if lease is None or find_actor(lease.holder) is None:
+            return
+        try:
+            address = Address.parse(session.name)
+        except InvalidAddress:
+            return
+        loaded = await self._pool.ask_loaded(lease.holder)
+        self._state.hosts.add(Host(lease.holder, None, "", HostStatus.ASSIGNED, address, loaded, epoch=lease.epoch))
+        self._pool.watch(lease.holder)

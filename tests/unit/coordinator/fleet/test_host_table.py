@@ -1,0 +1,65 @@
+"""The table of hosts and routes, and the registry of codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.fleet.code_registry import CodeRegistry
+from coordinator.fleet.host_table import HostTable
+from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Route
+from podium.address import Address
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HELLO = Code("/agents/hello.py", "Hello", "hello")
+LOADED = Loaded(HELLO, (HELLO.file,), "1")
+ALICE = Address("hello", "alice")
+
+
+def test_there_is_a_route_from_activation_to_removal() -> None:
+    table = HostTable()
+    table.add(Host("h1", HELLO, "1", HostStatus.STARTING))
+    table.warm("h1", LOADED)
+    table.assign("h1", ALICE)
+    assert table.of(ALICE) == table["h1"]
+    assert table.route(ALICE) is None, "it still activates the agent"
+    table.activated("h1", 3, 7)
+    assert table.route(ALICE) == Route("h1", 3, 7, LOADED)
+    assert table.remove("h1") is not None
+    assert (table.route(ALICE), table.remove("h1"), "h1" in table) == (None, None, False)
+
+
+def test_a_host_that_was_removed_does_not_come_back() -> None:
+    table = HostTable()
+    table.warm("h1", LOADED)
+    table.activated("h1", 1, 0)
+    assert list(table) == []
+
+
+def test_a_death_is_told_until_another_host_has_activated_the_agent() -> None:
+    table = HostTable()
+    table.note_death(ALICE, "killed")
+    assert table.death_of(ALICE) == "killed"
+    table.note_death(ALICE, None)
+    assert table.death_of(ALICE) is None
+
+
+def test_the_files_of_a_code_are_learned_unless_they_changed_meanwhile(tmp_path: Path) -> None:
+    agent, helper = tmp_path / "agent.py", tmp_path / "helper.py"
+    agent.write_text("import helper")
+    helper.write_text("1")
+    code = Code(str(agent), "Hello", "hello")
+    codes = CodeRegistry()
+    assert codes.register(code)
+    assert not codes.register(code)
+    stamp = codes.stamp_of(code)
+    loaded = Loaded(code, (str(agent), str(helper)), "")
+    learned = codes.learn_sources(loaded, stamp)
+    assert learned is not None
+    assert codes.current_stamps([HELLO]).keys() == {code, HELLO}
+    helper.write_text("another")
+    assert codes.stamp_of(code) != learned, "a module of the agent counts"
+    assert codes.learn_sources(loaded, learned) is None
+    codes.drop(code)
+    assert codes.get("hello") is None
