@@ -1,4 +1,4 @@
-"""Taking a commit's files out of a store into a plain directory, and saying how far that is."""
+"""Checkout: writes a commit's files into a plain directory, and reports progress."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ __all__ = ["Amount", "Progress", "checkout", "count"]
 
 _EVERY_S: Final = 0.1
 _EVERY_LINE_S: Final = 1.0
-"""Where a line cannot be written over, there are fewer."""
+"""On an output whose lines cannot be overwritten."""
 _MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much there is of something."""
+    """A number of files and bytes."""
 
     files: int = 0
     size_bytes: int = 0
 
 
 def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int, int], None]) -> list[LeftOut]:
-    """Make a directory that holds a commit's files, with their times, modes, links, attributes and owners.
+    """Write a commit's files into a new directory, with times, modes, links, attributes and owners.
 
-    It appears when it is whole; if this fails or is interrupted, nothing is left. What only root may make or give is
-    left out for others.
+    The directory appears when it is complete; after a failure or an interrupt nothing is left. Owners and devices are
+    left out unless the user is root.
 
     Args:
-        blobs: where the commit is.
+        blobs: has the commit.
         ref: the commit.
-        target: a directory that is not there yet, or is empty.
-        report: called with a number of bytes and of files whenever so much more is done.
+        target: a missing or empty directory.
+        report: called with the numbers of bytes and files that were written since its last call.
 
     Returns:
-        what was left out.
+        the properties that were left out.
 
     Raises:
-        InvalidInput: there is something at the target.
+        InvalidInput: the target exists and is not an empty directory.
         NotFound, Corrupt, Unavailable: a blob could not be read.
         OSError: a file could not be written; its message is a sentence.
     """
@@ -88,7 +88,7 @@ def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int
 
 
 def count(blobs: BlobStore, ref: TreeRef) -> Amount:
-    """Return how many files a commit has, and of how many bytes."""
+    """Count the files and bytes of a commit."""
     files = size_bytes = 0
     for _, entry in walk(CachingReader(blobs), ref.tree_id):
         if entry.kind is Kind.FILE and entry.content is not None:
@@ -98,11 +98,11 @@ def count(blobs: BlobStore, ref: TreeRef) -> Amount:
 
 
 class Progress:
-    """A line that says how much of something is done, written over while it goes on.
+    """A progress line, overwritten in place on a terminal.
 
     Args:
-        total: all of it.
-        stream: where it is written.
+        total: the whole amount.
+        stream: where the line is written.
         clock_s: monotonic seconds.
     """
 
@@ -119,7 +119,7 @@ class Progress:
         self._bytes = 0
 
     def report(self, size_bytes: int, files: int) -> None:
-        """Take note that so much more is done."""
+        """Add to the amount that is done."""
         self._bytes += size_bytes
         self._files += files
         now_s = self._clock_s()
@@ -128,7 +128,7 @@ class Progress:
             self._write("\r" if self._over else "\n")
 
     def end(self) -> None:
-        """Write the last state, and leave the line."""
+        """Write the final state and end the line."""
         self._write("\n")
 
     def _write(self, end: str) -> None:
@@ -140,5 +140,5 @@ class Progress:
 
 def _remove(directory: Path) -> None:
     for path, _, _ in os.walk(directory):
-        os.chmod(path, 0o700)  # noqa: PTH101 - what its owner may not write cannot be emptied
+        os.chmod(path, 0o700)  # noqa: PTH101 - a directory without write permission cannot be emptied
     shutil.rmtree(directory, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""The commits of a store's workspaces, as the journal has them, and how a moment is named.
+"""Reads the commits of a store's workspaces from its journal, and parses the names of moments.
 
-A commit is an event of its workspace's main branch, and there are no others: so its number, its turn and its place on
-the branch are one. A fork continues the branch of what it was forked from.
+A commit is an event of its workspace's main branch, which has no other events: so its number, its turn and its position
+on the branch are equal. A fork continues the branch of its source.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 
 COMMITTED: Final = "workspace.committed"
 NOW: Final = "now"
-"""The moment that is not committed."""
+"""The moment of the present, uncommitted state."""
 _LAST: Final = "last"
 _NAMED: Final = 10
-"""How many workspaces are named to who asks for one that is not there."""
+"""Workspaces that the error for a missing one names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Committed:
     """One commit of a workspace."""
 
     turn: int
-    """Its number, from 1; what `Iteration.turn` refers to."""
+    """Its number, from 1, as in `Iteration.turn`."""
     timestamp: int
     """Epoch milliseconds."""
     message: str
@@ -56,7 +56,7 @@ def parse_moment(text: str) -> int | str:
     """Return the number of a commit, 0 for the time before the first one; `NOW`; or ``"last"`` for the last commit.
 
     Raises:
-        InvalidInput: it is none of these.
+        InvalidInput: it is malformed.
     """
     name = text.removeprefix("@")
     if name in (NOW, _LAST):
@@ -95,7 +95,7 @@ def commit_at(journal: JournalStore, workspace: str, moment: int | str) -> Commi
     """Return a commit; ``None`` for the time before the first one.
 
     Args:
-        moment: what `parse_moment` gives, but not `NOW`.
+        moment: of `parse_moment`, not `NOW`.
 
     Raises:
         NotFound: no such workspace, or it has no such commit.
@@ -119,7 +119,7 @@ def last_commit(journal: JournalStore, head: Head) -> TreeRef | None:
 
 
 def owner_of(journal: JournalStore, branch: Branch, seq: int) -> Branch:
-    """Return the branch that has an event among its own: this one, or one that it continues."""
+    """Return the branch that owns an event: this one, or an ancestor."""
     while branch.parent_branch_id is not None and seq <= branch.parent_seq:
         branch = journal.branch(branch.parent_branch_id)
     return branch

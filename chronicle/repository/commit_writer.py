@@ -1,4 +1,4 @@
-"""The steps of a commit: a workspace's session, what opens it, and the commit itself."""
+"""Writes to the record of a store: the sessions of workspaces, their forks and their commits."""
 
 from __future__ import annotations
 
@@ -28,53 +28,53 @@ __all__ = ["EPOCH", "ensure_session", "fork_session", "keep_recovered", "put_com
 log = logging.getLogger(__name__)
 
 EPOCH: Final = 1
-"""There are no leases here, so there is never a second one."""
+"""Without leases there is never a second one."""
 _KEPT_DIGITS: Final = 12
 
 
-def ensure_session(place: StoreDirectory, journal: SqliteJournalStore, workspace: str) -> Session:
-    """Return a workspace's session; it is made if there is none."""
-    now_ms, ids = place.clock.now_ms(), IdSource()
+def ensure_session(store: StoreDirectory, journal: SqliteJournalStore, workspace: str) -> Session:
+    """Return a workspace's session; it is created if missing."""
+    now_ms, ids = store.clock.now_ms(), IdSource()
     with suppress(NotFound):
         return journal.session(workspace)
     made = Session(ids.session(now_ms), workspace, ids.branch(now_ms), now_ms)
-    shared = place.shared
-    if shared is not None:
-        shared.check_complete(journal)  # of all workspaces: another one is not to begin in a store that was emptied
-        return shared.ensure_session(journal, made)
+    remote = store.remote
+    if remote is not None:
+        remote.check_complete(journal)  # of all workspaces: no other one may start in a store that was emptied
+        return remote.ensure_session(journal, made)
     return journal.ensure_session(workspace, made.session_id, made.main_branch_id, made.created_ms)
 
 
 def fork_session(
-    place: StoreDirectory, journal: SqliteJournalStore, source: Session, found: Committed | None, target: str
+    store: StoreDirectory, journal: SqliteJournalStore, source: Session, found: Committed | None, target: str
 ) -> Session:
-    """Make a workspace's session, which goes on from a commit of another one; ``None`` for the time before the first.
+    """Create the session of a workspace that continues from a commit of another one; ``None`` for an empty start.
 
     Args:
-        journal: has the source's commits, and all workspaces whose names are not to be taken.
+        journal: has the source's commits, and all workspaces whose names are taken.
 
     Raises:
-        Conflict: there is a workspace of that name.
+        Conflict: a workspace of that name exists.
     """
     is_taken = f"there is a workspace {target!r} already; give another name"
     if any(session.name == target for session in journal.sessions()):
         raise Conflict(is_taken)
-    now_ms, ids = place.clock.now_ms(), IdSource()
+    now_ms, ids = store.clock.now_ms(), IdSource()
     made = Session(ids.session(now_ms), target, ids.branch(now_ms), now_ms)
-    shared = place.shared
+    remote = store.remote
     if found is None:
-        if shared is not None:
-            there = shared.ensure_session(journal, made)
+        if remote is not None:
+            there = remote.ensure_session(journal, made)
         else:
             there = journal.ensure_session(target, made.session_id, made.main_branch_id, now_ms)
-        if there != made:  # someone made it meanwhile
+        if there != made:  # another command created it concurrently
             raise Conflict(is_taken)
         return made
     owner = owner_of(journal, journal.branch(source.main_branch_id), found.turn)
-    if shared is not None:
+    if remote is not None:
         (of,) = (session.name for session in journal.sessions() if session.session_id == owner.session_id)
         try:
-            shared.create_fork(journal, made, of, owner.branch_id, found.turn)
+            remote.create_fork(journal, made, of, owner.branch_id, found.turn)
         except Conflict:
             raise Conflict(is_taken) from None
         return made
@@ -83,36 +83,36 @@ def fork_session(
     )
 
 
-def spec_of(place: StoreDirectory, journal: SqliteJournalStore, session: Session) -> LayerSpec:
-    """Return what opens a workspace."""
+def spec_of(store: StoreDirectory, journal: SqliteJournalStore, session: Session) -> LayerSpec:
+    """Return the spec for opening a workspace."""
     head = journal.head(session.main_branch_id)
-    return LayerSpec(session.name, place.layers, last_commit(journal, head), EPOCH, head.turn + 1)
+    return LayerSpec(session.name, store.layers, last_commit(journal, head), EPOCH, head.turn + 1)
 
 
 def put_commit(
-    place: StoreDirectory, journal: SqliteJournalStore, session: Session, ref: TreeRef, message: str
+    store: StoreDirectory, journal: SqliteJournalStore, session: Session, ref: TreeRef, message: str
 ) -> Committed:
-    """Make a stored tree a workspace's last commit: in the store's URL first, if it has one.
+    """Append a commit of a stored tree to a workspace: at the store's URL first, if it has one.
 
     Raises:
-        Conflict: someone else was first.
+        Conflict: a concurrent commit was first.
     """
     head = journal.head(session.main_branch_id)
-    now_ms = place.clock.now_ms()
+    now_ms = store.clock.now_ms()
     payload: Json = {"message": message, "tree_id": ref.tree_id, "oplog_id": ref.oplog_id}
     draft = Draft(IdSource().event(now_ms), COMMITTED, payload, head.turn + 1, now_ms)
     events = seal(head, [draft])
-    shared = place.shared
-    if shared is not None:
-        shared.publish(session.name, events[0])
+    remote = store.remote
+    if remote is not None:
+        remote.publish(session.name, events[0])
     try:
         journal.commit(Commit(session.session_id, head, events, epoch=None))
     except BranchVersionConflict:
-        # What is published another command of this node may have put into the journal already, in a pull.
+        # Another command of this node may have pulled the published commit into the journal already.
         if journal.find_event(events[0].event_id) is None:
             raise
     except (StorageRefused, Unavailable) as error:
-        if shared is None:
+        if remote is None:
             raise
         log.warning(
             "commit %d of %s is in the store; this node's journal gets it with the next command that can write it: %s",
@@ -124,49 +124,49 @@ def put_commit(
 
 
 def keep_recovered(
-    place: StoreDirectory, spec: LayerSpec, recovered: TreeRef | None, begin_turn: Callable[[int], None]
+    store: StoreDirectory, spec: LayerSpec, recovered: TreeRef | None, begin_turn: Callable[[int], None]
 ) -> None:
-    """See to what a workspace held, when it was opened, on top of a commit that is not the last any more.
+    """Keep what an opening recovered: uncommitted changes on top of a commit that is not the last any more.
 
-    To be called in the place's `queue`, or another command could keep it too, and a later turn have begun.
+    To be called under `StoreDirectory.workspace_lock`, or another command could keep it too, and begin a later turn.
 
     Args:
-        spec: what opened it.
+        spec: of the opening.
         recovered: see `chronicle.workspace.port.Opened`.
-        begin_turn: of the opened workspace; called when nothing can be lost any more.
+        begin_turn: of the opened workspace; called once nothing can be lost any more.
 
     Raises:
-        Unavailable: the store's URL cannot be reached; it is told again at the next opening.
+        Unavailable: the store's URL cannot be reached; the next opening recovers it again.
     """
     if recovered is not None:
-        _keep(place, spec.workspace_id, recovered)
+        _keep(store, spec.workspace_id, recovered)
         begin_turn(spec.turn)
 
 
-def _keep(place: StoreDirectory, workspace: str, recovered: TreeRef) -> None:
-    """Put what was written on top of a commit that is not the last any more into a workspace of its own.
+def _keep(store: StoreDirectory, workspace: str, recovered: TreeRef) -> None:
+    """Commit changes on top of a commit that is not the last any more to a workspace of their own.
 
-    That one goes on from the commit, as one that was forked there. What was committed itself, by a process that could
-    not tell the workspace of it, is nothing to keep.
+    It continues from that commit like a fork. A recovered tree that is itself a commit, of a process that died before
+    it told the workspace, is not kept.
     """
     mark = f".kept-{recovered.oplog_id[:_KEPT_DIGITS]}"
     kept = workspace[: MAX_WORKSPACE_ID - len(mark)] + mark
-    with place.journal(kept, new=True) as journal:
+    with store.journal(kept, new=True) as journal:
         if any(commit.ref == recovered for commit in commits(journal, workspace)):
             return
         if all(session.name != kept for session in journal.sessions()):
-            stood_on = _stood_on(place, journal, workspace, recovered)
-            fork_session(place, journal, session_of(journal, workspace), stood_on, kept)
+            stood_on = _stood_on(store, journal, workspace, recovered)
+            fork_session(store, journal, session_of(journal, workspace), stood_on, kept)
         if all(commit.ref != recovered for commit in commits(journal, kept)):
             message = f"what {workspace} held when others had gone on"
-            put_commit(place, journal, session_of(journal, kept), recovered, message)
+            put_commit(store, journal, session_of(journal, kept), recovered, message)
     log.warning("what was written to %s and not committed is kept in the workspace %s", workspace, kept)
 
 
 def _stood_on(
-    place: StoreDirectory, journal: SqliteJournalStore, workspace: str, recovered: TreeRef
+    store: StoreDirectory, journal: SqliteJournalStore, workspace: str, recovered: TreeRef
 ) -> Committed | None:
-    """Return the commit that something was written on top of; ``None`` if there was none yet."""
-    with place.blobs() as blobs:
+    """Return the commit that was the base of a recovered tree; ``None`` if there was none yet."""
+    with store.blobs() as blobs:
         previous = read_root(blobs, recovered.oplog_id).previous
     return next((commit for commit in commits(journal, workspace) if commit.ref.oplog_id == previous), None)

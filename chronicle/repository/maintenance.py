@@ -1,4 +1,4 @@
-"""What is done with a store as a whole: checking it, counting it, and freeing what nothing needs."""
+"""Maintenance of a whole store: verification, statistics and garbage collection."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ __all__ = ["Check", "Stats", "collect_garbage", "count", "verify"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What verifying a workspace found."""
+    """The result of verifying a workspace."""
 
     workspace: str
     events: int
     blobs: int
-    """How many different blobs its commits reach that no workspace before it did; each was read and hashed."""
+    """Different blobs that its commits reach and no workspace verified before reached; each was read and hashed."""
     problem: str | None
-    """The first damage; ``None`` if all is as it was written. That of a pack whose blobs themselves are sound comes
-    after any other, and is told of the workspace for which it was read first."""
+    """The first damage; ``None`` without any. Damage of a pack whose blobs themselves are sound comes last, and is
+    reported for the workspace for which the pack was read first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """How large a workspace is, and how large the store is in which it lies."""
+    """The size of a workspace and of its store."""
 
     workspace: str
     commits: int
@@ -61,21 +61,21 @@ class Stats:
     logical_bytes: int
     """Of those files."""
     history_bytes: int
-    """Of the files of all its commits, as if each were kept by itself."""
+    """Of the files of all its commits, as if each commit were stored by itself."""
     blobs: int
     """Different ones in the whole store."""
     unique_bytes: int
     """Of those, before compression."""
     stored_bytes: int
-    """On disk, the blobs of the whole store, wherever that is."""
+    """The blobs of the whole store, on disk or at its URL."""
     layer_bytes: int
-    """On the disk of this node, besides: of all workspaces what is not committed yet, and committed files that are kept
-    for reading them fast."""
+    """On the disk of this node, in addition: the uncommitted changes of all workspaces, and committed files that are
+    cached."""
 
 
-def verify(place: StoreDirectory) -> Iterator[Check]:
+def verify(store: StoreDirectory) -> Iterator[Check]:
     """Check each workspace: its chain of commits, and every blob that they reach, read back and hashed once."""
-    with place.record() as journal, place.blobs(kept=False) as blobs:
+    with store.read_journal() as journal, store.blobs(kept=False) as blobs:
         reader = _PackChecker(blobs, ScanningReader(blobs) if blobs.is_far else blobs)
         checker = TreeChecker(reader)
         for session in journal.sessions():
@@ -86,11 +86,11 @@ def verify(place: StoreDirectory) -> Iterator[Check]:
                 problem = _damaged_commit(checker, journal, session) or reader.problem()
             yield Check(session.name, report.events, checker.blobs - before, problem)
             if problem is not None:
-                checker = TreeChecker(reader)  # it may remember what it never came to
+                checker = TreeChecker(reader)  # blobs that count as checked may refer to unchecked ones
 
 
 class _PackChecker:
-    """A reader that checks each pack from which it reads, besides the blobs.
+    """A reader that checks each pack it reads from, in addition to the blobs.
 
     Args:
         blobs: the store.
@@ -117,7 +117,7 @@ class _PackChecker:
         return data
 
     def problem(self) -> str | None:
-        """Return what was found of packs since the last time."""
+        """Return and clear the damage of packs that was found."""
         found, self._found = self._found, []
         if not found:
             return None
@@ -127,15 +127,15 @@ class _PackChecker:
         )
 
 
-def count(place: StoreDirectory, workspace: str) -> Stats:
+def count(store: StoreDirectory, workspace: str) -> Stats:
     """Count a workspace's commits, and the store.
 
     Raises:
         NotFound: no such workspace.
     """
-    with place.record(workspace) as journal:
+    with store.read_journal(workspace) as journal:
         found = list(commits(journal, workspace))
-    with place.blobs() as blobs:
+    with store.blobs() as blobs:
         history_bytes = 0
         for commit in found:
             root = read_root(blobs, commit.ref.oplog_id)
@@ -146,11 +146,11 @@ def count(place: StoreDirectory, workspace: str) -> Stats:
                 files += 1
                 logical_bytes += size
         sizes = blobs.blob_sizes()
-        shared = place.shared
-        if shared is not None:
-            stored = sum(size for name, size in shared.sizes().items() if name.startswith("blobs/"))
+        remote = store.remote
+        if remote is not None:
+            stored = sum(size for name, size in remote.sizes().items() if name.startswith("blobs/"))
         else:
-            files_of = (path for path in place.directory.glob("blobs/**/*") if path.is_file())
+            files_of = (path for path in store.directory.glob("blobs/**/*") if path.is_file())
             stored = sum(path.stat().st_blocks * 512 for path in files_of)
     return Stats(
         workspace=workspace,
@@ -161,61 +161,61 @@ def count(place: StoreDirectory, workspace: str) -> Stats:
         blobs=len(sizes),
         unique_bytes=sum(sizes.values()),
         stored_bytes=stored,
-        layer_bytes=layer_bytes(place.layers),
+        layer_bytes=layer_bytes(store.layers),
     )
 
 
-def collect_garbage(place: StoreDirectory, *, alone: bool = False, dry_run: bool = False) -> GcReport:
-    """Free what no commit of any workspace reaches, nor what is mounted or was not committed yet.
+def collect_garbage(store: StoreDirectory, *, alone: bool = False, dry_run: bool = False) -> GcReport:
+    """Free blobs that are not reachable from a commit of any workspace, a mounted workspace or uncommitted changes.
 
     Args:
-        alone: at once, and not in two calls an hour apart; nobody may use the store meanwhile. What workspaces keep of
-            committed files beside the store is freed as well, beyond the limit.
+        alone: in one call instead of two an hour apart; the store must not be in use. Cached committed files of
+            workspaces are trimmed to their limit as well.
         dry_run: change nothing.
 
     Raises:
-        Conflict: it is to be alone, and something is mounted or another process uses the store; or other nodes share
-            the store, and what they have not committed is not known here.
-        Corrupt, NotFound: something that is needed is damaged, so that it is not known what is.
+        Conflict: ``alone``, and a workspace is mounted or another process uses the store; or other nodes share the
+            store, whose uncommitted changes are unknown here.
+        Corrupt, NotFound: a reachable blob is damaged, so that reachability is unknown.
     """
-    place.reach()
+    store.reach()
     with ExitStack() as stack:
-        if place.shared is not None and not dry_run:
+        if store.remote is not None and not dry_run:
             raise Conflict(
-                f"what other nodes hold and have not committed to {place.name} is not known here, so nothing is freed; "
+                f"what other nodes hold and have not committed to {store.name} is not known here, so nothing is freed; "
                 "chronicle gc --dry-run shows what no commit needs"
             )
         if alone and not dry_run:
-            if not stack.enter_context(place.alone()) or zygote.is_running(place.socket) is not None:
-                raise Conflict(f"{place.name} is in use; unmount its workspaces first, or leave --now away")
-            warm_bytes = read_settings().warm_bytes(is_far=False)  # of one at a URL nothing is freed
-            for home in sorted(place.layers.glob("*")) if place.layers.is_dir() else ():
+            if not stack.enter_context(store.exclusive_lock()) or zygote.is_running(store.socket) is not None:
+                raise Conflict(f"{store.name} is in use; unmount its workspaces first, or leave --now away")
+            warm_bytes = read_settings().warm_bytes(is_far=False)  # a store at a URL is refused above
+            for home in sorted(store.layers.glob("*")) if store.layers.is_dir() else ():
                 stack.callback(unlock_workspace, lock_workspace(home))
-                with suppress(OSError):  # of a full disk, say: it is done when the workspace is opened
+                with suppress(OSError):  # such as a full disk: the next opening trims it
                     trim_layers(home, warm_bytes)
         return collect(
-            place.blobs_url,
-            lambda: _reached(place),
-            roots=lambda: "\n".join(sorted({f"{ref.tree_id} {ref.oplog_id}" for ref in _roots(place)})),
+            store.blobs_url,
+            lambda: _reached(store),
+            roots=lambda: "\n".join(sorted({f"{ref.tree_id} {ref.oplog_id}" for ref in _roots(store)})),
             alone=alone,
             dry_run=dry_run,
             keep_from=1.0 if alone else 0.5,
         )
 
 
-def _reached(place: StoreDirectory) -> set[BlobId]:
-    with place.blobs() as blobs:
+def _reached(store: StoreDirectory) -> set[BlobId]:
+    with store.blobs() as blobs:
         reach = CommitReach(blobs)
-        for ref in _roots(place):
+        for ref in _roots(store):
             reach.add(ref)
         return reach.ids()
 
 
-def _roots(place: StoreDirectory) -> Iterator[TreeRef]:
-    """Yield what is needed: what layers hold, and all commits."""
-    if place.layers.is_dir():  # before the journal: what a layer sealed may be committed by then
-        yield from layer_refs(place.layers)
-    with place.record() as journal:
+def _roots(store: StoreDirectory) -> Iterator[TreeRef]:
+    """Yield the roots: the trees of layers, and all commits."""
+    if store.layers.is_dir():  # before the journal: a tree that a layer sealed may be committed meanwhile
+        yield from layer_refs(store.layers)
+    with store.read_journal() as journal:
         for session in journal.sessions():
             for commit in commits(journal, session.name):
                 yield commit.ref
@@ -228,7 +228,7 @@ def _file_sizes(reader: BlobReader, tree_id: BlobId) -> Iterator[int]:
 
 
 def _damaged_commit(checker: TreeChecker, journal: JournalStore, session: Session) -> str | None:
-    """Read what commits reach, and return what is wrong with the first that is damaged."""
+    """Check all commits, and return the problem of the first damaged one."""
     for commit in commits(journal, session.name):
         try:
             checker.check(commit.ref)

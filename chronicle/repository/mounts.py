@@ -1,4 +1,4 @@
-"""What is done with the mounts of a store."""
+"""The mounts of a store: mounting, unmounting and looking them up."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = ["attached", "mount", "mounted_at", "unmount"]
 
 _Answer = TypeVar("_Answer")
 _ENDING_DEADLINE_S: Final = 10.0
-"""For a mount service to end when its last mount is gone, some ten milliseconds, or to be up, usually half a second; it
-kills a server that does not end after five."""
+"""Deadline for a mount service to end when its last mount is gone, usually some ten milliseconds, or to start, usually
+half a second; it kills a server that does not end after five seconds."""
 _ENDING_POLL_S: Final = 0.005
 _NAMED: Final = 5
-"""How many of those who use a mount are named, at most."""
+"""Users of a mount that an error names at most."""
 
 
 def mount(
-    place: StoreDirectory,
+    store: StoreDirectory,
     workspace: str,
     mountpoint: Path,
     *,
@@ -51,119 +51,119 @@ def mount(
     quota: Quota | None = None,
     transport: Transport = availability.DEFAULT_TRANSPORT,
 ) -> Path:
-    """Mount a workspace; it is made if it is not there, and so is the store. What is refused makes nothing.
+    """Mount a workspace; it is created if missing, and so is the store. A refused call creates nothing.
 
     Args:
         with_caller: unmount when the calling process ends.
-        quota: how much the workspace may hold while it is mounted.
-        transport: how the mount speaks to the kernel; the store's mounts that are there keep theirs.
+        quota: the limits of the workspace while it is mounted.
+        transport: between the mount and the kernel; existing mounts of the store keep theirs.
 
     Returns:
         the mountpoint, absolute and without symlinks.
 
     Raises:
         Unavailable: FUSE cannot be used here, or mounting failed.
-        Conflict: the workspace is mounted, or another process has it open; something is mounted there already.
-        InvalidInput: the mountpoint or the name cannot be used.
+        Conflict: the workspace is mounted, or another process has it open; the mountpoint is in use.
+        InvalidInput: the mountpoint or the name is unusable.
     """
     reason = available(transport)
     if reason is not None:
         raise Unavailable(reason)
-    check_spec(LayerSpec(workspace, place.layers, None, commit_writer.EPOCH, 1))
+    check_spec(LayerSpec(workspace, store.layers, None, commit_writer.EPOCH, 1))
     mountpoint = mountinfo.resolve_mountpoint(mountpoint)
-    _check_apart(place, mountpoint)
-    _unmount_abandoned(place, mountpoint)
+    _check_apart(store, mountpoint)
+    _unmount_abandoned(store, mountpoint)
     mounts.check_mountpoint(mountpoint)
-    _check_unmounted(place, workspace)
-    place.create()
-    with place.busy(), place.queue(workspace):
-        _check_unmounted(place, workspace)  # someone else may have been faster
-        with place.journal(workspace, new=True) as journal:
-            session = commit_writer.ensure_session(place, journal, workspace)
-            spec = replace(commit_writer.spec_of(place, journal, session), quota=quota)
-        _mount(place, spec, mountpoint, with_caller=with_caller, transport=transport)
+    _check_unmounted(store, workspace)
+    store.create()
+    with store.shared_lock(), store.workspace_lock(workspace):
+        _check_unmounted(store, workspace)  # another command may have been faster
+        with store.journal(workspace, new=True) as journal:
+            session = commit_writer.ensure_session(store, journal, workspace)
+            spec = replace(commit_writer.spec_of(store, journal, session), quota=quota)
+        _mount(store, spec, mountpoint, with_caller=with_caller, transport=transport)
     return mountpoint
 
 
-def _check_unmounted(place: StoreDirectory, workspace: str) -> None:
-    mounted = attached(place, workspace)
+def _check_unmounted(store: StoreDirectory, workspace: str) -> None:
+    mounted = attached(store, workspace)
     if mounted is not None:
         mounted.detach()
         raise Conflict(f"workspace {workspace!r} is mounted at {mounted.root} already; unmount it first")
 
 
 def _mount(
-    place: StoreDirectory, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport
+    store: StoreDirectory, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport
 ) -> None:
     try:
-        opened = _ordered(place, spec, mountpoint, with_caller=with_caller, transport=transport)
+        opened = _ordered(store, spec, mountpoint, with_caller=with_caller, transport=transport)
         workspace = cast("FuseWorkspace", opened.workspace)
         try:
-            commit_writer.keep_recovered(place, spec, opened.recovered, workspace.begin_turn)
+            commit_writer.keep_recovered(store, spec, opened.recovered, workspace.begin_turn)
         except BaseException:
             with suppress(ChronicleError):
-                unmount_workspace(place.socket, mountpoint)
+                unmount_workspace(store.socket, mountpoint)
             raise
         finally:
             workspace.detach()
     except BaseException:
-        # It ends by itself when a mount is gone, but there may never have been one.
+        # The service ends by itself after its last mount, but it may never have had one.
         with suppress(Unavailable):
-            zygote.shut_down(place.socket, unused=True)
+            zygote.shut_down(store.socket, unused=True)
         raise
 
 
 def _ordered(
-    place: StoreDirectory, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport
+    store: StoreDirectory, spec: LayerSpec, mountpoint: Path, *, with_caller: bool, transport: Transport
 ) -> Opened:
-    """Have the mount service mount a workspace; start it if there is none, and again if the order met one that ends."""
-    run = place.socket.parent
+    """Request a mount from the mount service; start it if there is none, and again if it ended under the request."""
+    run = store.socket.parent
     until = math.inf
     while True:
         service = zygote.start(
-            place.socket,
+            store.socket,
             run / "mounts",
             run / "log",
             transport=transport,
             until_idle=True,
-            blobs_url=place.blobs_url,
+            blobs_url=store.blobs_url,
         )
         try:
-            with place.whole(spec.workspace_id):
+            with store.naming_damaged(spec.workspace_id):
                 return open_fuse_workspace(
-                    place.socket, spec, place.blobs_url, mountpoint, with_caller=with_caller, source=_source(place)
+                    store.socket, spec, store.blobs_url, mountpoint, with_caller=with_caller, source=_source(store)
                 )
         except Ended:
             until = min(until, time.monotonic() + _ENDING_DEADLINE_S)
-            # If it was killed over the order, the server that it may have forked unmounts before it ends.
-            while time.monotonic() < until and (_is_ending(place, service) or _is_of(place, mountpoint)):
+            # If it was killed during the request, a server that it forked unmounts before it ends.
+            while time.monotonic() < until and (_is_ending(store, service) or _is_of(store, mountpoint)):
                 time.sleep(_ENDING_POLL_S)
             if time.monotonic() >= until:
                 raise
 
 
-def _is_ending(place: StoreDirectory, service: int) -> bool:
-    """Say whether a mount service, given its process id, is there still, and not another one in its place by now."""
-    return zygote.is_alive(place.socket) and zygote.is_running(place.socket) in (None, service)
+def _is_ending(store: StoreDirectory, service: int) -> bool:
+    """Whether the mount service of a process id still exists, and was not replaced by another one."""
+    return zygote.is_alive(store.socket) and zygote.is_running(store.socket) in (None, service)
 
 
-def unmount(place: StoreDirectory, mountpoint: Path, *, force: bool = False) -> None:
-    """Unmount a workspace; what was written and not committed stays in the store.
+def unmount(store: StoreDirectory, mountpoint: Path, *, force: bool = False) -> None:
+    """Unmount a workspace; uncommitted changes stay in the store.
 
     Args:
-        force: also if programs use it: what they write from then on is lost, as they are told by errors. What is
-            mounted below it goes with it.
+        force: also if programs use it: their later writes are lost and fail with errors. Mounts below it are unmounted
+            too.
 
     Raises:
-        NotFound: nothing of this store is mounted there; or its directory is gone, and it is not to be forced.
+        NotFound: nothing of this store is mounted there; or its directory is gone, without ``force``.
         Conflict: programs use it, something is mounted below it, or another command on it takes too long.
-        Unavailable: whoever has it mounted does not answer, and it is not to be forced.
+        Unavailable: the mount service does not answer, without ``force``.
     """
     mountpoint = mountinfo.resolve_mountpoint(mountpoint)
     if not force:
-        place.check_kept()
+        store.check_present()
     try:
-        served = _served(place)
+        served = _served(store)
     except Unavailable as error:
         if not force:
             _check_unused(mountpoint, served=True)
@@ -171,30 +171,30 @@ def unmount(place: StoreDirectory, mountpoint: Path, *, force: bool = False) -> 
         mounts.unmount(mountpoint)
         return
     if os.fspath(mountpoint) not in served:
-        if not _unmount_abandoned(place, mountpoint, force=force):
-            raise NotFound(f"nothing of {place.name} is mounted at {mountpoint}")
+        if not _unmount_abandoned(store, mountpoint, force=force):
+            raise NotFound(f"nothing of {store.name} is mounted at {mountpoint}")
         return
     workspace = served[os.fspath(mountpoint)]["workspace_id"]
     try:
         if force:
-            unmount_workspace(place.socket, mountpoint)
+            unmount_workspace(store.socket, mountpoint)
             return
-        with place.queue(str(workspace)):  # commands that commit or compare it end in peace
-            mount_now = _served(place).get(os.fspath(mountpoint), {})
+        with store.workspace_lock(str(workspace)):  # commands that commit or compare it finish first
+            mount_now = _served(store).get(os.fspath(mountpoint), {})
             if mount_now.get("workspace_id") == workspace:
                 _check_unused(mountpoint, served=True)
-                unmount_workspace(place.socket, mountpoint)
+                unmount_workspace(store.socket, mountpoint)
                 return
-    except Ended:  # with its last mount, which someone else unmounted; or it was killed, and this one is still there
+    except Ended:  # with its last mount, which another process unmounted; or it was killed, and this mount still exists
         pass
-    unmount(place, mountpoint, force=force)  # what is there now
+    unmount(store, mountpoint, force=force)  # the present mount
 
 
 def _check_unused(mountpoint: Path, *, served: bool) -> None:
-    """Refuse to take away what is in use.
+    """Refuse to unmount a mount that is in use.
 
     Args:
-        served: whether programs can write there. If not, it does not matter who has what open.
+        served: whether programs can write there. If not, open files do not matter.
     """
     found = users.mounted_below(mountpoint)
     if served:
@@ -207,33 +207,33 @@ def _check_unused(mountpoint: Path, *, served: bool) -> None:
         )
 
 
-def _source(place: StoreDirectory) -> str:
-    """What the system shows as the device of this store's mounts."""
-    return SCHEME + urllib.parse.quote(os.fspath(place.directory))
+def _source(store: StoreDirectory) -> str:
+    """The source that the mount table has for this store's mounts."""
+    return SCHEME + urllib.parse.quote(os.fspath(store.directory))
 
 
-def _unmount_abandoned(place: StoreDirectory, mountpoint: Path, *, force: bool = False) -> bool:
-    """Unmount what is left of a mount of this store whose processes were all killed, so that nobody serves it.
+def _unmount_abandoned(store: StoreDirectory, mountpoint: Path, *, force: bool = False) -> bool:
+    """Unmount an abandoned mount of this store, whose processes were all killed.
 
     Args:
-        force: also if something is mounted below it, or somebody has it who is not known here: the store may have been
-            moved since.
+        force: also if there are mounts below it, or an unknown process holds its claim: the store may have been moved
+            since.
 
     Returns:
         whether there was one.
 
     Raises:
-        Conflict: something is mounted below it, or somebody has it.
+        Conflict: there are mounts below it, or another process holds its claim.
     """
-    if not _is_unserved(place, mountpoint):
+    if not _is_unserved(store, mountpoint):
         return False
     with ExitStack() as stack:
         try:
-            stack.enter_context(claim_mountpoint(mountpoint))  # nobody mounts there between the look and the unmounting
+            stack.enter_context(claim_mountpoint(mountpoint))  # no mount between the check and the unmount
         except Conflict as error:
             if not force:
                 raise Conflict(f"{error}; chronicle unmount --force unmounts it all the same") from error
-        if not _is_unserved(place, mountpoint):
+        if not _is_unserved(store, mountpoint):
             return False
         if not force:
             _check_unused(mountpoint, served=False)
@@ -241,75 +241,75 @@ def _unmount_abandoned(place: StoreDirectory, mountpoint: Path, *, force: bool =
     return True
 
 
-def _is_unserved(place: StoreDirectory, mountpoint: Path) -> bool:
-    """Say whether a workspace of this store is mounted at a path that its mount service, if there is one, has not."""
+def _is_unserved(store: StoreDirectory, mountpoint: Path) -> bool:
+    """Whether a workspace of this store is mounted at a path that is unknown to its mount service, if any."""
     try:
-        return _is_of(place, mountpoint) and os.fspath(mountpoint) not in _served(place)
-    except Unavailable:  # whoever serves it may go on
+        return _is_of(store, mountpoint) and os.fspath(mountpoint) not in _served(store)
+    except Unavailable:  # its server may recover
         return False
 
 
-def _is_of(place: StoreDirectory, mountpoint: Path) -> bool:
-    """Say whether a workspace of this store is mounted at exactly a path, served or not."""
-    return mountinfo.is_mounted(mountpoint) and mountinfo.source_of(mountpoint) == _source(place)
+def _is_of(store: StoreDirectory, mountpoint: Path) -> bool:
+    """Whether a workspace of this store is mounted at exactly a path, served or not."""
+    return mountinfo.is_mounted(mountpoint) and mountinfo.source_of(mountpoint) == _source(store)
 
 
-def _served(place: StoreDirectory) -> dict[str, dict[str, object]]:
-    """Return what the mount service has mounted, by mountpoint; see `list_mounts`.
+def _served(store: StoreDirectory) -> dict[str, dict[str, object]]:
+    """Return the mounts of the mount service, by mountpoint; see `list_mounts`.
 
     Raises:
         Unavailable: it does not answer.
     """
-    return _asked(place, lambda: {str(mount["mountpoint"]): mount for mount in list_mounts(place.socket)}, {})
+    return _asked(store, lambda: {str(mount["mountpoint"]): mount for mount in list_mounts(store.socket)}, {})
 
 
-def _asked(place: StoreDirectory, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
-    """Ask the mount service. One that is ending is waited for, and then there is none; so is one that is starting.
+def _asked(store: StoreDirectory, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+    """Query the mount service. A starting one is waited for; so is an ending one, after which there is none.
 
     Args:
-        ask: makes the calls; made again if it ends under them.
-        otherwise: the answer if there is none.
+        ask: makes the calls; retried if the service ends under them.
+        otherwise: the answer without a service.
 
     Raises:
-        Unavailable: there is one and it does not answer.
+        Unavailable: there is a service and it does not answer.
     """
     until = time.monotonic() + _ENDING_DEADLINE_S
     while True:
         with suppress(Ended):
-            if zygote.is_running(place.socket) is not None:
+            if zygote.is_running(store.socket) is not None:
                 return ask()
-        if not zygote.is_alive(place.socket):
+        if not zygote.is_alive(store.socket):
             return otherwise
         if time.monotonic() > until:
-            raise Unavailable(f"the process that serves the mounts of {place.name} does not answer; was it stopped?")
+            raise Unavailable(f"the process that serves the mounts of {store.name} does not answer; was it stopped?")
         time.sleep(_ENDING_POLL_S)
 
 
-def _check_apart(place: StoreDirectory, mountpoint: Path) -> None:
+def _check_apart(store: StoreDirectory, mountpoint: Path) -> None:
     """Refuse a mountpoint in the store, and a store in the mountpoint: each would hide the other."""
-    store = place.directory.resolve()
-    if mountpoint == store or store in mountpoint.parents or mountpoint in store.parents:
-        raise InvalidInput(f"{mountpoint} and the store {place.directory} lie one in the other; name another directory")
+    directory = store.directory.resolve()
+    if mountpoint == directory or directory in mountpoint.parents or mountpoint in directory.parents:
+        raise InvalidInput(f"{mountpoint} and the store {store.directory} lie one in the other; name another directory")
 
 
-def attached(place: StoreDirectory, workspace: str) -> FuseWorkspace | None:
+def attached(store: StoreDirectory, workspace: str) -> FuseWorkspace | None:
     """Return a workspace if it is mounted now.
 
     Raises:
         Unavailable: the mount service, or the mount, does not answer.
     """
-    return _asked(place, lambda: attach_fuse_workspace(place.socket, workspace), None)
+    return _asked(store, lambda: attach_fuse_workspace(store.socket, workspace), None)
 
 
-def mounted_at(place: StoreDirectory, mountpoint: Path) -> str:
-    """Return the workspace that is mounted at a place.
+def mounted_at(store: StoreDirectory, mountpoint: Path) -> str:
+    """Return the name of the workspace that is mounted at a path.
 
     Raises:
-        NotFound: none of this store's is.
+        NotFound: no workspace of this store is.
         Unavailable: the mount service does not answer.
     """
-    mount = _served(place).get(os.fspath(mountpoint))
+    mount = _served(store).get(os.fspath(mountpoint))
     if mount is not None:
         return str(mount["workspace_id"])
-    place.check_kept()
-    raise NotFound(f"no workspace of {place.name} is mounted at {mountpoint}")
+    store.check_present()
+    raise NotFound(f"no workspace of {store.name} is mounted at {mountpoint}")

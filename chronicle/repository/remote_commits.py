@@ -1,4 +1,4 @@
-"""The commits of workspaces in an object store, where several nodes have them in common.
+"""The commits of workspaces in an object store that several nodes share.
 
 ::
 
@@ -7,10 +7,10 @@
     workspaces/<name>/session           the ids of its session
     workspaces/<name>/commits/<seq>     one event of its main branch, sealed; seq in 20 digits
 
-A commit is an object that is created if there is none of that number: of two nodes that commit at once, one is first,
-and the other is told. The events are those of the journal, hash-chained, so each node has a journal of its own that is
-a copy: `RemoteCommits.pull` brings it up to date, checking the chain as it goes. Several commands of a node may do that
-at the same moment, without a lock: who finds in the journal what it was about to put there has nothing left to do.
+A commit is an object that is created only if its number is free: of two nodes that commit concurrently, one succeeds
+and the other gets a conflict. The events are those of the journal, hash-chained, so each node's journal is a copy:
+`RemoteCommits.pull` brings it up to date and checks the chain. Several commands of a node may pull concurrently without
+a lock: an event that is in the journal already is skipped.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "RemoteCommits"]
 
 FORMAT: Final = 2
-"""Of a store whose commits are objects; 1 is a directory with a journal of its own."""
+"""Of a store whose commits are objects; 1 is a directory with its own journal."""
 _EVENT_FORMAT: Final = 1
 _FORK_FORMAT: Final = 2
-"""Of the session of a fork: it has a parent besides."""
+"""Of the session of a fork, which has a parent."""
 _FOLDER: Final = "workspaces"
 _TOGETHER: Final = 256
-"""Commits that are read at once."""
+"""Commits in one batch of reads."""
 
 
 class RemoteCommits:
-    """What of a store's commits is in an object store.
+    """The commits of a store in an object store.
 
     Args:
         objects: the store's, below its URL.
-        shown: how messages name the store.
-        here: the directory of what this node has of it.
+        shown: the store's name in messages.
+        here: the directory of its local part.
     """
 
     def __init__(self, objects: RemoteObjects, shown: str, here: Path) -> None:
@@ -60,31 +60,31 @@ class RemoteCommits:
         self._here = here
 
     def create(self) -> None:
-        """Make the store if there is none; of several who make it at once, one does.
+        """Create the store if there is none; idempotent under concurrent calls.
 
         Raises:
-            UnsupportedFormat: a newer version made it.
-            InvalidInput: something else is there.
+            UnsupportedFormat: a newer version created it.
+            InvalidInput: the URL has other content.
             Unavailable: it could not be reached.
         """
         with suppress(NotFound):
             self.check_format()
             return
         if not self._objects.names(""):
-            with suppress(Conflict):  # a newer version makes it at this moment
+            with suppress(Conflict):  # another node creates it concurrently
                 self._objects.create("format", _dump({"chronicle-store": FORMAT}))
         try:
-            self.check_format()  # what is there may be of someone who has made it just now
+            self.check_format()  # another node may have created it concurrently
         except NotFound:
             raise InvalidInput(f"{self._shown} has something else in it; name another place") from None
 
     def check_format(self) -> None:
-        """Check that there is a store which this code can read.
+        """Check that there is a store of a supported format.
 
         Raises:
             NotFound: there is none.
-            Corrupt: it says nothing sensible of itself.
-            UnsupportedFormat: a newer version made it.
+            Corrupt: its description is malformed.
+            UnsupportedFormat: a newer version created it.
             Unavailable: it could not be reached.
         """
         try:
@@ -108,7 +108,7 @@ class RemoteCommits:
         return self._objects.sizes("")
 
     def ensure_session(self, journal: JournalStore, made: Session) -> Session:
-        """Return the session of a workspace, which the node's journal has then; the given one if there is none yet."""
+        """Add a workspace's session to the node's journal and return it; the given one if there is none yet."""
         described = {
             "format": _EVENT_FORMAT,
             "session_id": made.session_id,
@@ -123,17 +123,17 @@ class RemoteCommits:
         return journal.ensure_session(made.name, made.session_id, made.main_branch_id, made.created_ms)
 
     def create_fork(self, journal: JournalStore, made: Session, workspace: str, branch_id: BranchId, seq: int) -> None:
-        """Make the session of a workspace that goes on from another one's event, in the node's journal as well.
+        """Create the session of a workspace that continues from another one's event, in the node's journal as well.
 
         Args:
             journal: the node's.
             made: the session.
-            workspace: the one whose branch has the event among its own.
+            workspace: the one whose branch owns the event.
             branch_id: that branch.
             seq: the event's.
 
         Raises:
-            Conflict: there is a workspace of that name.
+            Conflict: a workspace of that name exists.
             Unavailable: the store could not be reached.
         """
         described = {
@@ -151,10 +151,10 @@ class RemoteCommits:
 
         Args:
             journal: the node's.
-            only: the one workspace that matters; all if not given.
+            only: the only workspace to bring up to date; all if not given.
 
         Raises:
-            Corrupt: what is stored is no continuation of what the node has, or lacks some of it, or was changed.
+            Corrupt: the stored commits do not continue the node's, lack some of them, or were changed.
             Unavailable: the store could not be reached.
         """
         for workspace, there in self._check_complete(journal, only).items():
@@ -172,7 +172,7 @@ class RemoteCommits:
         self._check_complete(journal, None)
 
     def lost(self, what: str) -> Corrupt:
-        """Return what is to be said when this node knows something of the store that is not there any more."""
+        """Return the error for a store that lacks something that this node has."""
         return Corrupt(
             f"{self._shown} lacks {what}. It may have been emptied, or the endpoint be a wrong one; nothing was "
             "written into it. Correct the endpoint, or put the store's objects back. What is not committed is kept on "
@@ -181,7 +181,7 @@ class RemoteCommits:
 
     def _check_complete(self, journal: JournalStore, only: str | None) -> dict[str, dict[str, int]]:
         """List the workspaces, each with the objects of its commits and their sizes, and check that none is missing."""
-        known = {}  # asked before the store is: what gets into a journal is in the store by then
+        known = {}  # read before the store: a commit is in the store before it is in a journal
         for session in journal.sessions():
             if only in (None, session.name):
                 first = journal.branch(session.main_branch_id).parent_seq + 1
@@ -208,7 +208,7 @@ class RemoteCommits:
         return commits
 
     def _take_session(self, journal: JournalStore, workspace: str) -> None:
-        """Give a node's journal the session of a workspace, and first the commits that it goes on from."""
+        """Add the session of a workspace to a node's journal, after the commits that it continues from."""
         made = self._session(workspace)
         parent = self._described(f"{_FOLDER}/{workspace}/session").get("parent")
         if parent is None:
@@ -222,7 +222,7 @@ class RemoteCommits:
         _fork(journal, branch_id, seq, made)
 
     def _pull(self, journal: JournalStore, session: Session, there: dict[str, int]) -> None:
-        """Take in the commits, given as objects with their sizes, that come after a session's head."""
+        """Add the commits after a session's head, given as objects with their sizes, to the journal."""
         head = journal.head(session.main_branch_id)
         names = sorted(there)
         while batch := names[bisect_right(names, _commit_object(session.name, head.seq)) :][:_TOGETHER]:
@@ -235,15 +235,15 @@ class RemoteCommits:
             try:
                 journal.commit(Commit(session.session_id, head, events, epoch=None))
                 head = after
-            except BranchVersionConflict:  # another command of this node has taken in some of them meanwhile
+            except BranchVersionConflict:  # another command of this node has added some of them concurrently
                 head = journal.head(session.main_branch_id)
 
     def publish(self, workspace: str, event: Event) -> None:
-        """Make a commit known to all nodes, durable on return.
+        """Publish a commit to all nodes, durable on return.
 
         Raises:
             Conflict: another node has committed since; pull first.
-            Unavailable: the store could not be reached. Whether it is there, `pull` tells.
+            Unavailable: the store could not be reached. `pull` tells whether the commit was published.
         """
         described = event_object(event, erased=False)
         try:
@@ -302,7 +302,7 @@ def _id_of(journal: JournalStore, workspace: str) -> SessionId | None:
 
 
 def _fork(journal: JournalStore, branch_id: BranchId, seq: int, made: Session) -> None:
-    """Give a node's journal the session of a fork, if no other command of this node has done so meanwhile."""
+    """Add the session of a fork to a node's journal, unless another command of this node did so concurrently."""
     try:
         journal.fork_session(branch_id, seq, made.name, made.session_id, made.main_branch_id, made.created_ms)
     except Conflict:

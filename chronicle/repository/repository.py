@@ -1,7 +1,7 @@
-"""A store: workspaces under version control, with no agent and no service.
+"""A store: workspaces under version control, without an agent or a service.
 
-Workspaces have no lease and one epoch: what keeps two writers apart is the lock on a workspace's layers, which a mount
-holds, and the journal's compare-and-swap. What is written stays in the layer, across mounts, until it is committed.
+Workspaces have no lease and one epoch: two writers are kept apart by the lock on a workspace's layers, which a mount
+holds, and by the journal's compare-and-swap. Writes stay in the layer, across mounts, until they are committed.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ log = logging.getLogger(__name__)
 
 
 class Repository(StoreDirectory):
-    """A store and what is done with its workspaces. For its arguments see `StoreDirectory`."""
+    """A store and the operations on its workspaces. For its arguments see `StoreDirectory`."""
 
     # -- commits --------------------------------------------------------------------------------------------------
 
     def workspaces(self) -> list[str]:
-        """Return the names of the workspaces that were ever mounted, committed or forked."""
-        with self.record() as journal:
+        """Return the names of all workspaces that were mounted, committed or forked."""
+        with self.read_journal() as journal:
             return [session.name for session in journal.sessions()]
 
     def commits(self, workspace: str) -> list[Committed]:
@@ -71,36 +71,36 @@ class Repository(StoreDirectory):
         Raises:
             NotFound: no such workspace.
         """
-        with self.record(workspace) as journal:
+        with self.read_journal(workspace) as journal:
             return list(commits(journal, workspace))
 
     def commit_of(self, workspace: str, moment: str) -> TreeRef | None:
-        """Return what a workspace was committed as at a moment; ``None`` before its first commit.
+        """Return the commit of a workspace at a moment; ``None`` before its first commit.
 
         Args:
             moment: see `parse_moment`; not `NOW`.
 
         Raises:
             NotFound: no such workspace or commit.
-            InvalidInput: no moment is called so.
+            InvalidInput: the moment is malformed.
         """
-        with self.record(workspace) as journal:
+        with self.read_journal(workspace) as journal:
             return _ref_at(journal, workspace, moment)
 
     def commit(self, workspace: str, message: str) -> Committed | None:
-        """Commit what a workspace holds, mounted or not; ``None`` if nothing changed.
+        """Commit a workspace's content, mounted or not; ``None`` if nothing changed.
 
         Raises:
             NotFound: no such workspace.
-            BranchVersionConflict: someone else committed at this moment.
+            BranchVersionConflict: another command committed concurrently.
             Conflict: another process has the workspace open, and is not this store's mount.
         """
         done: Committed | None = None
         try:
-            with self.busy(), self.journal(workspace) as journal, self._sealing(journal, workspace) as opened:
+            with self.shared_lock(), self.journal(workspace) as journal, self._sealing(journal, workspace) as opened:
                 session = session_of(journal, workspace)
                 last = last_commit(journal, journal.head(session.main_branch_id))
-                if self.shared is not None and last is not None and opened.base != last:
+                if self.remote is not None and last is not None and opened.base != last:
                     raise Conflict(
                         f"another node has committed {workspace!r} meanwhile; unmount and mount it again: what is here "
                         "and not committed is then kept in a workspace of its own"
@@ -114,7 +114,7 @@ class Repository(StoreDirectory):
         except (OSError, StorageRefused, Unavailable) as error:
             if done is None:
                 raise
-            log.warning(  # it is made, whatever fails until the workspace is closed
+            log.warning(  # it is durable, whatever fails until the workspace is closed
                 "commit %d of %s is made, but the workspace could not be told, or not be closed; the next command that "
                 "commits or compares it does that: %s",
                 done.turn,
@@ -124,21 +124,21 @@ class Repository(StoreDirectory):
         return done
 
     def fork(self, workspace: str, moment: str, target: str) -> Committed | None:
-        """Make a workspace that goes on from a commit of another one; O(1) in files and commits.
+        """Create a workspace that continues from a commit of another one; O(1) in files and commits.
 
-        It has that commit's files, their history, and the commits up to it. What is not committed is not in it.
+        It has that commit's files, their history, and the commits up to it. Uncommitted changes are not in it.
 
         Args:
             moment: see `parse_moment`; not `NOW`.
             target: its name.
 
         Returns:
-            the commit that it goes on from; ``None`` for none.
+            the commit that it continues from; ``None`` for none.
 
         Raises:
             NotFound: no such workspace or commit.
-            InvalidInput: the name cannot be one, or the moment is no commit.
-            Conflict: there is a workspace of that name.
+            InvalidInput: the name is malformed, or the moment is no commit.
+            Conflict: a workspace of that name exists.
         """
         check_spec(LayerSpec(target, self.layers, None, commit_writer.EPOCH, 1))
         with self.journal() as journal:
@@ -149,25 +149,30 @@ class Repository(StoreDirectory):
 
     @contextmanager
     def used(self, workspace: str, quota: Quota | None = None) -> Iterator[ApiWorkspace]:
-        """Open a workspace to be used by calls in this process; it is made if it is not there, and so is the store.
+        """Open a workspace for use by calls in this process; it is created if missing, and so is the store.
 
-        Nobody else has it meanwhile. What is written and not committed stays in the store; commit it afterwards.
+        It is locked meanwhile. Uncommitted changes stay in the store; commit them afterwards.
 
         Raises:
             Conflict: it is mounted, or another process has it open.
-            InvalidInput: the name cannot be one.
+            InvalidInput: the name is malformed.
         """
         check_spec(LayerSpec(workspace, self.layers, None, commit_writer.EPOCH, 1))
         self.create()
-        with self.busy(), self.journal(workspace, new=True) as journal, self.blobs() as blobs, ExitStack() as stack:
+        with (
+            self.shared_lock(),
+            self.journal(workspace, new=True) as journal,
+            self.blobs() as blobs,
+            ExitStack() as stack,
+        ):
             session = commit_writer.ensure_session(self, journal, workspace)
-            with self.queue(workspace):
+            with self.workspace_lock(workspace):
                 spec = replace(commit_writer.spec_of(self, journal, session), quota=quota)
                 opened = stack.enter_context(open_api_workspace(spec, blobs, self.clock))
                 commit_writer.keep_recovered(self, spec, opened.recovered, opened.begin_turn)
             yield opened
 
-    # -- looking and going back -----------------------------------------------------------------------------------
+    # -- comparing and restoring -----------------------------------------------------------------------------------
 
     @contextmanager
     def compared(self, workspace: str, before: str, after: str) -> Iterator[tuple[BlobReader, list[Change]]]:
@@ -178,8 +183,8 @@ class Repository(StoreDirectory):
 
         Raises:
             NotFound: no such workspace or commit.
-            InvalidInput: no moment is called so.
-            Conflict: another process has the workspace open, and what is not committed was asked for.
+            InvalidInput: a moment is malformed.
+            Conflict: another process has the workspace open, and its uncommitted state is compared.
         """
         ids = []
         for moment in (before, after):
@@ -188,18 +193,18 @@ class Repository(StoreDirectory):
             else:
                 ref = self.commit_of(workspace, moment)
                 ids.append(ref.tree_id if ref is not None else EMPTY)
-        with self.whole(workspace), self.blobs() as blobs:
+        with self.naming_damaged(workspace), self.blobs() as blobs:
             yield blobs, changes(blobs, *ids)
 
     def _now(self, workspace: str) -> BlobId:
-        """Return the tree of what a workspace holds, what is not committed included."""
+        """Return the tree of a workspace's present content, uncommitted changes included."""
         with self.opened(workspace, sealing=True) as opened:
             if isinstance(opened, CommittedWorkspace):
                 return opened.tree_id
             return opened.seal().tree_id
 
     def restore(self, workspace: str, moment: str, path: str = "", *, dry_run: bool = False) -> list[Change]:
-        """Make a path of a workspace, or all of it, what it was in a commit, mounted or not. It is not committed.
+        """Restore a path of a workspace, or all of it, from a commit, mounted or not. The result is not committed.
 
         Args:
             moment: see `parse_moment`; not `NOW`.
@@ -207,16 +212,16 @@ class Repository(StoreDirectory):
             dry_run: change nothing.
 
         Returns:
-            what changed, or would.
+            the changes, made or with ``dry_run`` pending.
 
         Raises:
-            NotFound: no such workspace or commit, or the path was not there.
-            InvalidInput: the path or moment cannot be used.
+            NotFound: no such workspace or commit, or the commit has no such path.
+            InvalidInput: the path or moment is malformed.
             StorageRefused: the workspace would be over its quota, or the disk is full.
             Conflict: another process has the workspace open, and is not this store's mount.
         """
         raw = encode_path(path)
-        with self.busy(), self.journal(workspace) as journal, self._sealing(journal, workspace) as opened:
+        with self.shared_lock(), self.journal(workspace) as journal, self._sealing(journal, workspace) as opened:
             then = _ref_at(journal, workspace, moment)
             now = opened.seal()
             with self.blobs() as blobs:
@@ -228,27 +233,27 @@ class Repository(StoreDirectory):
             return found
 
     def checkout(self, workspace: str, moment: str, target: Path, *, progress: bool) -> tuple[Committed, list[LeftOut]]:
-        """Write what a workspace held after a commit into a new directory.
+        """Write a commit of a workspace into a new directory.
 
         See `chronicle.repository.checkout.checkout`.
 
         Args:
             workspace: which one.
             moment: see `parse_moment`; not `NOW`.
-            target: where.
-            progress: whether to say on stderr how far it is.
+            target: the directory.
+            progress: whether to report progress on stderr.
 
         Returns:
-            the commit, and what of it was left out.
+            the commit, and the properties that were left out.
 
         Raises:
             NotFound: no such workspace or commit.
         """
-        with self.record(workspace) as journal:
+        with self.read_journal(workspace) as journal:
             found = commit_at(journal, workspace, _committed_moment(moment))
         if found is None:
             raise NotFound(f"workspace {workspace!r} had no files before its first commit; chronicle log lists them")
-        with self.whole(workspace), self.blobs() as blobs:
+        with self.naming_damaged(workspace), self.blobs() as blobs:
             if not progress:
                 return found, checkout(blobs, found.ref, target, lambda _size, _files: None)
             line = Progress(count(blobs, found.ref))
@@ -259,18 +264,18 @@ class Repository(StoreDirectory):
 
     @contextmanager
     def opened(self, workspace: str, *, sealing: bool = False) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:
-        """Open a workspace to read it as it is now, what is not committed included: through its mount if it has one.
+        """Open a workspace to read its present state, uncommitted changes included: through its mount if it has one.
 
-        In a store that cannot be written there is only what was committed; `is_unseen` tells whether that is all.
+        In a read-only store only committed content is visible; `is_unseen` tells whether there is more.
 
         Args:
-            sealing: whether it is to be sealed.
+            sealing: whether the caller seals it.
 
         Raises:
             NotFound: no such workspace.
             Conflict: another process has the workspace open, and is not this store's mount.
         """
-        with self.record(workspace) as journal:
+        with self.read_journal(workspace) as journal:
             session = session_of(journal, workspace)
             layer = self.layers / workspace
             if os.access(
@@ -280,11 +285,11 @@ class Repository(StoreDirectory):
                     yield opened
                 return
             base = last_commit(journal, journal.head(session.main_branch_id))
-        with self.whole(workspace), self.blobs() as blobs:
+        with self.naming_damaged(workspace), self.blobs() as blobs:
             yield CommittedWorkspace(blobs, base)
 
     def is_unseen(self, workspace: str) -> bool:
-        """Say whether a workspace may hold what was not committed, which `opened` cannot see: the store is not ours."""
+        """Whether a workspace may have uncommitted changes that `opened` cannot see: the store is another user's."""
         layer = self.layers / workspace
         try:
             opened = any((epoch / "log").exists() for epoch in layer.iterdir())
@@ -296,19 +301,19 @@ class Repository(StoreDirectory):
 
     @contextmanager
     def _sealing(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
-        """Open a workspace to seal it: it stands on its last commit, and no other command seals it meanwhile.
+        """Open a workspace to seal it: its base is its last commit, and no other command seals it meanwhile.
 
-        Else the other's seal would come between this one's and its adoption, which is of the last seal only.
+        Otherwise the other's seal could come between this one's and its adoption, which requires the last seal.
 
         Raises:
             Conflict: another command takes too long.
         """
         session = session_of(journal, workspace)
-        with self.queue(workspace), self._opened(journal, workspace, queued=True) as opened:
+        with self.workspace_lock(workspace), self._opened(journal, workspace, queued=True) as opened:
             head = journal.head(session.main_branch_id)
             last = last_commit(journal, head)
-            with suppress(InvalidInput):  # another node's
-                # Ours, if its process did not live to tell the workspace, or not all of it.
+            with suppress(InvalidInput):  # the last commit is another node's
+                # Our own commit, if its process died before it had told the workspace all of it.
                 if last is not None and opened.base != last:
                     opened.adopt(last)
                 opened.begin_turn(head.turn + 1)
@@ -321,21 +326,23 @@ class Repository(StoreDirectory):
         """Open a workspace, through its mount if it has one.
 
         Args:
-            queued: whether it is in the `queue` already.
+            queued: whether the caller holds the `workspace_lock` already.
         """
         session = session_of(journal, workspace)
         attached = mounts.attached(self, workspace)
         with ExitStack() as stack:
-            if attached is None or attached.recovered is not None:  # whoever mounted it may not have lived to keep it
+            if (
+                attached is None or attached.recovered is not None
+            ):  # the process that mounted it may have died before it kept what was recovered
                 if attached is not None:
                     attached.detach()
                 queueing = stack.enter_context(ExitStack())
                 if not queued:
-                    queueing.enter_context(self.queue(workspace))
+                    queueing.enter_context(self.workspace_lock(workspace))
                 attached = self._attached_and_kept(journal, session)  # it may be mounted by now
                 if attached is not None:
                     queueing.close()
-                else:  # nobody else can open it before it is closed: let others wait for that
+                else:  # nobody else can open it before it is closed: others wait for that
                     blobs = stack.enter_context(self.blobs())
                     spec = commit_writer.spec_of(self, journal, session)
                     layer, recovered = open_layer(spec, blobs, self.clock)
@@ -346,7 +353,7 @@ class Repository(StoreDirectory):
             yield attached if attached is not None else layer
 
     def _attached_and_kept(self, journal: SqliteJournalStore, session: Session) -> FuseWorkspace | None:
-        """Return a workspace if it is mounted, with nothing left to keep."""
+        """Return a workspace if it is mounted, after keeping what was recovered."""
         attached = mounts.attached(self, session.name)
         if attached is not None:
             spec = commit_writer.spec_of(self, journal, session)

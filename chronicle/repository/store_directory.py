@@ -1,11 +1,11 @@
-"""A store on this machine: a directory, or what a node has of a store at a URL.
+"""A store on this machine: a directory, or the local part of a store at a URL.
 
 ::
 
     format        the version of this layout
     journal.db    a session a workspace; each commit is an event of its main branch
     blobs/        the blob store
-    layers/       what is not committed yet, and what was fetched
+    layers/       uncommitted changes, and cached files
     run/          sockets and the log of the process that serves the mounts, while anything is mounted
 
 A store may also be a URL, such as ``s3://bucket/prefix``: its blobs and commits are there
@@ -51,21 +51,21 @@ _FORMAT_OF_URL: Final = 2
 _REFUSALS: Final = frozenset(
     {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EPERM, errno.EROFS},
 )
-"""What the system says of a directory that another one would do better than, but that is not the wrong one."""
+"""Errors of a usable path that the system refuses at present; others mean that the path itself is unusable."""
 SCHEME: Final = "chronicle:"
-"""What the system shows as the device of a mount begins with this; the store's directory follows, quoted."""
+"""Prefix of the source in the mount table; the store's directory follows, quoted."""
 _TURN_DEADLINE_S: Final = 60.0
-"""How long a command waits for another one's turn at the same workspace; a commit of some files takes milliseconds."""
+"""Deadline of `workspace_lock`; a commit of some files takes milliseconds."""
 _TURN_POLL_S: Final = 0.01
 
 
 class StoreDirectory:
-    """Where a store is, and what is in it.
+    """Locates a store and opens its parts.
 
     Args:
-        directory: where it is. `create` makes it; the other methods need it to be there.
+        directory: of the store. `create` makes it; the other methods require it.
         clock: dates commits.
-        url: of the store, if it is not the directory itself. A directory that was made knows it.
+        url: of the store, if it is not the directory itself. An existing directory has it stored.
     """
 
     def __init__(self, directory: Path, clock: Clock | None = None, url: str | None = None) -> None:
@@ -73,14 +73,14 @@ class StoreDirectory:
         self.clock = clock if clock is not None else SystemClock()
         self._url = url
         self._mounted_at: Path | None = None
-        """The mountpoint by which it was found, if it was found so."""
+        """The mountpoint by which the store was found, if any."""
 
     @classmethod
     def at(cls, store: str) -> Self:
         """Return the store at a path or URL.
 
-        What this node has of a store at a URL is in a directory below ``CHRONICLE_STATE_DIR``, by default
-        ``$XDG_STATE_HOME/chronicle``: what was not committed is there and nowhere else.
+        The local part of a store at a URL is in a directory below ``CHRONICLE_STATE_DIR``, by default
+        ``$XDG_STATE_HOME/chronicle``: it has the only copy of uncommitted changes.
         """
         protocol, separator, rest = store.partition("://")
         if not separator:
@@ -99,41 +99,41 @@ class StoreDirectory:
 
     @property
     def name(self) -> str:
-        """The store's path or URL, as messages have it."""
+        """The store's path or URL, for messages."""
         return shown_url(self._url) if self._url is not None else os.fspath(self.directory)
 
     @classmethod
     def around(cls, path: Path) -> Self:
-        """Return the store of the mount that a path is in.
+        """Return the store of the mount that contains a path.
 
         Raises:
-            NotFound: it is in no mount of a store.
+            NotFound: the path is in no mount of a store.
         """
         source = mountinfo.source_of(path)
         if source is None or not source.startswith(SCHEME):
             raise NotFound(f"{path} is not in a mounted workspace; name the store with --store")
-        place = cls(Path(urllib.parse.unquote(source.removeprefix(SCHEME))))
-        place._mounted_at = mountinfo.mountpoint_of(path)
-        return place
+        store = cls(Path(urllib.parse.unquote(source.removeprefix(SCHEME))))
+        store._mounted_at = mountinfo.mountpoint_of(path)
+        return store
 
     # -- making and opening ---------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Make the store if it is not there.
+        """Create the store if it is missing.
 
         Raises:
-            InvalidInput: the directory cannot be made, or has something else in it.
-            StorageRefused: the system does not let it be made.
-            Corrupt: this node has something of the store at the URL, and there is no store there any more.
+            InvalidInput: the directory cannot be created, or has other content.
+            StorageRefused: the system refuses to create it.
+            Corrupt: this node has a local part of the store at the URL, and the store itself is gone.
             UnsupportedFormat: a newer version wrote it.
         """
-        shared = self.shared
-        if shared is not None:
+        remote = self.remote
+        if remote is not None:
             try:
-                shared.check_format()
+                remote.check_format()
             except NotFound:
-                self._check_unknown(shared)
-                shared.create()
+                self._check_unknown(remote)
+                remote.create()
         described: dict[str, object] = {"chronicle-store": _FORMAT}
         if self._url is not None:
             described = {"chronicle-store": _FORMAT_OF_URL, "url": self._url}
@@ -141,7 +141,7 @@ class StoreDirectory:
             make_private(self.directory)
             if not self._format_path.exists():
                 crowded = any(not is_partial(path) for path in self.directory.iterdir())
-                if crowded and not self._format_path.exists():  # else someone else made it just now
+                if crowded and not self._format_path.exists():  # else another command created it concurrently
                     raise InvalidInput(f"{self.directory} is not empty and not a store; name another directory")
                 create_once(self._format_path, json.dumps(described) + "\n")
         except OSError as error:
@@ -151,29 +151,29 @@ class StoreDirectory:
             ) from error
         self.check_format()
 
-    def _check_unknown(self, shared: RemoteCommits) -> None:
-        """Refuse to make the store at the URL, where there is none, if this node knows one there.
+    def _check_unknown(self, remote: RemoteCommits) -> None:
+        """Refuse to create a missing store at the URL if this node has a local part of it.
 
         Raises:
-            Corrupt: it does; nothing was written.
+            Corrupt: it has; nothing was written.
         """
         if self._journal_path.exists():
-            # One that is being made, in a store that another command makes at this moment, knows nothing yet.
+            # A journal that another command is creating concurrently, with the store, is still empty.
             with suppress(NotFound), closing(SqliteJournalStore(self._journal_path, read_only=True)) as journal:
-                shared.check_complete(journal)
+                remote.check_complete(journal)
         if next(layer_refs(self.layers), None) is not None:
             with suppress(NotFound):
-                shared.check_format()  # another command has made it meanwhile, and committed to it
+                remote.check_format()  # another command has created it meanwhile, and committed to it
                 return
-            raise shared.lost("the commits that the files on this node stand on")
+            raise remote.lost("the commits that the files on this node stand on")
 
     def check_format(self) -> None:
-        """Check that this is a store which this code can read.
+        """Check that this is a store of a supported format.
 
         Raises:
-            NotFound: it is none.
+            NotFound: there is no store.
             StorageRefused: it cannot be read.
-            Corrupt: it says nothing sensible of itself.
+            Corrupt: its description is malformed.
             UnsupportedFormat: a newer version wrote it.
         """
         try:
@@ -206,11 +206,11 @@ class StoreDirectory:
         elif url != self._url:
             raise Corrupt(f"{self.directory} is of the store {url}, not of {self.name}; move it away")
 
-    def check_kept(self) -> None:
-        """Check that the directory of a store that is mounted is still there.
+    def check_present(self) -> None:
+        """Check that the directory of a mounted store still exists.
 
         Raises:
-            NotFound: it is not; the message says what can be done.
+            NotFound: it does not; the message has the remedy.
         """
         if self._mounted_at is not None and not os.path.lexists(self._format_path):
             raise NotFound(self._gone(self._mounted_at))
@@ -222,24 +222,24 @@ class StoreDirectory:
         )
 
     def reach(self) -> None:
-        """Check that the store is there; what a node has of one at a URL is made if it is not.
+        """Check that the store exists; the local part of one at a URL is created if missing.
 
         Raises:
             NotFound, Corrupt, UnsupportedFormat: as `check_format` says.
             Unavailable: the store at the URL could not be reached.
         """
-        if self.shared is not None and not self._format_path.exists():
-            self.shared.check_format()
+        if self.remote is not None and not self._format_path.exists():
+            self.remote.check_format()
             self.create()
         self.check_format()
 
     @contextmanager
-    def busy(self) -> Iterator[None]:
-        """Keep out whoever wants the store alone.
+    def shared_lock(self) -> Iterator[None]:
+        """Hold the store's lock shared, against `exclusive_lock`.
 
         Raises:
             NotFound: there is no store.
-            Conflict: someone has it alone.
+            Conflict: another process holds it exclusively.
         """
         with self._locked(shared=True) as locked:
             if not locked:
@@ -247,8 +247,8 @@ class StoreDirectory:
             yield
 
     @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Keep out whoever is about to write to the store, if nobody is; says whether."""
+    def exclusive_lock(self) -> Iterator[bool]:
+        """Hold the store's lock exclusively if it is free; yield whether it was."""
         with self._locked(shared=False) as locked:
             yield locked
 
@@ -265,14 +265,14 @@ class StoreDirectory:
                 unlock(file.fileno())  # closing leaves it to a child that was forked meanwhile
 
     @contextmanager
-    def queue(self, workspace: str) -> Iterator[None]:
-        """Wait for the commands that have a workspace open, or are mounting or sealing it, and let others wait.
+    def workspace_lock(self, workspace: str) -> Iterator[None]:
+        """Hold a workspace's lock, for commands that open, mount or seal it; wait for it if necessary.
 
-        What a workspace is opened on is its last commit: nobody is to commit it between looking that up and opening.
-        What is sealed is adopted: nobody else is to seal it in between.
+        A workspace is opened on its last commit: no commit may come between looking it up and opening. A sealed tree is
+        adopted: no other seal may come in between.
 
         Raises:
-            Conflict: one takes too long.
+            Conflict: another command holds it for too long.
             StorageRefused: the workspace's directory cannot be used.
         """
         home = self.layers / workspace
@@ -306,56 +306,56 @@ class StoreDirectory:
 
     @property
     def layers(self) -> Path:
-        """What is not committed yet, and what was fetched."""
+        """The uncommitted changes, and cached files."""
         return self.directory / "layers"
 
     @property
     def socket(self) -> Path:
-        """Where the process that serves the mounts listens."""
+        """The socket of the process that serves the mounts."""
         return self.directory / "run" / "zygote.sock"
 
     @property
     def blobs_url(self) -> str:
-        """The blob store."""
+        """The URL of the blob store."""
         return f"{self._url}/blobs" if self._url is not None else f"file://{self.directory / 'blobs'}"
 
     @property
-    def shared(self) -> RemoteCommits | None:
-        """What of the store is at its URL, if it has one."""
+    def remote(self) -> RemoteCommits | None:
+        """The commits at the store's URL, if it has one."""
         if self._url is None:
             return None
-        from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
+        from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - fsspec is slow to import and only needed with a URL
         from chronicle.repository.remote_commits import RemoteCommits  # noqa: PLC0415
 
         return RemoteCommits(open_remote(self._url), self.name, self.directory)
 
     @contextmanager
     def journal(self, workspace: str | None = None, *, new: bool = False) -> Iterator[SqliteJournalStore]:
-        """Open the journal, up to date with what other nodes have committed.
+        """Open the journal, up to date with the commits of other nodes.
 
         Args:
-            workspace: the one that matters; all if not given, or if the store has none of that name: an error names
-                those that there are.
-            new: whether it may be a new workspace; then others do not matter if the store has none of that name.
+            workspace: the only one to bring up to date; all if not given, or if the store has none of that name, since
+                the error names the existing ones.
+            new: whether it may be a new workspace; then the others are not brought up to date.
 
         Raises:
-            Corrupt: the journal was lost; or commits that are known here are not at the store's URL any more.
+            Corrupt: the journal was lost; or commits that this node has are missing at the store's URL.
             StorageRefused: it cannot be written.
         """
         self.reach()
         self._check_not_lost()
         with closing(SqliteJournalStore(self._journal_path)) as journal:
-            shared = self.shared
-            if shared is not None:
-                shared.pull(journal, workspace)
+            remote = self.remote
+            if remote is not None:
+                remote.pull(journal, workspace)
                 if workspace is not None and not new and not _has(journal, workspace):
-                    shared.pull(journal)
-            with self.whole(workspace):
+                    remote.pull(journal)
+            with self.naming_damaged(workspace):
                 yield journal
 
     @contextmanager
-    def record(self, workspace: str | None = None) -> Iterator[SqliteJournalStore]:
-        """Open the journal for reading: nothing is made, and nothing need be writable, but for a store at a URL."""
+    def read_journal(self, workspace: str | None = None) -> Iterator[SqliteJournalStore]:
+        """Open the journal for reading: creates nothing and needs no write permission, except for a store at a URL."""
         self.reach()
         if self._url is not None:
             with self.journal(workspace) as journal:
@@ -366,17 +366,17 @@ class StoreDirectory:
             journal = SqliteJournalStore(self._journal_path, read_only=True)
         except NotFound:
             raise NotFound(f"no workspace was ever mounted from {self.directory}; chronicle mount makes one") from None
-        with closing(journal), self.whole(workspace):
+        with closing(journal), self.naming_damaged(workspace):
             yield journal
 
     def _check_not_lost(self) -> None:
-        """Refuse a store that has packs and no journal: an empty one in its place would hide, and gc free, them all.
+        """Refuse a store that has packs and no journal: an empty new one would hide them all, and gc free them.
 
         Raises:
-            Corrupt: it is such a store.
+            Corrupt: the journal is lost.
         """
         if self._url is not None:
-            return  # the journal is a copy: it is made anew
+            return  # the journal is a copy and is rebuilt
         log = self._journal_path.with_name(self._journal_path.name + "-wal")
 
         def has_journal() -> bool:
@@ -384,18 +384,18 @@ class StoreDirectory:
 
         if has_journal() or not any(path.is_file() for path in self.directory.glob("blobs/packs/*/*")):
             return
-        if not has_journal():  # else someone made it, and then the packs, since it was looked for
+        if not has_journal():  # else it was created, and then the packs, since the first check
             raise Corrupt(
                 f"{self._journal_path} was lost, and with it what the commits of {self.name} are, but not their "
                 "content, which is in blobs/packs; put it back from a backup, with journal.db-wal if there is one"
             )
 
     @contextmanager
-    def whole(self, workspace: str | None) -> Iterator[None]:
-        """Say of a blob that is missing meanwhile who needs it.
+    def naming_damaged(self, workspace: str | None) -> Iterator[None]:
+        """Name the damaged workspace in the error for a missing blob.
 
         Args:
-            workspace: what is being read; the store as a whole if not given.
+            workspace: the one being read; the whole store if not given.
 
         Raises:
             Corrupt: one is missing.
@@ -414,7 +414,7 @@ class StoreDirectory:
         """Open the blob store.
 
         Args:
-            kept: whether what this node keeps of a far store will do.
+            kept: whether this node's cache of a far store may be used.
         """
         blobs = FsspecBlobStore(self.blobs_url, cache="node" if kept else None)
         try:

@@ -207,14 +207,14 @@ def test_who_looks_while_it_is_being_mounted_looks_through_the_mount(
 def test_waiting_for_a_workspace_makes_none(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "store")
     repository.create()
-    with repository.queue("main"):
+    with repository.workspace_lock("main"):
         pass
     assert not repository.is_unseen("main"), "nothing was ever written to it"
 
 
 def test_nobody_waits_for_good(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_directory, "_TURN_DEADLINE_S", 0.1)
-    with repository.queue("main"):
+    with repository.workspace_lock("main"):
         with pytest.raises(Conflict, match="been committing, comparing, reading or mounting 'main' for 0 s; wait"):
             repository.commit("main", "never")
         with repository.opened("main") as opened:

@@ -89,9 +89,9 @@ def test_a_mount_that_had_to_wait_takes_no_mountpoint_from_another_workspace(
     # A mount that is kept, so that the service goes on.
     mounting.mount(repository, "kept", tmp_path / "kept", with_caller=False)
     waits = threading.Thread(target=mount_second)
-    with repository.queue("second"):
+    with repository.workspace_lock("second"):
         with monkeypatch.context() as patch:
-            patch.setattr(Repository, "queue", before_first_call(Repository.queue, looked.set))
+            patch.setattr(Repository, "workspace_lock", before_first_call(Repository.workspace_lock, looked.set))
             waits.start()
             assert looked.wait(DEADLINE_S)  # at the mountpoint, and waits from now on
         mounting.mount(repository, "first", at, with_caller=False)
@@ -396,7 +396,7 @@ def test_who_waited_to_unmount_unmounts_what_is_mounted_then(
     """It waits for the commands that use the workspace which it takes away."""
     at = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
     waited_for: list[str] = []
-    queue = Repository.queue
+    queue = Repository.workspace_lock
 
     def queue_later(place: Repository, workspace: str) -> AbstractContextManager[None]:
         if not waited_for:
@@ -409,7 +409,7 @@ def test_who_waited_to_unmount_unmounts_what_is_mounted_then(
         return queue(place, workspace)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Repository, "queue", queue_later)
+        patch.setattr(Repository, "workspace_lock", queue_later)
         mounting.unmount(repository, at)
     assert waited_for == ["main", "second"]
     assert not mountinfo.is_mounted(at)

@@ -283,7 +283,7 @@ def test_a_commit_that_the_workspace_was_not_told_of_is_not_kept_when_others_go_
 
 def pull_some(node: Repository, count: int) -> None:
     """Pull as another command of the node that has begun when there were so many commits."""
-    record = node.shared
+    record = node.remote
     assert record is not None
     with closing(SqliteJournalStore(node.directory / "journal.db")) as journal:
         there = record._check_complete(journal, "main")["main"]

@@ -92,7 +92,7 @@ def test_a_store_that_is_filled_while_it_is_opened_has_lost_nothing(
         return glob(directory, pattern)
 
     monkeypatch.setattr(Path, "glob", fill_and_glob)
-    with new.record() as journal:
+    with new.read_journal() as journal:
         assert len(journal.sessions()) == 1
     assert any(new.directory.glob("blobs/packs/*/*"))
 

@@ -70,7 +70,7 @@ def test_readers_wait_for_each_other(repository: Repository) -> None:
 
 def test_a_child_that_was_forked_meanwhile_keeps_nobody_out(repository: Repository) -> None:
     with ExitStack() as stack:
-        with repository.busy():
+        with repository.shared_lock():
             stack.enter_context(child())
-        with repository.alone() as alone:
+        with repository.exclusive_lock() as alone:
             assert alone
