@@ -14,7 +14,7 @@ import json
 import math
 import re
 from decimal import MAX_EMAX, MAX_PREC, Context, Decimal
-from typing import Final, NoReturn, TypeAlias, cast
+from typing import Any, Final, NoReturn, TypeAlias, cast
 
 import orjson
 
@@ -52,7 +52,8 @@ def encode(value: object) -> bytes:
             not text, text with a lone surrogate, more than 200 levels. The message holds its RFC 6901 path.
     """
     try:
-        return orjson.dumps(_plain(value, _PLAIN, 0), option=orjson.OPT_SORT_KEYS)
+        plain = _plain_dict(value, _PLAIN, 1) if type(value) is dict else _plain(value, _PLAIN, 0)
+        return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
     except (_NotJsonError, orjson.JSONEncodeError):
         # Something is not JSON, and then its path is looked for only now; or an integer is over 64 bits, too rare to
         # be looked for in advance.
@@ -105,19 +106,25 @@ def _plain_list(value: list[object] | tuple[object, ...], plain: frozenset[type]
     return [item if type(item) in plain else _plain(item, plain, depth) for item in value]
 
 
-def _plain_dict(value: dict[object, object], plain: frozenset[type], depth: int) -> object:
+def _plain_dict(value: dict[Any, Any], plain: frozenset[type], depth: int) -> object:
     if depth > _MAX_DEPTH:
         raise _NotJsonError
     if not _TEXT.issuperset(map(type, value)):
         if not all(isinstance(key, str) for key in value):
             raise _NotJsonError
-        value = {str.__str__(cast("str", key)): item for key, item in value.items()}
-    keys = cast("dict[str, object]", value)
-    if not "".join(keys).isascii():
-        return _wide_dict(keys, plain, depth)
+        value = {str.__str__(key): item for key, item in value.items()}
+    if not "".join(value).isascii():
+        return _wide_dict(value, plain, depth)
     if plain.issuperset(map(type, value.values())):
         return value if type(value) is dict else dict(value)
-    return {key: item if type(item) in plain else _plain(item, plain, depth) for key, item in keys.items()}
+    return {
+        key: item
+        if (kind := type(item)) in plain
+        else _plain_dict(item, plain, depth + 1)
+        if kind is dict
+        else _plain(item, plain, depth)
+        for key, item in value.items()
+    }
 
 
 def _wide_dict(value: dict[str, object], plain: frozenset[type], depth: int) -> object:

@@ -38,7 +38,6 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford: no I, L, O, 
 _TIME_DIGITS: Final = 10
 _RANDOM_DIGITS: Final = 16
 _RANDOM_BITS: Final = 80
-_SHIFTS: Final = range(5 * (_TIME_DIGITS + _RANDOM_DIGITS) - 10, -1, -10)
 _PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
 
 
@@ -90,8 +89,15 @@ class IdSource:
         return prefix + self._tail(now_ms)
 
     def _tail(self, now_ms: int) -> str:
-        value = (now_ms << _RANDOM_BITS) | self._bits.getrandbits(_RANDOM_BITS)
-        return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
+        random_bits = self._bits.getrandbits(_RANDOM_BITS)
+        high, low = random_bits >> 40, random_bits & 0xFF_FFFF_FFFF
+        # Written out: a turn makes five ids, and this takes half the time of a loop over one large integer.
+        return (
+            f"{_PAIRS[now_ms >> 40]}{_PAIRS[now_ms >> 30 & 1023]}{_PAIRS[now_ms >> 20 & 1023]}"
+            f"{_PAIRS[now_ms >> 10 & 1023]}{_PAIRS[now_ms & 1023]}"
+            f"{_PAIRS[high >> 30]}{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
+            f"{_PAIRS[low >> 30]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
+        )
 
 
 def made_ms(identifier: str) -> int:

@@ -53,6 +53,11 @@ class PostgresConnection:
             known = self._statements[statement] = statement.replace("?", "%s").encode()
         return self.raw.execute(known, values)
 
+    def insert(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
+        """Run an ``INSERT`` for each row."""
+        for row in rows:
+            self.execute(statement, row)
+
     def changed(self, statement: str, values: Sequence[Any], /) -> int:
         """Run an ``UPDATE``, and wait for how many rows it changed."""
         return len(self.execute(f"{statement} RETURNING 1", values).fetchall())

@@ -132,13 +132,12 @@ def apply(db: Connection, ready: Ready) -> None:
         db.execute(f"SELECT 1 FROM session WHERE key = ?{db.for_share}", (ready.session_key,))
     if not db.changed(_ADVANCE, ready.advance):
         raise _refusal(db, ready)
-    for row in ready.events:
-        db.execute(_INSERT_EVENT, row)
+    db.insert(_INSERT_EVENT, ready.events)
     for outcome, message_id in ready.settled:
         if not db.changed(_SETTLE[outcome], (message_id, ready.session_key)):
             raise NotFound(f"message {message_id} does not wait in the inbox of session {ready.session_id}")
-    for row in ready.outbox:
-        db.execute(_INSERT_OUTBOX, row)
+    if ready.outbox:
+        db.insert(_INSERT_OUTBOX, ready.outbox)
     if ready.snapshot is not None:
         snapshots.keep(db, ready.branch_key, ready.snapshot)
 

@@ -48,6 +48,10 @@ class Connection(Protocol):
         """Run a statement. Its errors may come with a later one's, or at the transaction's end."""
         ...
 
+    def insert(self, sql: str, rows: Sequence[Sequence[Any]], /) -> None:
+        """Run an ``INSERT`` once for each row. Its errors may come as those of `execute`."""
+        ...
+
     def changed(self, sql: str, values: Sequence[Any], /) -> int:
         """Run an ``UPDATE`` without ``RETURNING``, and return how many rows it changed."""
         ...

@@ -68,6 +68,10 @@ class SqliteConnection(sqlite3.Connection):
     for_share: Final = ""
     for_update: Final = ""
 
+    def insert(self, sql: str, rows: Sequence[Sequence[Any]], /) -> None:
+        """Run an ``INSERT`` for each row, with one look-up of the prepared statement for all."""
+        self.executemany(sql, rows)
+
     def changed(self, sql: str, values: Sequence[Any], /) -> int:
         """Run an ``UPDATE``, and return how many rows it changed."""
         return self.execute(sql, values).rowcount

@@ -224,12 +224,12 @@ class WaitingRoom:
         self._fd = -1
 
     def _open(self, *, make: bool) -> _Shared | None:
-        if self._shared is None and self._fd >= 0 and futex.is_supported():
+        if self._shared is not None:
+            return self._shared
+        if self._fd >= 0 and (make or os.fstat(self._fd).st_size >= _SIZE) and futex.is_supported():
             with self._guard:
                 try:
-                    if os.fstat(self._fd).st_size < _SIZE:
-                        if not make:
-                            return None
+                    if make:
                         # Allocated, as a page that gets no space when it is first written to ends the process.
                         os.posix_fallocate(self._fd, 0, _SIZE)
                     self._shared = _Shared(self._path)
