@@ -1,33 +1,40 @@
-"""Exceptions that stay what they are when they are sent to another process.
+"""Exceptions that keep their type and fields when another process receives them.
 
 Python pickles an exception as its class and ``args``, and calls the constructor with those on the other side. A
 constructor with parameters of its own, which makes the text from them, then fails or makes another text; and the cause
-is left behind. The roots of all our errors derive from `Portable`, so no class needs a ``__reduce__`` of its own.
+is lost. The roots of all error trees derive from `Portable`, so no class needs a ``__reduce__`` of its own.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["Portable"]
+__all__ = ["Portable", "send_causes_of"]
 
-_OUR_PACKAGES: Final = ("chronicle", "podium", "coordinator")
+_packages: Final = {"chronicle"}
+"""Top-level packages that every process has."""
 _PLAIN: Final = (str, bytes, int, float, bool, type(None))
 
 
 class Portable(Exception):
     """An exception that pickling and copying give back with its type, text, fields, notes and cause.
 
-    The constructor is not called again. Fields must be picklable. A cause is sent if the receiver can load it: one of
-    ours, or one of Python's own exceptions with plain arguments. A class of a user's code may not exist in the other
-    process, and an exception that does not load there would take this one with it.
+    The constructor is not called again. Fields must be picklable. A cause is sent if the receiver can load it: a
+    `Portable` of a package that every process has (`send_causes_of`), or one of Python's own exceptions with plain
+    arguments. Any other class, such as one of a user's code, may not exist in the receiving process, and the whole
+    exception would fail to load there.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how pickle rebuilds this exception: an empty one, and what is then set on it."""
+        """Return how pickle rebuilds this exception: an empty one, and the attributes to set on it."""
         cause = self.__cause__
         fields = vars(self) if cause is None or not _loads_anywhere(cause) else {**vars(self), "__cause__": cause}
         return _blank, (type(self), self.args), fields
+
+
+def send_causes_of(package: str) -> None:
+    """Send causes whose classes a top-level package defines; for packages that every process has."""
+    _packages.add(package)
 
 
 def _blank(cls: type[Portable], args: tuple[Any, ...]) -> Portable:
@@ -36,6 +43,6 @@ def _blank(cls: type[Portable], args: tuple[Any, ...]) -> Portable:
 
 def _loads_anywhere(cause: BaseException) -> bool:
     if isinstance(cause, Portable):
-        return type(cause).__module__.partition(".")[0] in _OUR_PACKAGES  # users derive classes from ours
-    is_python_s = type(cause).__module__ == "builtins"
-    return is_python_s and not vars(cause).keys() - {"__notes__"} and all(type(arg) in _PLAIN for arg in cause.args)
+        return type(cause).__module__.partition(".")[0] in _packages  # users derive classes from ours
+    is_builtin = type(cause).__module__ == "builtins"
+    return is_builtin and not vars(cause).keys() - {"__notes__"} and all(type(arg) in _PLAIN for arg in cause.args)

@@ -27,7 +27,7 @@ or two what is wrong, where, and how to fix it. Exit codes and statuses are assi
 
 from __future__ import annotations
 
-from chronicle.error_pickling import Portable
+from chronicle.error_pickling import Portable, send_causes_of
 
 __all__ = [
     "AgentAsleep",
@@ -51,6 +51,9 @@ __all__ = [
     "UnknownArtifact",
     "UnknownMoment",
 ]
+
+
+send_causes_of("podium")
 
 
 class PodiumError(Portable):

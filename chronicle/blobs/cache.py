@@ -126,13 +126,6 @@ class BlobCache:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    def used_bytes(self) -> int:
-        """Return how much of the disk is accounted for."""
-        try:
-            return int.from_bytes((self.directory / "used").read_bytes()[:8], "big")
-        except FileNotFoundError:
-            return 0
-
     def _path(self, folder: str, key: bytes) -> Path:
         name = key.hex()
         return self.directory / folder / name[:2] / name[2:]

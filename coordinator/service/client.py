@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from chronicle.error_pickling import send_causes_of
 from coordinator.client_environment import Surroundings
 from coordinator.fleet.process_marks import environment_without_mark
 from coordinator.fleet.workspace_paths import Places
@@ -44,6 +45,9 @@ _SILENT_S: Final = 60.0
 _CLOSE_S: Final = 2.0
 """Longest wait for the connection to close."""
 _LOST: Final = {"lost": "the service of this home ended; run the command again: accepted messages are kept"}
+
+
+send_causes_of("coordinator")
 
 
 class ServiceError(PodiumError):

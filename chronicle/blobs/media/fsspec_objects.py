@@ -143,7 +143,7 @@ def open_remote(url: str, options: Mapping[str, Any] | None = None, patience: Pa
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **given)
     except ImportError as error:
-        extra = "; install podium with the extra s3" if protocol in _S3 else ""
+        extra = "; install s3fs, which the extra s3 brings" if protocol in _S3 else ""
         raise InvalidInput(f"{shown_url(url)!r} cannot be a store: {error}{extra}") from error
     except ValueError as error:
         raise InvalidInput(f"{shown_url(url)!r} cannot be a store: {error}") from error

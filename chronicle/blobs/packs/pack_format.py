@@ -195,7 +195,7 @@ def index_start(name: str, size: int, tail: bytes) -> int:
     if end not in _ENDS:
         if end.startswith(_END_MAGIC) and end[-1] > FORMAT_GROUPS:
             raise UnsupportedFormat(
-                f"pack {name} has format {end[-1]}; this code reads up to {FORMAT_GROUPS}: upgrade podium"
+                f"pack {name} has format {end[-1]}; this code reads up to {FORMAT_GROUPS}: upgrade the code"
             )
         raise Corrupt(f"pack {name} is cut short or damaged: it has no trailer")
     if start + count * ENTRY_BYTES + TRAILER_BYTES != size:

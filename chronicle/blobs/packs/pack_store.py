@@ -48,7 +48,7 @@ class FsspecBlobStore:
     """A `chronicle.blobs.port.BlobStore` of packs. Safe to share between threads.
 
     Args:
-        url: where the store is, such as ``file:///var/lib/podium/blobs``; it is made with the first put.
+        url: where the store is, such as ``file:///var/lib/chronicle/blobs``; it is made with the first put.
         clock: dates the packs.
         ids: names the packs.
         cache_bytes: how much of small blobs is kept in memory.
@@ -266,5 +266,5 @@ class FsspecBlobStore:
         except (ValueError, KeyError, TypeError) as error:
             raise Corrupt(f"{self.shown}/{_FORMAT_OBJECT} is damaged: {error}") from error
         if found != _FORMAT:
-            raise UnsupportedFormat(f"{self.shown} has format {found}; this code reads {_FORMAT}: upgrade podium")
+            raise UnsupportedFormat(f"{self.shown} has format {found}; this code reads {_FORMAT}: upgrade the code")
         return True

@@ -135,7 +135,7 @@ def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> Non
             if version != VERSION:
                 raise UnsupportedFormat(
                     f"schema {schema} holds a journal of format {version}, and this code reads {VERSION}: "
-                    + ("upgrade podium" if version > VERSION else "back it up and run the version that upgrades it")
+                    + ("upgrade the code" if version > VERSION else "back it up and run the version that upgrades it")
                 )
             return
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))

@@ -272,7 +272,7 @@ def _check_version(db: sqlite3.Connection, path: Path) -> None:
         raise NotFound(f"there is no journal in {path} yet")
     if version > schema.VERSION:
         raise UnsupportedFormat(
-            f"{path} is a journal of format {version}, and this code reads up to {schema.VERSION}: upgrade podium"
+            f"{path} is a journal of format {version}, and this code reads up to {schema.VERSION}: upgrade the code"
         )
     if version < schema.VERSION:
         raise UnsupportedFormat(

@@ -165,7 +165,7 @@ def prepare(
         return
     if version > target:
         raise UnsupportedFormat(
-            f"{path} is a journal of format {version}, and this code reads up to {target}: upgrade podium"
+            f"{path} is a journal of format {version}, and this code reads up to {target}: upgrade the code"
         )
     missing = [step for step in range(version, target) if version and step not in migrations]
     if missing:

@@ -173,7 +173,7 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
         version = fields[0]
         if isinstance(version, int) and version > FORMAT_WITH_USAGE:
             raise UnsupportedFormat(
-                f"a workspace's log has format {version}; this code reads {FORMAT_WITH_USAGE}: upgrade podium"
+                f"a workspace's log has format {version}; this code reads {FORMAT_WITH_USAGE}: upgrade the code"
             )
         usage = None
         if version == FORMAT_WITH_USAGE:

@@ -174,7 +174,7 @@ def decode_entry(data: bytes) -> Entry:
     if data[:1] != bytes((ENTRY_FORMAT,)):
         if data and ENTRY_FORMAT < data[0] < 0x20:  # version bytes stay below the printable ones
             raise UnsupportedFormat(
-                f"a directory entry has format {data[0]}; this code reads {ENTRY_FORMAT}: upgrade podium"
+                f"a directory entry has format {data[0]}; this code reads {ENTRY_FORMAT}: upgrade the code"
             )
         raise Corrupt(f"not a directory entry: {data[:16].hex()}")
     try:
