@@ -17,6 +17,7 @@ from chronicle.cli.exits import ExitCode
 from chronicle.cli.options import DEFAULT_WORKSPACE, JsonOption, parse_directory
 from chronicle.cli.output import commit_object, say, write_json
 from chronicle.cli.targets import repository_at
+from chronicle.cli_kit.transfer import TransferProgress
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 from chronicle.settings import TRANSPORT_VARIABLE
@@ -59,9 +60,7 @@ def mount(
         Path, typer.Argument(metavar="MOUNTPOINT", parser=parse_directory, help="An empty directory; made likewise.")
     ],
     *,
-    workspace: Annotated[
-        str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")
-    ] = DEFAULT_WORKSPACE,
+    workspace: NameOption = DEFAULT_WORKSPACE,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C, then unmount.")] = False,
     quota_bytes: Annotated[
         str | None,
@@ -105,21 +104,21 @@ def checkout(
         Path, typer.Argument(metavar="DIR", parser=parse_directory, help="For the files: a new or empty directory.")
     ],
     *,
-    workspace: Annotated[
-        str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")
-    ] = DEFAULT_WORKSPACE,
+    workspace: NameOption = DEFAULT_WORKSPACE,
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Say how far it is; by default on a terminal.")
+        bool | None, typer.Option("--progress/--no-progress", help="Show the progress; by default on a terminal.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a commit's files into a plain directory. It appears when it is whole.
+    """Copy a commit's files into a plain directory. It appears when it is complete.
 
-    Owners and devices are for root to restore: for others all files are their own, and devices are left out.
+    Only root can restore owners and devices: for other users all files are their own, and devices are left out.
     """
     store, number = _store_and_moment(source)
-    shown = progress if progress is not None else sys.stderr.isatty()
-    done, left_out = repository_at(store).checkout(workspace, number, directory, progress=shown)
+    repository = repository_at(store)
+    with TransferProgress() as line:
+        shown = progress if progress is not None else sys.stderr.isatty()
+        done, left_out = repository.checkout(workspace, number, directory, line if shown else None)
     owners = [item for item in left_out if item.what == "owner"]
     devices = [item for item in left_out if item.what == "device"]
     if as_json:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import sys
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Protocol
 
 from chronicle.blobs.readers import CachingReader
 from chronicle.errors import InvalidInput
@@ -26,11 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Amount", "Progress", "checkout", "count"]
 
-_EVERY_S: Final = 0.1
-_EVERY_LINE_S: Final = 1.0
-"""On an output whose lines cannot be overwritten."""
-_MIB: Final = 1024 * 1024
-
 
 @dataclass(frozen=True, slots=True)
 class Amount:
@@ -38,6 +31,18 @@ class Amount:
 
     files: int = 0
     size_bytes: int = 0
+
+
+class Progress(Protocol):
+    """Receives the progress of a checkout."""
+
+    def start(self, total: Amount) -> None:
+        """Begin; ``total`` is what will be written."""
+        ...
+
+    def advance(self, size_bytes: int, files: int) -> None:
+        """Record that so much more is written."""
+        ...
 
 
 def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int, int], None]) -> list[LeftOut]:
@@ -95,47 +100,6 @@ def count(blobs: BlobStore, ref: TreeRef) -> Amount:
             files += 1
             size_bytes += entry.content.size
     return Amount(files, size_bytes)
-
-
-class Progress:
-    """A progress line, overwritten in place on a terminal.
-
-    Args:
-        total: the whole amount.
-        stream: where the line is written.
-        clock_s: monotonic seconds.
-    """
-
-    def __init__(
-        self, total: Amount, stream: TextIO | None = None, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._total = total
-        self._stream = stream if stream is not None else sys.stderr
-        self._clock_s = clock_s
-        self._over = self._stream.isatty()
-        self._every_s = _EVERY_S if self._over else _EVERY_LINE_S
-        self._next_s = clock_s()
-        self._files = 0
-        self._bytes = 0
-
-    def report(self, size_bytes: int, files: int) -> None:
-        """Add to the amount that is done."""
-        self._bytes += size_bytes
-        self._files += files
-        now_s = self._clock_s()
-        if now_s >= self._next_s:
-            self._next_s = now_s + self._every_s
-            self._write("\r" if self._over else "\n")
-
-    def end(self) -> None:
-        """Write the final state and end the line."""
-        self._write("\n")
-
-    def _write(self, end: str) -> None:
-        total = self._total
-        line = f"{self._files} of {total.files} files, {self._bytes / _MIB:.1f} of {total.size_bytes / _MIB:.1f} MiB"
-        self._stream.write(line + end)
-        self._stream.flush()
 
 
 def _remove(directory: Path) -> None:

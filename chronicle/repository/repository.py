@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.errors import Conflict, InvalidInput, NotFound, StorageRefused, Unavailable
 from chronicle.repository import commit_writer, mounts
-from chronicle.repository.checkout import Progress, checkout, count
+from chronicle.repository.checkout import checkout, count
 from chronicle.repository.commit_log import (
     NOW,
     Committed,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.journal.records import Session
     from chronicle.journal.sqlite import SqliteJournalStore
+    from chronicle.repository.checkout import Progress
     from chronicle.workspace.api.workspace import ApiWorkspace
     from chronicle.workspace.dir.restore import LeftOut
     from chronicle.workspace.layer.layer import Layer
@@ -232,7 +233,9 @@ class Repository(StoreDirectory):
                 opened.restore(then, raw)
             return found
 
-    def checkout(self, workspace: str, moment: str, target: Path, *, progress: bool) -> tuple[Committed, list[LeftOut]]:
+    def checkout(
+        self, workspace: str, moment: str, target: Path, progress: Progress | None = None
+    ) -> tuple[Committed, list[LeftOut]]:
         """Write a commit of a workspace into a new directory.
 
         See `chronicle.repository.checkout.checkout`.
@@ -241,7 +244,7 @@ class Repository(StoreDirectory):
             workspace: which one.
             moment: see `parse_moment`; not `NOW`.
             target: the directory.
-            progress: whether to report progress on stderr.
+            progress: receives the progress; for the total, the tree is walked first.
 
         Returns:
             the commit, and the properties that were left out.
@@ -254,13 +257,10 @@ class Repository(StoreDirectory):
         if found is None:
             raise NotFound(f"workspace {workspace!r} had no files before its first commit; chronicle log lists them")
         with self.naming_damaged(workspace), self.blobs() as blobs:
-            if not progress:
+            if progress is None:
                 return found, checkout(blobs, found.ref, target, lambda _size, _files: None)
-            line = Progress(count(blobs, found.ref))
-            try:
-                return found, checkout(blobs, found.ref, target, line.report)
-            finally:
-                line.end()
+            progress.start(count(blobs, found.ref))
+            return found, checkout(blobs, found.ref, target, progress.advance)
 
     @contextmanager
     def opened(self, workspace: str, *, sealing: bool = False) -> Iterator[FuseWorkspace | Layer | CommittedWorkspace]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -22,7 +21,7 @@ from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound, StorageRefused
 from chronicle.ids import BlobId
 from chronicle.repository import Repository, commit_writer
-from chronicle.repository.checkout import Amount, Progress, checkout, count
+from chronicle.repository.checkout import checkout, count
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.unit.read_only import without_write_access
@@ -181,33 +180,6 @@ def test_a_workspace_that_only_root_may_restore_is_refused_before_anything_is_do
             assert list(root.iterdir()) == []
 
     without_write_access(store, check)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_a_line_written_over() -> None:
-    now = 0.0
-    stream = Terminal()
-    line = Progress(Amount(3, 3 * 1024 * 1024), stream, lambda: now)
-    for moment in (0.0, 0.05, 0.2):
-        now = moment
-        line.report(1024 * 1024, 1)
-    line.end()
-    assert stream.getvalue().split("\r") == [
-        "1 of 3 files, 1.0 of 3.0 MiB",
-        "3 of 3 files, 3.0 of 3.0 MiB",
-        "3 of 3 files, 3.0 of 3.0 MiB\n",
-    ]
-    plain = io.StringIO()
-    line = Progress(Amount(3, 0), plain, lambda: now)
-    for moment in (0.0, 0.5, 1.5):
-        now = moment
-        line.report(0, 1)
-    line.end()
-    assert [text.split()[0] for text in plain.getvalue().splitlines()] == ["2", "3", "3"]
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
