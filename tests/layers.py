@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.layer.node import DirNode, FileNode
+from chronicle.workspace.layer.state.node import DirNode, FileNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.workspace.layer.layer import Layer
-    from chronicle.workspace.layer.node import Node
+    from chronicle.workspace.layer.state.node import Node
 
 
 def directory_at(layer: Layer, path: str) -> DirNode:

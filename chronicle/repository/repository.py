@@ -28,7 +28,7 @@ from chronicle.repository.commit_log import (
 from chronicle.repository.store_directory import StoreDirectory
 from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.committed.workspace import CommittedWorkspace
-from chronicle.workspace.layer.history_reads import encode_path
+from chronicle.workspace.layer.history_reader import encode_path
 from chronicle.workspace.layer.opening import check_spec, open_layer
 from chronicle.workspace.layer.restore import restored_tree
 from chronicle.workspace.port import LayerSpec, TreeRef

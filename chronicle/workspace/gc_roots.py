@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.workspace.dir.manifest import Memory
 from chronicle.workspace.layer.disk.log import read_frames
-from chronicle.workspace.layer.disk.log_records import Header
-from chronicle.workspace.layer.disk.replay import last_sealed
+from chronicle.workspace.layer.disk.log_records import Header, last_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

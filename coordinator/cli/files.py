@@ -117,6 +117,6 @@ def clean_path(path: str) -> str:
 
 def version_object(record: Record) -> dict[str, Any]:
     """Return a version of a path as the JSON object that ``.chronicle/query`` has for it."""
-    from chronicle.workspace.layer.history_reads import iteration_of  # noqa: PLC0415
+    from chronicle.workspace.layer.history_reader import iteration_of  # noqa: PLC0415
 
     return iteration_of(record).as_json()

@@ -20,8 +20,8 @@ from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
 from chronicle.fuse.zygote import zygote
 from chronicle.workspace.content import content
 from chronicle.workspace.content.lazy_reader import Chunks, LazyFile
-from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.faulty_proxy import running_proxy
 from tests.s3_server import BUCKET, running_s3

@@ -44,7 +44,7 @@ class MirrorEngine:
 
     def __init__(self, spec: LayerSpec, directory: Path) -> None:
         self.base = self.sealed = spec.base or EMPTY
-        self.unheard = spec.base
+        self.unreported = spec.base
         self.turn = spec.turn
         self._directory = directory
 

@@ -71,7 +71,7 @@ class InProcess:
     def write(self, path: str, content: bytes) -> None:
         layer = self.layer
         if layer.resolve(path.encode()) is None:
-            handle = layer.create(*place(layer, path), 0o644, *layer._owner)
+            handle = layer.create(*place(layer, path), 0o644, *layer.owner)
         else:
             handle = layer.open(file_at(layer, path), truncate=True)
         if content:
@@ -80,10 +80,10 @@ class InProcess:
         layer.release(handle)
 
     def mkdir(self, path: str) -> None:
-        self.layer.make(*place(self.layer, path), 0o40755, *self.layer._owner)
+        self.layer.make(*place(self.layer, path), 0o40755, *self.layer.owner)
 
     def symlink(self, path: str, target: bytes) -> None:
-        self.layer.make(*place(self.layer, path), stat.S_IFLNK | 0o777, *self.layer._owner, target)
+        self.layer.make(*place(self.layer, path), stat.S_IFLNK | 0o777, *self.layer.owner, target)
 
     def remove(self, path: str, *, directory: bool) -> None:
         (self.layer.rmdir if directory else self.layer.unlink)(*place(self.layer, path))
@@ -97,7 +97,7 @@ class InProcess:
     def chmod(self, path: str, mode: int) -> None:
         node = self.layer.resolve(path.encode())
         assert node is not None
-        self.layer.set_mode(node, mode, *self.layer._owner)
+        self.layer.set_mode(node, mode, *self.layer.owner)
 
     def set_attribute(self, path: str, value: bytes) -> None:
         self.layer.set_xattr(file_at(self.layer, path), b"user.one", value)

@@ -19,11 +19,11 @@ from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.layer import file_bytes
+from chronicle.workspace.layer import file_data
 from chronicle.workspace.layer.disk import log
 from chronicle.workspace.layer.layer import Handle
-from chronicle.workspace.layer.node import DirNode, FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode, FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.quota import measure
 from tests.layers import abandon, contents, file_at, place
@@ -70,7 +70,7 @@ class LayerModel(RuleBasedStateMachine):
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="layer-model-"))
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(file_bytes, "_FETCHED_BYTES", FETCHED_BYTES)
+        self.patch.setattr(file_data, "_FETCHED_BYTES", FETCHED_BYTES)
         self.blobs = MemoryBlobStore()
         self.clock = ManualClock()
         self.epoch = 1
@@ -113,7 +113,7 @@ class LayerModel(RuleBasedStateMachine):
     @rule(path=paths, content=data, keep=st.booleans())
     def create(self, path: str, content: bytes, keep: bool) -> None:
         if self.world.is_free(path):
-            handle = self.layer.create(*place(self.layer, path), 0o644, *self.layer._owner)
+            handle = self.layer.create(*place(self.layer, path), 0o644, *self.layer.owner)
             self.go_on(Open(self.world.create(path), handle, fresh=True), 0, content, keep=keep)
 
     @rule(path=paths, content=data, offset=offsets, truncate=st.booleans(), keep=st.booleans())
@@ -169,7 +169,7 @@ class LayerModel(RuleBasedStateMachine):
     @rule(path=paths)
     def mkdir(self, path: str) -> None:
         if self.world.is_free(path):
-            self.layer.make(*place(self.layer, path), 0o40755, *self.layer._owner)
+            self.layer.make(*place(self.layer, path), 0o40755, *self.layer.owner)
             self.world.mkdir(path)
 
     @rule(path=paths)
@@ -203,7 +203,7 @@ class LayerModel(RuleBasedStateMachine):
     def chmod(self, path: str, mode: int) -> None:
         file = self.world.regular(path)
         if file is not None:
-            self.layer.set_mode(file_at(self.layer, path), mode, *self.layer._owner)
+            self.layer.set_mode(file_at(self.layer, path), mode, *self.layer.owner)
             self.world.chmod(file, mode)
 
     @rule()
@@ -296,7 +296,7 @@ class LayerModel(RuleBasedStateMachine):
             opened.file = files.get(opened.handle.node.ino, opened.file)
         for path in {*self.world.history, *found}:
             expected = self.world.history.setdefault(path, [])
-            records = self.layer._view().records(path.encode())
+            records = self.layer.history_view().records(path.encode())
             assert len(records) >= len(expected)
             for record in records[len(expected) :]:
                 assert record.op in {"restore", "delete", "link"}

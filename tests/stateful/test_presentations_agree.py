@@ -19,8 +19,8 @@ from chronicle.testing.workspace_contract import Model, files_below, files_in
 from chronicle.workspace.dir.restore import restore as restore_directory
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.layer.node import DirNode, FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode, FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.quota import measure
 
@@ -74,7 +74,7 @@ class Presentations(RuleBasedStateMachine):
         if place is None or not (node is None or isinstance(node, FileNode)):
             return
         handle = (
-            self.layer.create(*place, 0o644, *self.layer._owner)
+            self.layer.create(*place, 0o644, *self.layer.owner)
             if node is None
             else self.layer.open(node, truncate=True)
         )
@@ -89,7 +89,7 @@ class Presentations(RuleBasedStateMachine):
     def mkdir(self, path: str) -> None:
         place = self.place(path)
         if place is not None and self.layer.resolve(path.encode()) is None:
-            self.layer.make(*place, 0o40755, *self.layer._owner)
+            self.layer.make(*place, 0o40755, *self.layer.owner)
             (self.root / path).mkdir()
             (self.root / path).chmod(0o755)
 
@@ -97,7 +97,7 @@ class Presentations(RuleBasedStateMachine):
     def symlink(self, path: str, points_to: str) -> None:
         place = self.place(path)
         if place is not None and self.layer.resolve(path.encode()) is None:
-            self.layer.make(*place, 0o120777, *self.layer._owner, points_to.encode())
+            self.layer.make(*place, 0o120777, *self.layer.owner, points_to.encode())
             (self.root / path).symlink_to(points_to)
 
     @rule(old=paths, new=paths)
@@ -111,7 +111,7 @@ class Presentations(RuleBasedStateMachine):
     def chmod(self, path: str, mode: int) -> None:
         node = self.layer.resolve(path.encode())
         if isinstance(node, FileNode):
-            self.layer.set_mode(node, mode, *self.layer._owner)
+            self.layer.set_mode(node, mode, *self.layer.owner)
             (self.root / path).chmod(mode)
 
     @rule(path=paths)
@@ -177,7 +177,7 @@ class Presentations(RuleBasedStateMachine):
         then = self.adopted[pick % len(self.adopted)]
         self.layer.restore(then)
         root = read_root(self.blobs, then.oplog_id)
-        restore_directory(os.fsencode(self.root), self.blobs, root.tree_id, root.root, {}, self.layer._owner)
+        restore_directory(os.fsencode(self.root), self.blobs, root.tree_id, root.root, {}, self.layer.owner)
         self.seal()
         assert self.sealed is not None
         assert self.sealed[1].tree_id == then.tree_id

@@ -35,7 +35,7 @@ from chronicle.fuse.served.magic_text import GeneratedText, log_lines, query_pie
 from chronicle.fuse.served.magic_turns import TurnTrees
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.history.path_histories import DIRECTORY, OTHER
-from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.layer.state.node import DirNode
 from chronicle.workspace.trees import tree_diff
 from chronicle.workspace.trees.tree import Kind
 

@@ -20,7 +20,7 @@ from chronicle.fuse.served.filesystem import DIRECT_IO, KEEP_CACHE, NO_FLUSH
 from chronicle.fuse.served.inodes import MAGIC, UNCACHED, LookupCounts
 from chronicle.fuse.served.magic import NAME, Magic, MagicEntry
 from chronicle.workspace.history.oplog import ROOT_INO
-from chronicle.workspace.layer.node import DirNode, FileNode, LinkNode, Node
+from chronicle.workspace.layer.state.node import DirNode, FileNode, LinkNode, Node
 from chronicle.workspace.trees.tree import MAX_NAME_BYTES
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ class Engine(Protocol):
         ...
 
     @property
-    def unheard(self) -> TreeRef | None:
+    def unreported(self) -> TreeRef | None:
         """What was recovered, as long as no host has begun a turn since it was told."""
         ...
 
@@ -285,7 +285,7 @@ class _Server:
 
     def _state(self) -> dict[str, object]:
         """What it stands on, and what was recovered and is not known to have been heard of."""
-        refs = {"base": self._engine.base, "recovered": self._engine.unheard}
+        refs = {"base": self._engine.base, "recovered": self._engine.unreported}
         return {name: control.ref_to_wire(ref) for name, ref in refs.items()}
 
     def _accept(self) -> None:

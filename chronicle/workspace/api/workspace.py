@@ -18,10 +18,10 @@ from chronicle.clock import SystemClock
 from chronicle.errors import Unavailable
 from chronicle.workspace.api.file import LayerFile, Mode, wrapped
 from chronicle.workspace.dir.scan import HIDDEN
-from chronicle.workspace.layer.history_reads import encode_path
-from chronicle.workspace.layer.node import DeviceNode, DirNode, FileNode, LinkNode, kind_of
+from chronicle.workspace.layer.history_reader import encode_path
 from chronicle.workspace.layer.opening import open_layer
-from chronicle.workspace.layer.state import RENAME_EXCHANGE, RENAME_NOREPLACE
+from chronicle.workspace.layer.state.apply import RENAME_EXCHANGE, RENAME_NOREPLACE
+from chronicle.workspace.layer.state.node import DeviceNode, DirNode, FileNode, LinkNode, kind_of
 from chronicle.workspace.paths import follow
 from chronicle.workspace.trees.tree import EMPTY, MAX_NAME_BYTES, Kind, check_name
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.workspace.layer.layer import Layer
-    from chronicle.workspace.layer.node import Node
+    from chronicle.workspace.layer.state.node import Node
     from chronicle.workspace.port import Iteration, LayerSpec, TreeRef, Usage
 
 __all__ = ["ApiWorkspace", "Status", "open_api_workspace"]

@@ -15,7 +15,7 @@ from chronicle.workspace.api.workspace import Status
 from chronicle.workspace.committed.workspace import CommittedWorkspace
 from chronicle.workspace.content import content
 from chronicle.workspace.history.oplog import decode_attr, first_root, read_root
-from chronicle.workspace.layer.history_reads import encode_path
+from chronicle.workspace.layer.history_reader import encode_path
 from chronicle.workspace.paths import follow
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import Kind

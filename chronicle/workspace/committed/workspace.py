@@ -12,7 +12,7 @@ from chronicle.errors import NotFound
 from chronicle.workspace.content import content
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.layer.history_reads import encode_path, iteration_of
+from chronicle.workspace.layer.history_reader import encode_path, iteration_of
 from chronicle.workspace.trees.tree import EMPTY
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from chronicle.workspace.dir.scan import HIDDEN, Index, scan
 from chronicle.workspace.dir.seal import DirState, commit_scan, known_inos, usage_of
 from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, stored_operations
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.layer.history_reads import encode_path, iteration_of
+from chronicle.workspace.layer.history_reader import encode_path, iteration_of
 from chronicle.workspace.layer.opening import check_spec, lock_workspace, unlock_workspace
 from chronicle.workspace.port import Opened, Quota
 from chronicle.workspace.quota import measure

@@ -1,137 +1,158 @@
-"""The entries of a layer: looking up, making, removing and renaming them, and their attributes.
+"""Names of a layer: looking up, creating, removing, renaming and linking entries.
 
 Each changing method checks as the kernel would, reads what it needs of the blob store, appends a record to the log, and
-only then does what `chronicle.workspace.layer.state` says. Errors of use are ``OSError`` with the errno of ext4.
+only then applies it (`chronicle.workspace.layer.state.apply`). Errors of use are ``OSError`` with the errno of ext4.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
+from typing import TYPE_CHECKING
 
 from chronicle.system.heap import give_back
 from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log_records import pack
-from chronicle.workspace.layer.file_bytes import ContentLayer, Handle
-from chronicle.workspace.layer.node import DirNode, Node
-from chronicle.workspace.layer.state import RENAME_EXCHANGE, RENAME_NOREPLACE
-from chronicle.workspace.quota import limited
+from chronicle.workspace.layer.state.apply import RENAME_EXCHANGE, RENAME_NOREPLACE
+from chronicle.workspace.layer.state.node import DirNode
 from chronicle.workspace.trees.tree import EMPTY, MAX_NAME_BYTES
 
-__all__ = ["EntryLayer"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chronicle.workspace.layer.disk.files import LayerFiles
+    from chronicle.workspace.layer.disk.log import LayerLog
+    from chronicle.workspace.layer.file_versions import FileVersions
+    from chronicle.workspace.layer.open_files import OpenFiles
+    from chronicle.workspace.layer.state.apply import Applier
+    from chronicle.workspace.layer.state.handle import Handle
+    from chronicle.workspace.layer.state.node import Node
+
+__all__ = ["Entries"]
 
 
-class EntryLayer(ContentLayer):
-    """A layer with what is done to its names and attributes."""
+class Entries:
+    """The entries of directories.
 
-    # -- what there is --------------------------------------------------------------------------------------------
+    Args:
+        applier: changes the state.
+        files: the layer's files on disk.
+        log: the layer's log.
+        now: gives the time, epoch nanoseconds.
+        versions: adds the version of a written file that comes before it gets another name.
+        open_files: opens a file that was created.
+    """
 
-    @property
-    def root(self) -> DirNode:
-        """The root directory."""
-        return self.names.root
+    def __init__(
+        self,
+        applier: Applier,
+        files: LayerFiles,
+        log: LayerLog,
+        now: Callable[[], int],
+        versions: FileVersions,
+        open_files: OpenFiles,
+    ) -> None:
+        self._applier = applier
+        self._state = applier.state
+        self._files = files
+        self._log = log
+        self._now = now
+        self._versions = versions
+        self._open_files = open_files
+
+    # -- looking up --------------------------------------------------------------------------------------------
 
     def node(self, ino: int) -> Node:
-        """Return what has an inode number.
+        """Return the node of an inode number.
 
         Raises:
-            OSError: ESTALE: nothing has it any more.
+            OSError: ESTALE: it is gone.
         """
         try:
-            return self.names.by_ino[ino]
+            return self._state.names.by_ino[ino]
         except KeyError:
-            node = self.names.node(ino)
+            node = self._state.names.node(ino)
         if node is None:
             raise OSError(errno.ESTALE, "nothing has this inode number")
         return node
 
     def lookup(self, parent: DirNode, name: bytes) -> Node | None:
-        """Return what a name in a directory is."""
+        """Return the node at a name in a directory."""
         try:
             return parent.children[name]
         except KeyError:
-            return self.names.child(parent, name) if parent.tree != EMPTY else None
+            return self._state.names.child(parent, name) if parent.tree != EMPTY else None
 
     def resolve(self, path: bytes) -> Node | None:
-        """Return what is at a path, ``b""`` being the root; symlinks are not followed."""
-        return self.names.resolve(path)
+        """Return the node at a path, ``b""`` being the root; symlinks are not followed."""
+        return self._state.names.resolve(path)
 
     def entries(self, directory: DirNode) -> list[tuple[bytes, Node]]:
         """Return a directory's entries by name."""
-        return self.names.entries(directory)
+        return self._state.names.entries(directory)
 
     def listed(self, directory: DirNode) -> list[tuple[bytes, int, int]]:
-        """Return what a directory holds by name, with inode numbers and kinds as in ``st_mode``, loading nothing."""
-        return self.names.listed(directory)
+        """Return a directory's names with inode numbers and kinds as in ``st_mode``, loading no node."""
+        return self._state.names.listed(directory)
 
     def forget(self, ino: int) -> None:
-        """Let go of a node that nobody refers to by number any more, if it can be had again."""
-        self.names.forget(ino)
+        """Evict a node that the kernel refers to no more, if it can be loaded again."""
+        self._state.names.forget(ino)
 
     def shed(self) -> None:
-        """Let go of what can be had again, if that is much. Between operations only: nodes are made anew by it."""
-        if self.names.shed():
+        """Evict nodes that can be loaded again, if there are many. Only between operations, which hold nodes."""
+        if self._state.names.shed():
             give_back()
 
-    def statfs(self) -> os.statvfs_result:
-        """Return the figures of the file system that the layer is on, or of the quota where that is tighter."""
-        figures = os.statvfs(self.directory)
-        return limited(figures, self.quota, self.usage) if self.quota is not None else figures
-
-    # -- making and removing names --------------------------------------------------------------------------------
+    # -- creating and removing --------------------------------------------------------------------------------
 
     def create(self, parent: DirNode, name: bytes, mode: int, uid: int, gid: int) -> Handle:
-        """Make a regular file and open it for reading and writing.
+        """Create a regular file and open it for reading and writing.
 
         Args:
             mode: permission bits.
         """
         self._check_new(parent, name)
-        self._check_inodes()
+        self._state.usage.check_new_file()
         data, fd = self._files.create_data()
         ts_ns = self._now()
-        ino = self.names.next_ino
+        ino = self._state.names.next_ino
         try:
-            path = self.names.join(parent, name)
+            path = self._state.names.join(parent, name)
             self._log.append(pack((records.CREATE, ts_ns, path, ino, mode, uid, gid, data.number)))
         except OSError:
             os.close(fd)
             self._files.drop_data(data)
             raise
-        node = self.do_create(parent, name, ino, mode, uid, gid, data, ts_ns)
-        node.fd = fd
-        node.opens = 1
-        handle = Handle(node, fresh=True)
-        self._handles.add(handle)
-        return handle
+        node = self._applier.create(parent, name, ino, mode, uid, gid, data, ts_ns)
+        return self._open_files.add(node, fd)
 
     def make(self, parent: DirNode, name: bytes, mode: int, uid: int, gid: int, target: bytes | None = None) -> Node:
-        """Make a directory, FIFO or socket, as ``mode`` says, or a symlink if there is a target."""
+        """Create a directory, FIFO or socket, as ``mode`` says, or a symlink if there is a target."""
         self._check_new(parent, name)
-        self._check_inodes()
+        self._state.usage.check_new_file()
         ts_ns = self._now()
-        ino = self.names.next_ino
-        path = self.names.join(parent, name)
+        ino = self._state.names.next_ino
+        path = self._state.names.join(parent, name)
         self._log.append(pack((records.MAKE, ts_ns, path, ino, mode, uid, gid, target)))
-        return self.do_make(parent, name, ino, mode, uid, gid, target, ts_ns)
+        return self._applier.make(parent, name, ino, mode, uid, gid, target, ts_ns)
 
     def make_device(self, parent: DirNode, name: bytes, mode: int, uid: int, gid: int, device: int) -> Node:
-        """Make a device's node, of the kind that ``mode`` says. Who may is for the kernel to check.
+        """Create a device node of the kind that ``mode`` says. The kernel checks the permission.
 
         Args:
             device: its number, as in ``st_rdev``.
         """
         self._check_new(parent, name)
-        self._check_inodes()
+        self._state.usage.check_new_file()
         ts_ns = self._now()
-        ino = self.names.next_ino
-        path = self.names.join(parent, name)
+        ino = self._state.names.next_ino
+        path = self._state.names.join(parent, name)
         self._log.append(pack((records.DEVICE, ts_ns, path, ino, mode, uid, gid, device)))
-        return self.do_make_device(parent, name, ino, mode, uid, gid, device, ts_ns)
+        return self._applier.make_device(parent, name, ino, mode, uid, gid, device, ts_ns)
 
     def unlink(self, parent: DirNode, name: bytes) -> None:
-        """Remove a name that is no directory's."""
+        """Remove a name of anything but a directory."""
         node = self._existing(parent, name)
         if isinstance(node, DirNode):
             raise OSError(errno.EISDIR, "is a directory")
@@ -142,18 +163,18 @@ class EntryLayer(ContentLayer):
         node = self._existing(parent, name)
         if not isinstance(node, DirNode):
             raise OSError(errno.ENOTDIR, "not a directory")
-        if not self.names.is_empty(node):
+        if not self._state.names.is_empty(node):
             raise OSError(errno.ENOTEMPTY, "directory not empty")
         self._remove(parent, name, node)
 
     def _remove(self, parent: DirNode, name: bytes, node: Node) -> None:
-        self.names.load_links(node)
+        self._state.names.load_links(node)
         ts_ns = self._now()
-        self._log.append(pack((records.REMOVE, ts_ns, self.names.join(parent, name))))
-        self.do_remove(parent, name, node, ts_ns)
+        self._log.append(pack((records.REMOVE, ts_ns, self._state.names.join(parent, name))))
+        self._applier.remove(parent, name, node, ts_ns)
 
     def rename(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int = 0) -> None:
-        """Move what has a name to another; the flags are the kernel's, see `RENAME_EXCHANGE` and `RENAME_NOREPLACE`."""
+        """Give an entry another name; the flags are `RENAME_EXCHANGE` and `RENAME_NOREPLACE`."""
         node = self._existing(old_dir, old)
         target = self.lookup(new_dir, new)
         if flags & ~(RENAME_EXCHANGE | RENAME_NOREPLACE):
@@ -173,15 +194,15 @@ class EntryLayer(ContentLayer):
             if flags & RENAME_NOREPLACE:
                 raise FileExistsError(errno.EEXIST, "exists")
             self._check_replaceable(node, target)
-        moving = self.moving(old_dir, old, new_dir, new, flags)
-        self._settle(node)
+        moving = self._applier.moving(old_dir, old, new_dir, new, flags)
+        self._versions.add_missing(node)
         if flags & RENAME_EXCHANGE:
             assert target is not None
-            self._settle(target)
+            self._versions.add_missing(target)
         ts_ns = self._now()
-        names = self.names
+        names = self._state.names
         self._log.append(pack((records.RENAME, ts_ns, names.join(old_dir, old), names.join(new_dir, new), flags)))
-        self.do_rename(old_dir, old, new_dir, new, flags, ts_ns, moving)
+        self._applier.rename(old_dir, old, new_dir, new, flags, ts_ns, moving)
 
     def _check_not_inside(self, directory: DirNode | None, node: DirNode) -> None:
         while directory is not None:
@@ -193,7 +214,7 @@ class EntryLayer(ContentLayer):
         if isinstance(target, DirNode):
             if not isinstance(node, DirNode):
                 raise IsADirectoryError(errno.EISDIR, "is a directory")
-            if not self.names.is_empty(target):
+            if not self._state.names.is_empty(target):
                 raise OSError(errno.ENOTEMPTY, "directory not empty")
         elif isinstance(node, DirNode):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory")
@@ -202,15 +223,15 @@ class EntryLayer(ContentLayer):
         """Give a file one more name."""
         if isinstance(node, DirNode):
             raise OSError(errno.EPERM, "a directory has one name")
-        source = self.names.path_of(node)
+        source = self._state.names.path_of(node)
         if source is None:
             raise FileNotFoundError(errno.ENOENT, "removed")
         self._check_new(parent, name)
-        self.names.load_links(node)
-        self._settle(node)
+        self._state.names.load_links(node)
+        self._versions.add_missing(node)
         ts_ns = self._now()
-        self._log.append(pack((records.LINK, ts_ns, source, self.names.join(parent, name))))
-        self.do_link(node, source, parent, name, ts_ns)
+        self._log.append(pack((records.LINK, ts_ns, source, self._state.names.join(parent, name))))
+        self._applier.link(node, source, parent, name, ts_ns)
 
     def _check_new(self, parent: DirNode, name: bytes) -> None:
         if parent.nlink == 0:
@@ -225,36 +246,3 @@ class EntryLayer(ContentLayer):
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory")
         return node
-
-    # -- attributes -----------------------------------------------------------------------------------------------
-
-    def set_mode(self, node: Node, mode: int, uid: int, gid: int) -> None:
-        """Set permission bits and owner. Makes no version if they are what they were."""
-        ts_ns = self._now()
-        if (stat.S_IMODE(node.mode), node.uid, node.gid) == (mode, uid, gid):
-            node.ctime_ns = ts_ns
-            return
-        self.names.load_links(node)
-        self._settle_written(node)
-        path = self.names.path_of(node)
-        if path is not None:
-            self._log.append(pack((records.MODE, ts_ns, path, mode, uid, gid)))
-        self.do_mode(node, mode, uid, gid, ts_ns)
-
-    def set_xattr(self, node: Node, name: bytes, value: bytes | None) -> None:
-        """Set an extended attribute, or remove it. Nothing is changed if it is what it was.
-
-        Raises:
-            OSError: ENODATA: there is none to remove.
-        """
-        if value is None and name not in node.xattrs:
-            raise OSError(errno.ENODATA, "no such attribute")
-        if value is not None and node.xattrs.get(name) == value:
-            return
-        self.names.load_links(node)
-        self._settle_written(node)
-        ts_ns = self._now()
-        path = self.names.path_of(node)
-        if path is not None:
-            self._log.append(pack((records.XATTR, ts_ns, path, name, value)))
-        self.do_xattr(node, name, value, ts_ns)

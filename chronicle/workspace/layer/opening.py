@@ -31,10 +31,9 @@ from chronicle.system.locks import try_lock, unlock
 from chronicle.workspace.history.oplog import ROOT_INO, read_root
 from chronicle.workspace.layer.disk.files import LayerFiles
 from chronicle.workspace.layer.disk.log import LayerLog, position
-from chronicle.workspace.layer.disk.log_records import TURN, Header, code_of, pack_floors, whole
-from chronicle.workspace.layer.disk.replay import last_sealed, replay
+from chronicle.workspace.layer.disk.log_records import TURN, Header, code_of, last_sealed, pack_floors, whole
 from chronicle.workspace.layer.layer import Layer
-from chronicle.workspace.layer.state import MILLION
+from chronicle.workspace.layer.state.pending_history import NS_PER_MS
 from chronicle.workspace.trees.tree import EMPTY
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
         unlock_workspace(lock)
         raise
     layer.keep_lock(lock)
-    if not layer.has_base:
+    if layer.commits.base is None:
         try:
             layer.adopt(layer.seal())
         except BaseException:
@@ -110,7 +109,7 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
         elif epoch == spec.epoch:
             layer = _reopen(directory, spec.base, blobs, clock)
             if layer.epoch == spec.epoch and _same(layer, spec.base):
-                return layer, layer.unheard
+                return layer, layer.commits.unreported
             # The commit that the layer does not know of, or the other way round: what it has is not the base. Or the
             # layer of an older epoch, which got its directory's name, but nothing else yet.
             found, kept = _recover(layer, spec, given)
@@ -182,18 +181,16 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, sealed or header.base, clock)
         undo.pop_all()
         undo.callback(layer.let_go)
-        if layer.unheard is not None and any(code_of(payload) == TURN for payload in payloads):
-            layer.unheard = None
-        if sealed is not None:  # the records before it are not read, which say of the turn
-            layer.do_turn(read_root(layer.reader, sealed.oplog_id).turn)
-        used, mended = replay(layer, files, payloads[first:], clock.now_ms() * MILLION)
+        if layer.commits.unreported is not None and any(code_of(payload) == TURN for payload in payloads):
+            layer.commits.unreported = None
+        used, repairs = layer.replay(payloads[first:], clock.now_ms() * NS_PER_MS, is_sealed=sealed is not None)
         files.next_number = max(files.next_number, *(number + 1 for number in used), 1)
         if sealed is not None:
-            layer.resume(position(payloads[:first]), adopt=sealed == base)
-        layer.leave_committed_turn()
+            layer.commits.resume(position(payloads[:first]), adopt=sealed == base)
+        layer.commits.leave_committed_turn()
         has_orphans = len(payloads) > 1 or files.power_lost  # after a boot no data file is believed to be clean
-        if mended:  # before it is noted that this boot's disk is whole
-            layer.note_mended(mended)
+        if repairs:  # before the crash recovery of this boot is marked done
+            layer.log_repair(repairs)
         files.settle()
         if has_orphans:
             files.remove_orphans(used)
@@ -209,14 +206,13 @@ def _same(layer: Layer, base: TreeRef | None) -> bool:
     """Say whether a layer's base is the one that is wanted."""
     if base is None:
         return _is_first(layer)
-    return layer.has_base and layer.base == base
+    return layer.commits.base == base
 
 
 def _is_first(layer: Layer) -> bool:
     """Say whether a layer's base is the empty tree that a workspace without any begins with."""
-    if not layer.has_base:
-        return True
-    return layer.base.tree_id == EMPTY and read_root(layer.reader, layer.base.oplog_id).previous is None
+    base = layer.commits.base
+    return base is None or (base.tree_id == EMPTY and read_root(layer.reader, base.oplog_id).previous is None)
 
 
 @dataclass(slots=True)
@@ -250,10 +246,10 @@ def _recover(layer: Layer, spec: LayerSpec, given: _Given) -> tuple[TreeRef | No
     Returns:
         what was sealed, and whether the layer is still there.
     """
-    recovered, kept = layer.unheard, True
+    recovered, kept = layer.commits.unreported, True
     base, directory = spec.base, layer.directory
     try:
-        if layer.changed or layer.uncommitted:
+        if layer.changed or layer.commits.has_uncommitted_seal:
             try:
                 sealed = layer.seal()
             except (StorageRefused, OSError) as error:
@@ -263,9 +259,13 @@ def _recover(layer: Layer, spec: LayerSpec, given: _Given) -> tuple[TreeRef | No
                 kept = False
             else:
                 # Versions that were made and undone count, too: nobody else knows of their numbers.
-                if base is None or sealed.tree_id != base.tree_id or (sealed != base and layer.made_versions):
+                if (
+                    base is None
+                    or sealed.tree_id != base.tree_id
+                    or (sealed != base and layer.commits.has_uncommitted_versions)
+                ):
                     recovered = sealed
-        floors, gaps, next_seq = layer.numbers_given()
+        floors, gaps, next_seq = layer.commits.numbers_given()
         given.next_ino = max(given.next_ino, layer.names.next_ino)
         given.next_number = max(given.next_number, layer.next_number)
     finally:
@@ -321,9 +321,8 @@ def _begin(
         undo.callback(log.close)
         layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, spec.base, clock)
         undo.pop_all()
-    layer.floors.update(given.floors)
-    layer.gaps.extend(gaps)
-    layer.leave_committed_turn()
+    layer.commits.withhold(given.floors, gaps)
+    layer.commits.leave_committed_turn()
     with suppress(OSError):  # the layer is there, and what was recovered is to be told; they go at the next opening
         files.remove_orphans(())
     return layer

@@ -21,22 +21,27 @@ from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace.history.oplog import decode_attr, first_root, read_root
 from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log_records import pack
-from chronicle.workspace.layer.node import DirNode, kind_of
+from chronicle.workspace.layer.replay import redo
+from chronicle.workspace.layer.state.node import DirNode, FileNode, kind_of
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, encode_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from chronicle.ids import BlobId
     from chronicle.workspace.history.oplog import OplogRoot
-    from chronicle.workspace.layer.layer import Layer
-    from chronicle.workspace.layer.node import Node
+    from chronicle.workspace.layer.disk.files import LayerFiles
+    from chronicle.workspace.layer.disk.log import LayerLog
+    from chronicle.workspace.layer.open_files import OpenFiles
+    from chronicle.workspace.layer.state.apply import Applier
+    from chronicle.workspace.layer.state.layer_state import LayerState
+    from chronicle.workspace.layer.state.node import Node
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["Plan", "Touched", "plan", "restored_tree"]
+__all__ = ["Plan", "Restorer", "Touched", "plan", "restored_tree"]
 
 Difference = tuple[bytes, Entry | None, Entry | None]
 """A path, what it is, and what it is to be."""
@@ -93,11 +98,12 @@ def restored_tree(buffer: nodes.NodeBuffer, now: BlobId, then: BlobId, path: byt
     return tree.update_tree(buffer, now, {**changes, path: replace(wanted, link=None)})
 
 
-def plan(layer: Layer, then: TreeRef | None, path: bytes, ts_ns: int) -> Plan:
-    """Work out what makes a path of a layer what it was in a commit. The layer is sealed, and not changed.
+def plan(state: LayerState, now: BlobId, then: TreeRef | None, path: bytes, ts_ns: int) -> Plan:
+    """Work out what makes a path of a layer what it was in a commit. Changes nothing.
 
     Args:
-        layer: with a quota, nothing may be over it that is not now.
+        state: of the layer, which was just sealed.
+        now: the tree of that seal.
         then: the commit; ``None`` for the time before the first one.
         path: what to restore, ``b""`` for everything.
         ts_ns: when it happens.
@@ -108,15 +114,59 @@ def plan(layer: Layer, then: TreeRef | None, path: bytes, ts_ns: int) -> Plan:
         OSError: EDQUOT, EFBIG, or the disk.
         Corrupt, Unavailable: what differs could not be read.
     """
-    now = layer.seal()
-    root = read_root(layer.reader, then.oplog_id) if then is not None else first_root(layer.root.mtime_ns)
-    buffer = ScratchBuffer(layer.reader)
-    wanted = restored_tree(buffer, now.tree_id, root.tree_id, path)
-    found = list(tree.diff_trees(buffer, now.tree_id, wanted))
-    work = _Planner(layer, root, ts_ns, alone=bool(path))
+    root = read_root(state.reader, then.oplog_id) if then is not None else first_root(state.names.root.mtime_ns)
+    buffer = ScratchBuffer(state.reader)
+    wanted = restored_tree(buffer, now, root.tree_id, path)
+    found = list(tree.diff_trees(buffer, now, wanted))
+    work = _Planner(state, root, ts_ns, alone=bool(path))
     work.check(found)
     work.run(found)
     return Plan(work.records, work.changed, Touched(work.names, sorted(work.inodes)))
+
+
+class Restorer:
+    """Restores earlier commits into a layer, in one step.
+
+    Args:
+        applier: changes the state.
+        files: the layer's files on disk.
+        log: the layer's log.
+        now: gives the time, epoch nanoseconds.
+        open_files: the open handles, which go on with the restored content.
+    """
+
+    def __init__(
+        self,
+        applier: Applier,
+        files: LayerFiles,
+        log: LayerLog,
+        now: Callable[[], int],
+        open_files: OpenFiles,
+    ) -> None:
+        self._applier = applier
+        self._files = files
+        self._log = log
+        self._now = now
+        self._open_files = open_files
+
+    def restore(self, sealed: BlobId, then: TreeRef | None, path: bytes = b"") -> Touched:
+        """Make a path, or everything, what it was in a commit; see `plan` for arguments and errors.
+
+        Args:
+            sealed: the tree of a seal that was made just now.
+            then: the commit; ``None`` for the time before the first one.
+            path: what to restore, ``b""`` for everything.
+        """
+        planned = plan(self._applier.state, sealed, then, path, self._now())
+        if planned.records:
+            for node in planned.changed:  # while this may still fail; data files that are not indexed are not used
+                self._files.forget_clean(node.ino)
+            self._log.append_together([pack((records.TOGETHER, len(planned.records))), *planned.records])
+            redo(self._applier, self._files, planned.records)
+            for node in planned.changed:
+                if isinstance(node, FileNode):
+                    self._open_files.reopen(node)
+        return planned.touched
 
 
 @dataclass(slots=True, eq=False)
@@ -133,12 +183,12 @@ class _Thing:
 
 
 class _Planner:
-    def __init__(self, layer: Layer, root: OplogRoot, ts_ns: int, *, alone: bool) -> None:
-        self._layer = layer
+    def __init__(self, state: LayerState, root: OplogRoot, ts_ns: int, *, alone: bool) -> None:
+        self._state = state
         self._root = root
         self._ts_ns = ts_ns
         self._alone = alone
-        self._finder = nodes.NodeCache(layer.reader)
+        self._finder = nodes.NodeCache(state.reader)
         self._above: dict[bytes, BlobId | None] = {}
         """By directory, the map of attributes that it had."""
         self._at: dict[bytes, _Thing | None] = {}
@@ -154,19 +204,19 @@ class _Planner:
 
     def check(self, found: list[Difference]) -> None:
         """Refuse what would be over the quota."""
-        layer, root = self._layer, self._root
-        if layer.quota is None:
+        meter, root = self._state.usage, self._root
+        if meter.quota is None:
             return
         sizes = [(_size(was), _size(now)) for _, was, now in found]
         if self._alone:
-            before = layer.usage
+            before = meter.usage
             after = Usage(
                 before.bytes + sum(now - was for was, now in sizes),
                 before.files + sum((now is not None) - (was is not None) for _, was, now in found),
             )
         else:
-            after = root.usage or measure(layer.reader, root.tree_id)
-        layer.check_quota(after, max((now for was, now in sizes if now > was), default=0))
+            after = root.usage or measure(self._state.reader, root.tree_id)
+        meter.check_replaced(after, max((now for was, now in sizes if now > was), default=0))
 
     def run(self, found: list[Difference]) -> None:
         """Plan what the differences ask for: a directory goes after what is in it, and comes before."""
@@ -188,7 +238,7 @@ class _Planner:
         """Return what is at a path after the records so far."""
         if path in self._at:
             return self._at[path]
-        node = self._layer.resolve(path)
+        node = self._state.names.resolve(path)
         if node is None:
             return None
         thing = self._live.get(node.ino)
@@ -197,7 +247,7 @@ class _Planner:
             thing = _Thing(node.ino, kind_of(node), 1 if is_dir else node.nlink, node.atime_ns, node)
             self._live[node.ino] = thing
             if not is_dir:
-                self._layer.names.load_links(node)
+                self._state.names.load_links(node)
         return thing
 
     def _remove(self, path: bytes) -> None:
@@ -231,7 +281,7 @@ class _Planner:
             there = None
         mtime_ns = self._mtime_ns(path)
         if there is None:
-            names = self._layer.names
+            names = self._state.names
             there = self._at[path] = _Thing(names.next_ino, wanted.kind, 1, mtime_ns)
             names.next_ino += 1  # if this comes to nothing, it was not the last number
         elif there.node is not None:
@@ -272,7 +322,7 @@ class _Planner:
         if directory not in self._above:
             below = self._root.root.below
             for name in directory.split(b"/") if directory else ():
-                value = nodes.lookup(self._layer.reader, below, name)
+                value = nodes.lookup(self._state.reader, below, name)
                 below = decode_attr(value).below if value is not None else None
             self._above[directory] = below
         return self._above[directory]

@@ -23,8 +23,8 @@ from chronicle.workspace.content import content as contents
 from chronicle.workspace.history import link_map, oplog
 from chronicle.workspace.history.commit_builder import CommitBuilder
 from chronicle.workspace.history.oplog import Attr, OplogRoot
-from chronicle.workspace.layer.node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
-from chronicle.workspace.port import TreeRef, Usage
+from chronicle.workspace.layer.state.node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
+from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Entry
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.view import HistoryView
     from chronicle.workspace.layer.disk.files import LayerFiles
     from chronicle.workspace.layer.disk.undo import Held
-    from chronicle.workspace.layer.names import Names
+    from chronicle.workspace.layer.state.names import Names
+    from chronicle.workspace.port import Usage
 
 __all__ = ["SealInput", "Sealed", "put_seal", "settle"]
 
@@ -65,8 +66,8 @@ class SealInput:
     moved_seq: int
     sealed_operations: tuple[BlobId, ...]
     """Those of earlier seals since the base."""
-    grown: Usage
-    """How much more it holds than at the last seal."""
+    usage: Usage | None
+    """How much it holds; ``None`` if that is unknown, as after a commit of format 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,6 @@ class _Seal:
         tree_id, attrs = directories[-1][1:] if directories else (root.tree, root.attrs)
         builder = CommitBuilder(self._buffer, layer.view, layer.commit, layer.base, layer.base_commit)
         self._add_versions(builder)
-        before = layer.commit.usage
         ref, commit = builder.build(
             turn=layer.turn,
             tree_id=tree_id,
@@ -160,7 +160,7 @@ class _Seal:
             next_ino=layer.names.next_ino,
             next_seq=layer.next_seq,
             moved_seq=layer.moved_seq,
-            usage=before and Usage(before.bytes + layer.grown.bytes, before.files + layer.grown.files),
+            usage=layer.usage,
             gaps=layer.gaps,
             earlier_operations=layer.sealed_operations,
         )

@@ -13,13 +13,13 @@ from chronicle.clock import ManualClock
 from chronicle.system import atomic_files
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, fallocate
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace.layer import file_bytes, opening
+from chronicle.workspace.layer import durability, entries, file_data, open_files, opening
 from chronicle.workspace.layer import layer as layer_module
 from chronicle.workspace.layer.disk import files as layer_files
 from chronicle.workspace.layer.disk import log, undo
 from chronicle.workspace.layer.disk.undo import DataFile
-from chronicle.workspace.layer.node import FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.layers import abandon, file_at, place, read, walk
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer.layer import Handle, Layer
 
 CHANGING = {"write", "pwrite", "open", "unlink", "ftruncate", "truncate", "mkdir", "rename"}
-MODULES = (layer_module, file_bytes, layer_files, log, opening, undo, atomic_files)
+MODULES = (layer_module, open_files, file_data, durability, entries, layer_files, log, opening, undo, atomic_files)
 
 
 class Death(BaseException):
@@ -83,7 +83,7 @@ class Life:
         self.marked = self.ref
 
     def create(self, path: str) -> None:
-        self.handles[path] = self.layer.create(*place(self.layer, path), 0o644, *self.layer._owner)
+        self.handles[path] = self.layer.create(*place(self.layer, path), 0o644, *self.layer.owner)
 
     def open(self, path: str, *, truncate: bool = False) -> None:
         self.handles[path] = self.layer.open(file_at(self.layer, path), truncate=truncate)
@@ -96,7 +96,7 @@ class Life:
         self.layer.release(self.handles.pop(path))
 
     def mkdir(self, path: str) -> None:
-        self.layer.make(*place(self.layer, path), 0o40755, *self.layer._owner)
+        self.layer.make(*place(self.layer, path), 0o40755, *self.layer.owner)
 
     def rename(self, old: str, new: str, flags: int = 0) -> None:
         self.layer.rename(*place(self.layer, old), *place(self.layer, new), flags)
@@ -156,7 +156,7 @@ STORY: list[Callable[[Life], object]] = [
     lambda life: life.create("between"),
     lambda life: life.close("between"),
     lambda life: life.adopt(),
-    lambda life: life.layer.set_mode(file_at(life.layer, "l"), 0o600, *life.layer._owner),
+    lambda life: life.layer.set_mode(file_at(life.layer, "l"), 0o600, *life.layer.owner),
     lambda life: life.layer.set_xattr(file_at(life.layer, "l"), b"user.x", b"1"),
     lambda life: life.layer.unlink(*place(life.layer, "e/b")),
     lambda life: life.layer.unlink(*place(life.layer, "l")),
@@ -265,7 +265,7 @@ def look(layer: Layer) -> State:
             files[path] = (read(layer, node), node.mode, dict(node.xattrs), node.nlink, node.ino)
     histories: dict[str, list[bytes | None]] = {}
     for path in ("a", "d", "d/b", "e", "e/b", "l", "between", "new", "large"):
-        found = layer._view().records(path.encode())
+        found = layer.history_view().records(path.encode())
         histories[path] = []
         for record in found:
             if record.content is None and record.held is None:
@@ -292,8 +292,8 @@ def live(directory: Path, dies_at: int | None, *, torn: bool, states: list[State
         for module in MODULES:
             patch.setattr(module, "os", mortal)
         patch.setattr(log, "_BATCH_FRAMES", 3)  # what counts together is in several writes
-        patch.setattr(file_bytes, "fallocate", mortal.fallocate)
-        patch.setattr(file_bytes, "_FETCHED_BYTES", FETCHED_BYTES)
+        patch.setattr(open_files, "fallocate", mortal.fallocate)
+        patch.setattr(file_data, "_FETCHED_BYTES", FETCHED_BYTES)
         mortal.dies_at = dies_at
         try:
             for step, act in enumerate(STORY):  # noqa: B007 - where it ended

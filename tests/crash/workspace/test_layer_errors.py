@@ -122,7 +122,7 @@ def go_on(life: Life) -> State:
 
 def ends(life: Life, expected: State, *, dies: bool) -> None:
     """End the process, and open the layer again: it has what it had, and goes on."""
-    base = life.layer.base if life.layer.has_base else None
+    base = life.layer.commits.base
     epoch = life.layer.epoch
     for handle in list(life.layer._handles):
         life.layer.release(handle)

@@ -29,13 +29,13 @@ from chronicle.system import atomic_files
 from chronicle.system import boot as system_boot
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
-from chronicle.workspace.layer import file_bytes, opening
+from chronicle.workspace.layer import durability, entries, file_data, open_files, opening
 from chronicle.workspace.layer import layer as layer_module
 from chronicle.workspace.layer.disk import files as layer_files
 from chronicle.workspace.layer.disk import log, undo
 from chronicle.workspace.layer.disk.undo import DataFile
-from chronicle.workspace.layer.node import DirNode, FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode, FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath, opened
 from tests.layers import abandon, contents
@@ -43,7 +43,7 @@ from tests.layers import abandon, contents
 if TYPE_CHECKING:
     from chronicle.workspace.layer.layer import Handle, Layer
 
-MODULES = (layer_module, file_bytes, layer_files, log, opening, undo, atomic_files)
+MODULES = (layer_module, open_files, file_data, durability, entries, layer_files, log, opening, undo, atomic_files)
 NAMES = ["a", "b", "c"]
 SIZES = [1, 100, 511, 513, 4096, 9000]
 ACTS = (
@@ -145,10 +145,10 @@ class Life:
             case "create" if path not in self.tree and path.count("/") < 3:
                 file = File()
                 self.will({**self.tree, path: file})
-                self.handles.append((file, self.layer.create(*self.place(path), 0o644, *self.layer._owner)))
+                self.handles.append((file, self.layer.create(*self.place(path), 0o644, *self.layer.owner)))
             case "mkdir" if path not in self.tree and path.count("/") < 3:
                 self.will({**self.tree, path: None})
-                self.layer.make(*self.place(path), 0o40755, *self.layer._owner)
+                self.layer.make(*self.place(path), 0o40755, *self.layer.owner)
             case "open" if files:
                 path = random_.choice(files)
                 self.handles.append((self.file(path), self.layer.open(self.node(path))))
@@ -279,7 +279,7 @@ def look(layer: Layer) -> dict[str, bytes | None]:
     """Return the tree, and read all versions."""
     found = contents(layer)
     for path in found:
-        for record in layer._view().records(path.encode()):
+        for record in layer.history_view().records(path.encode()):
             if record.content is not None or record.held is not None:
                 with layer.open_version(record) as file:
                     file.read()
@@ -356,11 +356,11 @@ class Outage:
         patch.setattr(layer_files, "open", opened(self.recorder), raising=False)
         patch.setattr(log, "_BATCH_FRAMES", 2)  # what counts together is in several writes
         if seed % 2:  # most files are large, then
-            patch.setattr(file_bytes, "_COPY_SYNC_BYTES", 600)
+            patch.setattr(file_data, "_COPY_SYNC_BYTES", 600)
         if (
             seed % 4 in (1, 2) or acts is OVER_STORED_CONTENT
         ):  # a part of most files is here, of those that are not here at all
-            patch.setattr(file_bytes, "_FETCHED_BYTES", 400)
+            patch.setattr(file_data, "_FETCHED_BYTES", 400)
         patch.setattr(RecordingPath, "disk", self.disk)
         self.life = Life(RecordingPath(root), seed, acts)
         self.recorder.before_call = self._sometimes
@@ -414,10 +414,10 @@ def test_power_lost_while_a_part_of_a_large_file_is_here(tmp_path: Path, boot: P
     random_ = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         outage = Outage(tmp_path, boot, seed, patch, ["adopt"])
-        patch.setattr(file_bytes, "_FETCHED_BYTES", 400)
+        patch.setattr(file_data, "_FETCHED_BYTES", 400)
         life, file = outage.life, File()
         life.will({"a": file})
-        handle = life.layer.create(*life.place("a"), 0o644, *life.layer._owner)
+        handle = life.layer.create(*life.place("a"), 0o644, *life.layer.owner)
         file.write(0, b"s" * 20_000)
         life.layer.write(handle, 0, b"s" * 20_000)
         for _ in range(4):

@@ -15,10 +15,10 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE
-from chronicle.workspace.layer import file_bytes, opening
-from chronicle.workspace.layer.node import FileNode, LinkNode
+from chronicle.workspace.layer import file_data, opening
 from chronicle.workspace.layer.opening import open_layer
-from chronicle.workspace.layer.state import RENAME_EXCHANGE
+from chronicle.workspace.layer.state.apply import RENAME_EXCHANGE
+from chronicle.workspace.layer.state.node import FileNode, LinkNode
 from chronicle.workspace.port import LayerSpec
 from tests.layers import abandon, file_at, place, read, walk
 
@@ -55,7 +55,7 @@ class FailingReads(MemoryBlobStore):
 
 
 def put(layer: Layer, path: str, data: bytes) -> None:
-    handle = layer.create(*place(layer, path), 0o644, *layer._owner)
+    handle = layer.create(*place(layer, path), 0o644, *layer.owner)
     layer.write(handle, 0, data)
     layer.release(handle)
 
@@ -101,7 +101,7 @@ def link(layer: Layer, path: str, new: str) -> None:
 def mode(layer: Layer, path: str) -> None:
     node = layer.resolve(path.encode())
     assert node is not None
-    layer.set_mode(node, 0o600, *layer._owner)
+    layer.set_mode(node, 0o600, *layer.owner)
 
 
 def xattr(layer: Layer, path: str) -> None:
@@ -117,7 +117,7 @@ def times(layer: Layer, path: str) -> None:
 
 
 def make(layer: Layer, path: str) -> None:
-    layer.make(*place(layer, path), stat.S_IFDIR | 0o755, *layer._owner)
+    layer.make(*place(layer, path), stat.S_IFDIR | 0o755, *layer.owner)
 
 
 class Past:
@@ -126,7 +126,7 @@ class Past:
     def __init__(self, home: Path) -> None:
         self.blobs = FailingReads()
         layer, _ = open_layer(LayerSpec("w", home, None, 1, 1), self.blobs, ManualClock())
-        owner = layer._owner
+        owner = layer.owner
         for directory in ("s", "d", "d/sub", "g", "empty", "plain"):
             make(layer, directory)
         put(layer, "a", b"old content")
@@ -228,7 +228,7 @@ def state_of(past: Past, directory: Path, ref: TreeRef) -> dict[str, Any]:
 def _every_read_reaches_the_store() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "_CACHED_BLOB_BYTES", -1)
-        patch.setattr(file_bytes, "_FETCHED_BYTES", 10_000)
+        patch.setattr(file_data, "_FETCHED_BYTES", 10_000)
         yield
 
 

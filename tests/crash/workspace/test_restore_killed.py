@@ -12,8 +12,8 @@ from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.workspace.layer.disk.log import read_frames
 from chronicle.workspace.layer.disk.log_records import whole
-from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.waiting import DEADLINE_S
 
@@ -38,11 +38,11 @@ def test_what_is_left_is_one_of_them(tmp_path: Path) -> None:
         if number:
             layer.rename(layer.root, b"directory 0", layer.root, name)
         else:
-            layer.make(layer.root, name, 0o40755, *layer._owner)
+            layer.make(layer.root, name, 0o40755, *layer.owner)
         directory = layer.resolve(name)
         assert isinstance(directory, DirNode)
         for at in range(FILES // 2):
-            handle = layer.create(directory, b"%d %d" % (number, at), 0o644, *layer._owner)
+            handle = layer.create(directory, b"%d %d" % (number, at), 0o644, *layer.owner)
             layer.write(handle, 0, b"file %d" % at)
             layer.flush(handle)
             layer.release(handle)

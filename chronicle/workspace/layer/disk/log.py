@@ -95,6 +95,25 @@ class LayerLog:
             raise
         return cls(path, fd, sound), payloads
 
+    def replace(self, payloads: Sequence[bytes]) -> None:
+        """Replace all frames, atomically.
+
+        After a loss of power before the next `sync` the file may be as it was before.
+
+        Args:
+            payloads: the new frames, the header first.
+
+        Raises:
+            OSError: they could not be written; the log is as it was.
+        """
+        old = self._fd
+        self._fd = _replace(self._path, payloads, sync=True)
+        self._end = position(payloads)
+        self._lost = self._unsynced = self._torn = False
+        self._renamed = True
+        with suppress(OSError):  # nothing reads it any more
+            os.close(old)
+
     @property
     def end(self) -> int:
         """The file's length, bytes: where the next frame goes."""

@@ -1,7 +1,7 @@
 """The records of a layer's local log: their codes, and the one that comes first.
 
 A record is a MessagePack array, its code first. Times are epoch nanoseconds, paths are bytes. What each holds is in
-docs/internals/workspace.md; `chronicle.workspace.layer.disk.replay` reads them.
+docs/internals/workspace.md; `chronicle.workspace.layer.replay` reads them.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ __all__ = [
     "XATTR",
     "Header",
     "code_of",
+    "last_sealed",
     "pack",
     "pack_data",
     "pack_floors",
@@ -180,6 +181,15 @@ def whole(payloads: Sequence[bytes]) -> int:
             at += count
         at += 1
     return len(payloads)
+
+
+def last_sealed(payloads: Sequence[bytes]) -> tuple[int, TreeRef | None]:
+    """Return where the records after the last seal begin, and what was sealed; ``(1, None)`` without one."""
+    for position in range(len(payloads) - 1, 0, -1):
+        if code_of(payloads[position]) == SEALED:
+            fields = msgpack.unpackb(payloads[position], use_list=False)
+            return position + 1, unpack_ref(fields[1])
+    return 1, None
 
 
 def pack_floors(floors: dict[bytes, int], gaps: list[Gap]) -> list[bytes]:

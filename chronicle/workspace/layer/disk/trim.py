@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.workspace.layer.disk.files import LayerFiles
 from chronicle.workspace.layer.disk.log import read_frames
-from chronicle.workspace.layer.disk.log_records import FLOORS, Header, code_of
-from chronicle.workspace.layer.disk.replay import last_sealed
+from chronicle.workspace.layer.disk.log_records import FLOORS, Header, code_of, last_sealed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -57,7 +57,7 @@ def layer(tmp_path: Path, blobs: Counting) -> Iterator[Layer]:
 
 
 def make(layer: Layer, name: str) -> None:
-    layer.make(layer.root, name.encode(), 0o40755, *layer._owner)
+    layer.make(layer.root, name.encode(), 0o40755, *layer.owner)
 
 
 def log(layer: Layer) -> Any:

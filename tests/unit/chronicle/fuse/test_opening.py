@@ -23,5 +23,5 @@ def test_a_layer_that_the_system_refuses_to_open_is_told_with_its_path(tmp_path:
         open_served(request, unwatched_heartbeat(), deadline_s=1)
     log.rmdir()
     served = open_served(request, unwatched_heartbeat(), deadline_s=1)
-    assert served.engine.unheard is None
+    assert served.engine.unreported is None
     served.engine.close()

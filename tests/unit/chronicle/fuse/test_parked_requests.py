@@ -28,9 +28,9 @@ from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched_heartbeat
 from chronicle.ids import BlobId
 from chronicle.workspace.content.lazy_reader import _WORKERS, Chunks
 from chronicle.workspace.history.oplog import ROOT_INO
-from chronicle.workspace.layer import file_bytes
-from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.layer import file_data
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.unit.chronicle.workspace.test_seal_meanwhile import World, shown
 from tests.waiting import wait_until
@@ -111,7 +111,7 @@ class Elsewhere(World):
 @pytest.fixture(autouse=True)
 def never_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "_GRACE_S", 0)
-    monkeypatch.setattr(file_bytes, "_FETCHED_BYTES", 4096)
+    monkeypatch.setattr(file_data, "_FETCHED_BYTES", 4096)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -270,7 +270,7 @@ def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_pa
     wait_until(lambda: all(fetched.is_due(0.0) for _, fetched, _ in session._parked._requests))  # type: ignore[union-attr]
 
     heartbeat.cells[1] = COMMAND  # in this round a seal is heard first
-    reader: Any = layer._reader
+    reader: Any = layer.reader
     reader._cache.clear()
     meanwhile = session.interleave()
     meanwhile._next_slice_s = 0

@@ -18,8 +18,8 @@ from chronicle.errors import OverQuota
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.dir.workspace import DirWorkspace, open_dir_workspace
 from chronicle.workspace.history.oplog import add_root, read_root
-from chronicle.workspace.layer.node import DirNode, FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode, FileNode
 from chronicle.workspace.port import LayerSpec, Quota, TreeRef, Usage
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Workspace:
         handle = (
             self.layer.open(node)
             if isinstance(node, FileNode)
-            else self.layer.create(*self.place(path), 0o644, *self.layer._owner)
+            else self.layer.create(*self.place(path), 0o644, *self.layer.owner)
         )
         try:
             self.layer.write(handle, offset, data)
@@ -76,7 +76,7 @@ class Workspace:
             self.layer.release(handle)
 
     def mkdir(self, path: str) -> None:
-        self.layer.make(*self.place(path), 0o40755, *self.layer._owner)
+        self.layer.make(*self.place(path), 0o40755, *self.layer.owner)
 
     def remove(self, path: str) -> None:
         self.layer.unlink(*self.place(path))
@@ -133,7 +133,7 @@ def test_a_file_of_two_names_counts_once_and_until_its_last_name_goes(workspace:
 
 @limited(bytes=1000)
 def test_a_removed_file_counts_while_it_is_open(workspace: Workspace) -> None:
-    handle = workspace.layer.create(*workspace.place("a"), 0o644, *workspace.layer._owner)
+    handle = workspace.layer.create(*workspace.place("a"), 0o644, *workspace.layer.owner)
     workspace.layer.write(handle, 0, b"x" * 700)
     workspace.remove("a")
     assert workspace.layer.usage == (0, 0)
@@ -148,7 +148,7 @@ def test_a_removed_file_counts_while_it_is_open(workspace: Workspace) -> None:
 def test_files_directories_and_symlinks_are_counted(workspace: Workspace) -> None:
     workspace.mkdir("d")
     workspace.write("d/a", b"1")
-    workspace.layer.make(*workspace.place("l"), 0o120777, *workspace.layer._owner, b"d/a")
+    workspace.layer.make(*workspace.place("l"), 0o120777, *workspace.layer.owner, b"d/a")
     with refused(errno.EDQUOT):
         workspace.write("b", b"")
     with refused(errno.EDQUOT):

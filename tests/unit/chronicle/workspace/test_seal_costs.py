@@ -45,7 +45,7 @@ def test_each_version_costs_what_it_changed(tmp_path: Path) -> None:
 
 def test_versions_of_a_file_that_is_new(tmp_path: Path) -> None:
     node = Node(tmp_path / "new", CountingStore(), None)
-    node.close(node.layer.create(node.layer.root, b"large", 0o644, *node.layer._owner))
+    node.close(node.layer.create(node.layer.root, b"large", 0o644, *node.layer.owner))
     expected = [b""]
     for number in range(8):
         data = bytes([number]) * (SIZE if number == 0 else 5000)
@@ -98,7 +98,7 @@ def test_a_file_that_is_changed_all_over_is_read_whole(tmp_path: Path, monkeypat
 def _node(tmp_path: Path) -> Node:
     """Return a node that has all of a large, committed file on its disk."""
     node = Node(tmp_path / "node", CountingStore(), None)
-    handle = node.layer.create(node.layer.root, b"large", 0o644, *node.layer._owner)
+    handle = node.layer.create(node.layer.root, b"large", 0o644, *node.layer.owner)
     node.layer.write(handle, 0, CONTENT)
     node.close(handle)
     node.commit()

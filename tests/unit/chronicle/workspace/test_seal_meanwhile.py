@@ -17,8 +17,8 @@ from chronicle.errors import ChronicleError, Unavailable
 from chronicle.fuse.served.inodes import MAGIC
 from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.workspace.history.oplog import ROOT_INO
-from chronicle.workspace.layer.node import DirNode, FileNode, LinkNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode, FileNode, LinkNode
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def test_layers_of_mounts_are_looked_at(tmp_path: Path) -> None:
     layer, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), MemoryBlobStore(), ManualClock())
     base = layer.base
     assert set(layer_refs(tmp_path)) == {base}
-    layer.create(layer.root, b"a", 0o644, *layer._owner)
+    layer.create(layer.root, b"a", 0o644, *layer.owner)
     sealed = layer.seal()
     assert set(layer_refs(tmp_path)) == {base, sealed}
     layer.adopt(sealed)

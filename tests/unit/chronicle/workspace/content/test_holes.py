@@ -18,10 +18,10 @@ from chronicle.workspace.content import chunking, content
 from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
 from chronicle.workspace.content.content import WHOLE_BYTES, Content
 from chronicle.workspace.content.holes import Pieces, extent
-from chronicle.workspace.layer import file_bytes
+from chronicle.workspace.layer import file_data
 from chronicle.workspace.layer.disk.undo import DataFile, Undo, VersionFile
-from chronicle.workspace.layer.node import FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.trees import nodes
 from tests.unit.chronicle.workspace.content.test_content import noise
@@ -287,10 +287,10 @@ def test_a_huge_file_with_holes_is_sealed_and_fetched_at_the_cost_of_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fetched: bool
 ) -> None:
     if is_fetched:  # and not, as it is large, here only where it is written
-        monkeypatch.setattr(file_bytes, "_FETCHED_BYTES", 1 << 60)
+        monkeypatch.setattr(file_data, "_FETCHED_BYTES", 1 << 60)
     store = MemoryBlobStore()
     layer, _ = open_layer(LayerSpec("one", tmp_path, None, 1, 1), store, ManualClock())
-    handle = layer.create(layer.root, b"huge", 0o644, *layer._owner)
+    handle = layer.create(layer.root, b"huge", 0o644, *layer.owner)
     layer.truncate(handle.node, 64 * 1024 * MIB, handle)
     layer.write(handle, 40 * 1024 * MIB + 5, b"data")
     layer.flush(handle)
@@ -310,7 +310,7 @@ def test_a_huge_file_with_holes_is_sealed_and_fetched_at_the_cost_of_its_data(
         assert os.fstat(node.fd).st_blocks < 2048
         assert not is_fetched or node.blocks == os.fstat(node.fd).st_blocks
         assert again.read(handle, 20 * 1024 * MIB, 7) == b"in the "
-        first, *_ = again._view().records(b"huge")
+        first, *_ = again.history_view().records(b"huge")
         with again.open_version(first) as file:
             file.seek(20 * 1024 * MIB)
             assert file.read(7) == bytes(7)

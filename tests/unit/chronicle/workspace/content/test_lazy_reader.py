@@ -18,8 +18,8 @@ from chronicle.errors import Corrupt, NotFound, Unavailable
 from chronicle.workspace.content import content
 from chronicle.workspace.content.content import WHOLE_BYTES, Content
 from chronicle.workspace.content.lazy_reader import _WORKERS, Chunks, LazyFile
-from chronicle.workspace.layer.node import DirNode, FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode, FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ def file_at(layer: Layer, path: bytes) -> FileNode:
 
 
 def put(layer: Layer, directory: DirNode, name: bytes, data: bytes) -> None:
-    handle = layer.create(directory, name, 0o644, *layer._owner)
+    handle = layer.create(directory, name, 0o644, *layer.owner)
     layer.write(handle, 0, data)
     layer.flush(handle)
     layer.release(handle)

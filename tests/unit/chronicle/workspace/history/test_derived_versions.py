@@ -24,8 +24,8 @@ from chronicle.workspace.history import path_histories
 from chronicle.workspace.history.oplog import Operation, add_root, first_root, operations, store_operations
 from chronicle.workspace.history.path_histories import DIRECTORY, OTHER, Record
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.layer.node import FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import Kind
@@ -72,11 +72,11 @@ def walker(layer: Layer) -> Walker:
 
 
 def mkdir(layer: Layer, path: str) -> None:
-    layer.make(*place(layer, path), 0o40755, *layer._owner)
+    layer.make(*place(layer, path), 0o40755, *layer.owner)
 
 
 def write(layer: Layer, path: str, content: bytes) -> None:
-    handle = layer.create(*place(layer, path), 0o640, *layer._owner)
+    handle = layer.create(*place(layer, path), 0o640, *layer.owner)
     layer.write(handle, 0, content)
     layer.release(handle)
 
@@ -236,7 +236,7 @@ def test_modes_are_part_of_versions(layer: Layer, walker: Walker) -> None:
     write(layer, "d/f", b"1")
     node = layer.resolve(b"d/f")
     assert node is not None
-    layer.set_mode(node, 0o751, *layer._owner)
+    layer.set_mode(node, 0o751, *layer.owner)
     move(layer, "d", "e")
     for _ in range(2):
         assert [(item.op, item.mode) for item in layer.history("d")] == [("mkdir", 0o755), ("delete", None)]

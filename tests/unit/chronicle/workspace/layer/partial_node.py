@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BlobId
     from chronicle.workspace.layer.layer import Handle
-    from chronicle.workspace.layer.node import FileNode
+    from chronicle.workspace.layer.state.node import FileNode
 
 
 class CountingStore(MemoryBlobStore):
@@ -102,7 +102,7 @@ def stored_elsewhere(directory: Path, content: bytes) -> tuple[CountingStore, Tr
     store = CountingStore()
     node = Node(directory, store, None)
     for name in (b"large", b"other"):
-        handle = node.layer.create(node.layer.root, name, 0o644, *node.layer._owner)
+        handle = node.layer.create(node.layer.root, name, 0o644, *node.layer.owner)
         node.layer.write(handle, 0, content if name == b"large" else b"other")
         node.close(handle)
     ref = node.commit()

@@ -9,14 +9,16 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.workspace.history import path_histories
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode
 from chronicle.workspace.port import LayerSpec
 from chronicle.workspace.trees import nodes
 from tests.layers import file_at
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
@@ -26,16 +28,17 @@ MANY = 600
 FILES = 3000
 
 
-class CountingReader:
-    """A reader that counts how often it was asked, whether or not it had to ask the store."""
+class Counting:
+    """Counts the reads of a reader, whether or not it had to ask the store."""
 
-    def __init__(self, reader: BlobReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: BlobReader, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._get = reader.get
         self.count = 0
+        monkeypatch.setattr(reader, "get", self.get)
 
     def get(self, blob_id: BlobId) -> bytes:
         self.count += 1
-        return self._reader.get(blob_id)
+        return self._get(blob_id)
 
 
 def filled(directory: Path) -> Layer:
@@ -78,7 +81,9 @@ def test_setting_an_extended_attribute_does_not_look_at_the_others(tmp_path: Pat
     assert not handle.node.xattrs
 
 
-def test_a_restore_reads_each_node_a_few_times_and_not_once_a_file(tmp_path: Path) -> None:
+def test_a_restore_reads_each_node_a_few_times_and_not_once_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer = filled(tmp_path)
     commit = layer.seal()
     parent = layer.resolve(b"d")
@@ -88,7 +93,7 @@ def test_a_restore_reads_each_node_a_few_times_and_not_once_a_file(tmp_path: Pat
         layer.unlink(parent, name)
     layer.rmdir(layer.root, b"d")
     layer.seal()
-    counted = layer._reader = CountingReader(layer.reader)
+    counted = Counting(layer.reader, monkeypatch)
     layer.restore(commit)
     assert counted.count < FILES / 4
     found = layer.resolve(b"d")
@@ -99,14 +104,16 @@ def test_a_restore_reads_each_node_a_few_times_and_not_once_a_file(tmp_path: Pat
     layer.close()
 
 
-def test_a_commit_reads_each_node_of_the_histories_a_few_times_and_not_once_a_file(tmp_path: Path) -> None:
+def test_a_commit_reads_each_node_of_the_histories_a_few_times_and_not_once_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer = filled(tmp_path)
     layer.seal()
     parent = layer.resolve(b"d")
     assert isinstance(parent, DirNode)
     for _, node in layer.entries(parent):
         layer.set_mode(node, 0o600, 0, 0)
-    counted = layer._reader = CountingReader(layer.reader)
+    counted = Counting(layer.reader, monkeypatch)
     layer.seal()
     assert counted.count < FILES / 4
     assert [version.op for version in layer.history("d/file-00007")] == ["create", "mode"]

@@ -10,8 +10,8 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.workspace.layer.layer import Layer
-from chronicle.workspace.layer.node import FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 STORED = random.Random(8).randbytes(1024 * 1024 + 1_000)

@@ -16,8 +16,8 @@ from chronicle.workspace.layer.disk import log as layer_log
 from chronicle.workspace.layer.disk import log_records
 from chronicle.workspace.layer.disk.log import LayerLog
 from chronicle.workspace.layer.disk.log_records import pack_floors
-from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -63,14 +63,14 @@ def test_floors_are_in_records_that_the_log_takes(tmp_path: Path, monkeypatch: p
     root = layer.root
     assert isinstance(root, DirNode)
     for number in range(100):
-        layer.release(layer.create(root, b"%d" % number * 40, 0o644, *layer._owner))
+        layer.release(layer.create(root, b"%d" % number * 40, 0o644, *layer.owner))
     layer.rollback()
     floors = {b"%d" % number * 40: 1 for number in range(100)}
-    assert layer.floors == floors
+    assert layer.commits.numbers_given()[0] == floors
     base = layer.base
     layer.close()
     layer, _ = open_layer(LayerSpec("w", tmp_path, base, 1, 1), blobs, ManualClock())
-    assert layer.floors == floors
+    assert layer.commits.numbers_given()[0] == floors
     layer.close()
     gaps = [Gap(b"g" * 500, number, 1) for number in range(20)]
     packed = pack_floors(floors, gaps)
@@ -170,9 +170,9 @@ def test_versions_after_a_seal_are_of_the_turn_they_were_made_in(tmp_path: Path)
     layer, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), blobs, ManualClock())
     base = layer.base
     layer.begin_turn(7)
-    layer.release(layer.create(layer.root, b"before", 0o644, *layer._owner))
+    layer.release(layer.create(layer.root, b"before", 0o644, *layer.owner))
     layer.seal()
-    layer.release(layer.create(layer.root, b"after", 0o644, *layer._owner))
+    layer.release(layer.create(layer.root, b"after", 0o644, *layer.owner))
     layer.let_go()
     layer, _ = open_layer(LayerSpec("w", tmp_path, base, 1, 1), blobs, ManualClock())
     assert [layer.history(path)[0].turn for path in ("before", "after")] == [7, 7]

@@ -143,7 +143,7 @@ def test_a_cut_of_what_is_elsewhere_that_the_log_lost(tmp_path: Path, monkeypatc
 def test_numbers_of_files_that_are_gone_are_not_given_out_again(tmp_path: Path, ends: str) -> None:
     node = Node(tmp_path / "node", CountingStore(), None)
     for name in (b"temporary", b"kept", b"kept, too"):
-        handle = node.layer.create(node.layer.root, name, 0o644, *node.layer._owner)
+        handle = node.layer.create(node.layer.root, name, 0o644, *node.layer.owner)
         node.layer.write(handle, 0, name)
         if name == b"temporary":
             node.layer.unlink(node.layer.root, name)
@@ -253,7 +253,7 @@ def noise(size: int) -> bytes:
 
 def node_with(tmp_path: Path, content: bytes) -> Node:
     node = Node(tmp_path / "node", CountingStore(), None)
-    handle = node.layer.create(node.layer.root, b"large", 0o644, *node.layer._owner)
+    handle = node.layer.create(node.layer.root, b"large", 0o644, *node.layer.owner)
     node.layer.write(handle, 0, content)
     node.close(handle)
     return node

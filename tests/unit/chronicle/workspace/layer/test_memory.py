@@ -129,7 +129,7 @@ def test_what_was_sealed_leaves_memory_and_is_found_by_its_number(layer: Layer) 
 def test_after_a_large_commit_no_cached_blobs_keep_the_memory_around_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrapped: bool
 ) -> None:
-    monkeypatch.setattr("chronicle.workspace.layer.layer.KEPT_NODES", KEPT)
+    monkeypatch.setattr("chronicle.workspace.layer.commit_cycle.KEPT_NODES", KEPT)
     store = FsspecBlobStore(f"file://{tmp_path}/blobs")
     blobs = TimedBlobStore(store, 60, lambda: None) if wrapped else store
     layer, _ = open_layer(LayerSpec("w", tmp_path / "layers", None, 1, 1), blobs, ManualClock())
@@ -151,8 +151,8 @@ def test_after_a_large_commit_no_cached_blobs_keep_the_memory_around_them(
 
 def cached(layer: Layer, store: FsspecBlobStore) -> int:
     """Return how many blobs a layer and its store have in memory."""
-    assert isinstance(layer._reader, CachingReader)
-    return len(layer._reader._cache) + len(store._reader._cache._blobs)
+    assert isinstance(layer.reader, CachingReader)
+    return len(layer.reader._cache) + len(store._reader._cache._blobs)
 
 
 def test_all_memory_is_given_back_after_a_full_collection() -> None:

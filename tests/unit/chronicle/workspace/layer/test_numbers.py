@@ -10,8 +10,8 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
 from chronicle.workspace.committed.workspace import CommittedWorkspace
-from chronicle.workspace.layer.node import DirNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Workspace:
 
     def mkdir(self, path: str) -> None:
         self.clock.advance(1)
-        self.layer.make(*self._place(path), 0o40755, *self.layer._owner)
+        self.layer.make(*self._place(path), 0o40755, *self.layer.owner)
 
     def rmdir(self, path: str) -> None:
         self.clock.advance(1)

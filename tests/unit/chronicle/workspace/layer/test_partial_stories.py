@@ -25,7 +25,7 @@ from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.content.ranges import Ranges
-from chronicle.workspace.layer import file_bytes
+from chronicle.workspace.layer import file_data
 from tests.layers import abandon
 from tests.unit.chronicle.workspace.layer.partial_node import Node, stored_elsewhere
 
@@ -66,7 +66,7 @@ def test_ranges_are_a_set_of_offsets(added: list[tuple[int, int]], offset: int) 
 @given(acts=st.lists(ACTS, min_size=3, max_size=25))
 def test_whatever_is_done_every_version_is_what_it_was(fetched_bytes: int, acts: list[tuple[str, int, int]]) -> None:
     with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_bytes, "_FETCHED_BYTES", fetched_bytes)
+        patch.setattr(file_data, "_FETCHED_BYTES", fetched_bytes)
         store, base = stored_elsewhere(Path(home, "there"), SMALL)
         story = _Story(Node(Path(home, "node 0"), store, base), Path(home))
         for number, (act, offset, length) in enumerate(acts):
@@ -87,7 +87,7 @@ def test_a_loss_of_power_leaves_what_can_be_committed(
 ) -> None:
     """Whatever is lost of the data files: versions are as long as they were, and all that is committed is there."""
     with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_bytes, "_FETCHED_BYTES", fetched_bytes)
+        patch.setattr(file_data, "_FETCHED_BYTES", fetched_bytes)
         store, base = stored_elsewhere(Path(home, "there"), SMALL)
         story = _Story(Node(Path(home, "node 0"), store, base), Path(home))
         for number, (act, offset, length) in enumerate(acts):

@@ -17,8 +17,8 @@ from chronicle.workspace.layer.disk import log as layer_log
 from chronicle.workspace.layer.disk import log_records
 from chronicle.workspace.layer.disk.log import LayerLog
 from chronicle.workspace.layer.disk.log_records import TOGETHER, pack, whole
-from chronicle.workspace.layer.node import DirNode, FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import DirNode, FileNode
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def layer(tmp_path: Path, blobs: MemoryBlobStore) -> Iterator[Layer]:
 def put(layer: Layer, parent: DirNode, name: bytes, data: bytes) -> None:
     node = layer.lookup(parent, name)
     if node is None:
-        handle = layer.create(parent, name, 0o644, *layer._owner)
+        handle = layer.create(parent, name, 0o644, *layer.owner)
     else:
         assert isinstance(node, FileNode)
         handle = layer.open(node, truncate=True)
@@ -63,7 +63,7 @@ def commit(layer: Layer) -> TreeRef:
 
 
 def two_commits(layer: Layer) -> tuple[TreeRef, TreeRef]:
-    directory = layer.make(layer.root, b"d", 0o40755, *layer._owner)
+    directory = layer.make(layer.root, b"d", 0o40755, *layer.owner)
     assert isinstance(directory, DirNode)
     for number in range(FILES):
         put(layer, directory, b"%d" % number, b"one %d" % number)

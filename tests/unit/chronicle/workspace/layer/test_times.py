@@ -8,8 +8,8 @@ from pathlib import Path
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.workspace.layer.layer import Layer
-from chronicle.workspace.layer.node import FileNode
 from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 LONG_AGO = 10**18

@@ -11,12 +11,12 @@ from typing import Final
 
 from chronicle.packed_map import PackedMap
 
-__all__ = ["Places"]
+__all__ = ["EvictedInodes"]
 
 _INO_BYTES: Final = 8
 
 
-class Places:
+class EvictedInodes:
     """The directories and names of nodes, by inode number."""
 
     def __init__(self) -> None:

@@ -13,7 +13,6 @@ from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.history.oplog import Operation
 from chronicle.workspace.history.oplog import operations as stored_operations
-from chronicle.workspace.layer.entries import EntryLayer
 from chronicle.workspace.layer.seal import settle
 from chronicle.workspace.port import Iteration
 from chronicle.workspace.trees.tree import Kind
@@ -25,14 +24,27 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId
     from chronicle.workspace.history.path_histories import Record
     from chronicle.workspace.history.view import Versions
+    from chronicle.workspace.layer.disk.files import LayerFiles
+    from chronicle.workspace.layer.state.layer_state import LayerState
 
-__all__ = ["HistoryLayer", "Iterations", "Operations", "encode_path", "iteration_of"]
+__all__ = ["HistoryReader", "Iterations", "Operations", "encode_path", "iteration_of"]
 
 _ZEROS: Final = "0" * len(blob_id(b""))
 
 
-class HistoryLayer(EntryLayer):
-    """A layer whose history can be read."""
+class HistoryReader:
+    """Reads versions, sealed and pending.
+
+    Args:
+        state: the layer's state.
+        files: the layer's files on disk, with contents that are not stored yet.
+    """
+
+    def __init__(self, state: LayerState, files: LayerFiles) -> None:
+        self._state = state
+        self._history = state.history
+        self._reader = state.reader
+        self._files = files
 
     def history(self, path: str, *, hashed: bool = True) -> Sequence[Iteration]:
         """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`.
@@ -48,43 +60,43 @@ class HistoryLayer(EntryLayer):
 
     def iterations(self, path: bytes, *, hashed: bool = True) -> Iterations:
         """Return a path's iterations at this moment, to be gone through in pieces; none if it never existed."""
-        return Iterations(self._view().in_order(path), self.content_id if hashed else _as_long)
+        return Iterations(self._history.view().in_order(path), self.content_id if hashed else _as_long)
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
         raw = encode_path(path)
         record = self.version(raw, iteration)
         if record is None or record.deleted:
-            raise self._view().missing(raw, iteration)
+            raise self._history.view().missing(raw, iteration)
         return self.open_version(record)
 
     def version(self, path: bytes, number: int) -> Record | None:
         """Return one version of a path."""
-        return self._view().find(path, number)
+        return self._history.view().find(path, number)
 
     def last_version(self, path: bytes) -> Record | None:
         """Return the newest version of a path, a deletion perhaps; None if it never existed."""
-        return self._view().last(path)
+        return self._history.view().last(path)
 
     def kinds_of(self, path: bytes) -> int:
-        """Return what a path ever was, as in `PathHistory.kinds`; 0 for nothing."""
-        return self._view().kinds(path)
+        """Return what a path ever was, as in `chronicle.workspace.history.path_histories.PathHistory.kinds`; 0 for nothing."""
+        return self._history.view().kinds(path)
 
     def has_short_history(self, path: bytes, limit: int) -> bool:
         """Say whether a path has no more versions than so many, which are at hand; see `HistoryView.is_short`."""
-        return self._view().is_short(path, limit)
+        return self._history.view().is_short(path, limit)
 
     def had_entries(self, path: bytes) -> bool:
         """Say whether anything below a path ever had a version."""
-        return self._view().had_entries(path)
+        return self._history.view().had_entries(path)
 
     def names_with_history(self, path: bytes) -> list[bytes]:
         """Return the names in a directory that ever had a version, or below which something had."""
-        return self._view().names(path)
+        return self._history.view().names(path)
 
     def operations(self) -> Operations:
         """Return every operation there ever was until now, oldest first, those not yet sealed included."""
-        view = self._view()
+        view = self._history.view()
         fresh = [
             Operation(
                 record.seq,
@@ -96,11 +108,12 @@ class HistoryLayer(EntryLayer):
                 record.size,
                 record.source,
             )
-            for path in self._records
+            for path in self._history.records
             for number, record in view.noted(path)
         ]
         fresh.sort(key=attrgetter("seq"))
-        return Operations(self._reader, self._sealed.oplog_id if self._sealed is not None else None, fresh, self.beat)
+        sealed = self._state.sealed
+        return Operations(self._reader, sealed.oplog_id if sealed is not None else None, fresh, self._history.beat)
 
     def open_version(self, record: Record) -> BinaryIO:
         """Open the content of a version.
@@ -123,7 +136,7 @@ class HistoryLayer(EntryLayer):
         if record.held is None or record.deleted:
             return iteration_of(record).hash
         if record.held.content is None:
-            settle(_Discard(self._reader, self.beat), self._files, record.held)
+            settle(_Discard(self._reader, self._history.beat), self._files, record.held)
         assert record.held.content is not None
         return record.held.content.id
 

@@ -15,35 +15,23 @@ from chronicle.workspace.content.ranges import Ranges
 from chronicle.workspace.history.oplog import Gap
 from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.undo import DataFile
-from chronicle.workspace.layer.node import DirNode, FileNode, Node
+from chronicle.workspace.layer.state.node import DirNode, FileNode, Node
 from chronicle.workspace.trees.tree import decode_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.workspace.layer.disk.files import LayerFiles
-    from chronicle.workspace.layer.state import LayerState
-    from chronicle.workspace.port import TreeRef
+    from chronicle.workspace.layer.state.apply import Applier
 
-__all__ = ["last_sealed", "redo", "replay"]
-
-
-def last_sealed(payloads: Sequence[bytes]) -> tuple[int, TreeRef | None]:
-    """Return where the records after the last seal begin, and what was sealed; ``(1, None)`` without one."""
-    for position in range(len(payloads) - 1, 0, -1):
-        if records.code_of(payloads[position]) == records.SEALED:
-            fields = msgpack.unpackb(payloads[position], use_list=False)
-            return position + 1, records.unpack_ref(fields[1])
-    return 1, None
+__all__ = ["redo", "replay"]
 
 
-def replay(
-    state: LayerState, files: LayerFiles, payloads: Sequence[bytes], now_ns: int
-) -> tuple[set[int], list[bytes]]:
+def replay(applier: Applier, files: LayerFiles, payloads: Sequence[bytes], now_ns: int) -> tuple[set[int], list[bytes]]:
     """Do again what the records say, and see to what a loss of power left.
 
     Args:
-        state: before the records.
+        applier: of the state before the records.
         files: the layer's files.
         payloads: the records.
         now_ns: dates what has to be mended, epoch nanoseconds.
@@ -54,17 +42,17 @@ def replay(
     Raises:
         Corrupt: a record cannot be, given those before it.
     """
-    replayer = _Replayer(state, files, now_ns)
+    replayer = _Replayer(applier, files, now_ns)
     replayer.do_all(payloads)
     return replayer.finish(), replayer.mended
 
 
-def redo(state: LayerState, files: LayerFiles, payloads: Sequence[bytes]) -> None:
+def redo(applier: Applier, files: LayerFiles, payloads: Sequence[bytes]) -> None:
     """Do what records say that were logged just now. Reads nothing of the blob store: it may fail no more.
 
     What exists at the paths in the records is in memory.
     """
-    _Replayer(state, files, is_loaded=True).do_all(payloads)
+    _Replayer(applier, files, is_loaded=True).do_all(payloads)
 
 
 class _Part:
@@ -98,8 +86,9 @@ class _Part:
 
 
 class _Replayer:
-    def __init__(self, state: LayerState, files: LayerFiles, now_ns: int = 0, *, is_loaded: bool = False) -> None:
-        self._state = state
+    def __init__(self, applier: Applier, files: LayerFiles, now_ns: int = 0, *, is_loaded: bool = False) -> None:
+        self._applier = applier
+        self._state = applier.state
         self._files = files
         self._now_ns = now_ns
         self._is_loaded = is_loaded
@@ -123,39 +112,39 @@ class _Replayer:
 
     def do(self, fields: Sequence[Any]) -> None:
         """Do one record again."""
-        state = self._state
+        applier, state = self._applier, self._state
         match fields:
             case (records.CREATE, ts, path, ino, mode, uid, gid, number):
                 parent, name = self._place(path)
-                state.do_create(parent, name, ino, mode, uid, gid, self._data_file(number), ts)
+                applier.create(parent, name, ino, mode, uid, gid, self._data_file(number), ts)
             case (records.MAKE, ts, path, ino, mode, uid, gid, target):
                 parent, name = self._place(path)
-                state.do_make(parent, name, ino, mode, uid, gid, target, ts)
+                applier.make(parent, name, ino, mode, uid, gid, target, ts)
             case (records.DEVICE, ts, path, ino, mode, uid, gid, device):
                 parent, name = self._place(path)
-                state.do_make_device(parent, name, ino, mode, uid, gid, device, ts)
+                applier.make_device(parent, name, ino, mode, uid, gid, device, ts)
             case (records.REMOVE, ts, path):
                 parent, name = self._place(path)
-                state.do_remove(parent, name, self._node(path), ts)
+                applier.remove(parent, name, self._node(path), ts)
             case (records.RENAME, ts, old, new, flags):
                 places = *self._place(old), *self._place(new)
-                state.do_rename(*places, flags, ts, state.moving(*places, flags))
+                applier.rename(*places, flags, ts, applier.moving(*places, flags))
             case (records.LINK, ts, old, new):
-                state.do_link(self._node(old), old, *self._place(new), ts)
+                applier.link(self._node(old), old, *self._place(new), ts)
             case (records.MODE, ts, path, mode, uid, gid):
-                state.do_mode(self._node(path), mode, uid, gid, ts)
+                applier.set_mode(self._node(path), mode, uid, gid, ts)
             case (records.RESTORE, ts, path, ino, entry, mtime):
                 parent, name = self._place(path)
                 there = self._there(parent, name) if path else parent
-                state.do_restore(parent if path else None, name, there, ino, decode_entry(entry), mtime, ts)
+                applier.restore(parent if path else None, name, there, ino, decode_entry(entry), mtime, ts)
             case (records.TIMES, ts, path, atime, mtime):
-                state.do_times(self._node(path), atime, mtime, ts)
+                applier.set_times(self._node(path), atime, mtime, ts)
             case (records.XATTR, ts, path, name, value):
-                state.do_xattr(self._node(path), name, value, ts)
+                applier.set_xattr(self._node(path), name, value, ts)
             case (records.DATA, _, path, number, undo, size):
                 self._replay_data(path, number, undo, size)
             case (records.VERSION, ts, path, op, size, mtime):
-                state.do_version(self._file(path), op, size, mtime, ts)
+                applier.add_version(self._file(path), op, size, mtime, ts)
             case (records.SYNCED, number):
                 self._copies.pop(number, None)
                 if number in self._parts:
@@ -168,14 +157,14 @@ class _Replayer:
                 node = self._file(path)
                 assert node.data is not None
                 self._copies.pop(node.data.number, None)
-                state.do_revert(node)
+                applier.revert(node)
             case (records.TOGETHER, _):
                 pass  # those that follow are all there
             case (records.TURN, turn):
-                state.do_turn(turn)
+                state.history.set_turn(turn)
             case (records.FLOORS, floors, gaps):
-                state.floors.update(floors)
-                state.gaps.extend(Gap(*gap) for gap in gaps)
+                state.history.floors.update(floors)
+                state.history.gaps.extend(Gap(*gap) for gap in gaps)
             case _:
                 raise ValueError(fields)
 
@@ -203,7 +192,7 @@ class _Replayer:
                 node.data.lost_bytes = longest
             node.note_holes(status)
             if status.st_size != node.length or node.unversioned:
-                state.resize(node, status.st_size)
+                state.usage.resize(node, status.st_size)
                 node.mtime_ns = max(node.mtime_ns, status.st_mtime_ns)
                 node.unversioned = True
         return self._used
@@ -226,7 +215,7 @@ class _Replayer:
         for number, node in self._copies.items():
             path = state.names.path_of(node)
             if path is not None and node.data is self._data[number]:
-                state.do_revert(node)
+                self._applier.revert(node)
                 mended: list[tuple[object, ...]] = [(records.REVERTED, path)]
                 if node.unversioned:  # the last version is of what was lost, and so is its time
                     version = (records.VERSION, self._now_ns, path, "write", node.length, self._now_ns)
@@ -248,9 +237,9 @@ class _Replayer:
                 self._copies[number] = node
             if not undo and size == records.PART:
                 assert node.content is not None
-                self._state.do_part(data, node.content)
+                self._applier.begin_part(data, node.content)
                 self._parts[number] = _Part(data)
-            self._state.do_data(node, data, kept)
+            self._applier.begin_write(node, data, kept)
         elif kept is not None:
             data.unpin(kept)
 

@@ -21,8 +21,8 @@ import msgpack
 
 from chronicle.errors import Corrupt
 from chronicle.workspace.history.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
-from chronicle.workspace.layer.node import DirNode, FileNode, Node, kind_bits, new_node, node_paths
-from chronicle.workspace.layer.node_paths import Places
+from chronicle.workspace.layer.state.evicted_inodes import EvictedInodes
+from chronicle.workspace.layer.state.node import DirNode, FileNode, Node, kind_bits, new_node, node_paths
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, Entry
 
@@ -77,7 +77,7 @@ class Names:
         self.referred: Referred = _Nobody()
         """Set by what calls nodes by their numbers."""
         self.kept_nodes = KEPT_NODES
-        self.places = Places()
+        self.places = EvictedInodes()
         """Where those are that are not in memory and called by their numbers."""
         self._unstored: set[int] = set()
         """Numbers that were given to what is in the tree without one: they must not be given again."""
