@@ -1,5 +1,6 @@
-"""The writable layer of a workspace, the engine behind the fuse and api presentations. `layer` is the entry.
+"""The writable layer of a workspace, the engine behind the fuse and api presentations.
 
-`state` is what a layer knows and how operations change it; `opening`, `seal` and `restore` are the steps of its life;
-what it keeps on disk is in `disk`. docs/internals/workspace.md describes the order of writes.
+`layer` is the facade and `opening` makes one. The other files here are its parts: they check and log operations. `state`
+has what is in memory, and the one code that applies operations; `disk` has the log, data files and undo files.
+docs/internals/workspace.md describes the order of writes, and which part keeps it.
 """

@@ -24,7 +24,6 @@ from chronicle.workspace.history import link_map, oplog
 from chronicle.workspace.history.commit_builder import CommitBuilder
 from chronicle.workspace.history.oplog import Attr, OplogRoot
 from chronicle.workspace.layer.state.node import DeviceNode, DirNode, FileNode, LinkNode, Node, kind_of
-from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, ROOT_DEFAULT, Entry
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer.disk.files import LayerFiles
     from chronicle.workspace.layer.disk.undo import Held
     from chronicle.workspace.layer.state.names import Names
-    from chronicle.workspace.port import Usage
+    from chronicle.workspace.port import TreeRef, Usage
 
 __all__ = ["SealInput", "Sealed", "put_seal", "settle"]
 
