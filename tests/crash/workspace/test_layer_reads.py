@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from chronicle.blobs import readers
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE
-from chronicle.workspace.layer import file_data, opening
+from chronicle.workspace.layer import file_data
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.apply import RENAME_EXCHANGE
 from chronicle.workspace.layer.state.node import FileNode, LinkNode
@@ -227,7 +228,7 @@ def state_of(past: Past, directory: Path, ref: TreeRef) -> dict[str, Any]:
 @pytest.fixture(scope="module", autouse=True)
 def _every_read_reaches_the_store() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "_CACHED_BLOB_BYTES", -1)
+        patch.setattr(readers, "_LARGEST_CACHED_BYTES", -1)
         patch.setattr(file_data, "_FETCHED_BYTES", 10_000)
         yield
 
