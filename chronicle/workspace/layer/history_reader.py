@@ -79,7 +79,7 @@ class HistoryReader:
         return self._history.view().last(path)
 
     def kinds_of(self, path: bytes) -> int:
-        """Return what a path ever was, as in `chronicle.workspace.history.path_histories.PathHistory.kinds`; 0 for nothing."""
+        """Return what a path ever was, as in `PathHistory.kinds`; 0 for nothing."""
         return self._history.view().kinds(path)
 
     def has_short_history(self, path: bytes, limit: int) -> bool:
