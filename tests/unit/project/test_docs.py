@@ -39,6 +39,15 @@ def test_every_exit_code_is_in_the_readme() -> None:
     assert {int(code) for code in ExitCode} <= numbers
 
 
+def test_the_places_of_the_internals_exist() -> None:
+    page = (ROOT / "docs" / "internals" / "README.md").read_text(encoding="utf-8").partition("## Rooms")[0]
+    places = re.findall(r"`((?:chronicle|podium|coordinator)/[\w/.]+)`(?: \(`(\w+)`\))?", page)
+    assert len(places) > 20
+    for place, name in places:
+        assert (ROOT / place).exists(), place
+        assert not name or re.search(rf"\b{name}\b", (ROOT / place).read_text(encoding="utf-8")), (place, name)
+
+
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8"))
