@@ -6,7 +6,7 @@
     │   ├── AgentFileNotFound   no such file
     │   ├── AgentFileBroken     the file does not import: syntax error, missing module, an exception while importing
     │   ├── AgentClassNotFound  the file has no such class
-    │   └── NotAnAgent          the class is not a usable BaseAgent; says what is missing
+    │   └── NotAnAgent          the class is not a usable BaseAgent; tells what is missing
     ├── UnknownAgent            no agent of that address in this home
     ├── UnknownMoment           the agent has no such turn, or does not keep it
     ├── UnknownArtifact         no artifact of that id in this home

@@ -1,7 +1,7 @@
-"""Looking at a user's agent class without importing it here: a throw-away process does, and reports.
+"""Inspection of a user's agent class in a child process, without importing it here.
 
-Run as ``python -m podium.agent.inspect FILE.py:Class`` this module is that process: it writes one JSON object to the
-file descriptor named by ``--fd``, so that what the user's code prints while it is imported does no harm.
+Run as ``python -m podium.agent.inspect FILE CLASS FD``, this module is that process: it writes one JSON object to the
+file descriptor, so that output of the user's code during the import does no harm.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["AgentInfo", "inspect_agent"]
 
 _TIMEOUT_S: Final = 60.0
-"""Longest an import may take: heavy libraries need seconds, never a minute."""
+"""Time limit of an import: heavy libraries need seconds, never a minute."""
 
 _DETAIL_LIMIT: Final = 20_000
-"""Characters of a traceback that are passed on: the end, where the cause is."""
+"""Characters of a traceback that are returned: its end, which has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """What is known of an agent class from outside."""
+    """The description of an agent class."""
 
     file: str
     """Absolute path."""
@@ -45,10 +45,10 @@ class AgentInfo:
 
 
 def inspect_agent(spec: str) -> AgentInfo:
-    """Load the class that a command line names in a process of its own and return what it is.
+    """Load the class that a spec names in a child process, and return its description.
 
     Raises:
-        AgentLoadError: the subclass says why it cannot be used.
+        AgentLoadError: it cannot be used; the subclass tells why.
     """
     path, class_name = parse_spec(spec)
     with tempfile.TemporaryFile() as file, tempfile.TemporaryDirectory(prefix="podium-inspect-") as scratch:
@@ -87,7 +87,7 @@ def _run(path: Path, class_name: str, answer_fd: int, scratch: str) -> subproces
 
 def _report(path: str, class_name: str) -> dict[str, object]:
     """Load a class and return its description, or the error, as plain JSON."""
-    from pathlib import Path  # noqa: PLC0415  only the inspecting process needs what follows
+    from pathlib import Path  # noqa: PLC0415  the parent process does not need these imports
 
     from podium.agent.base import agent_type_of  # noqa: PLC0415
     from podium.agent.loader import load_agent_class  # noqa: PLC0415

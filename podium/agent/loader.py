@@ -1,4 +1,4 @@
-"""Loading a user's agent class from its file, with errors that say what to mend.
+"""Loading a user's agent class from its file, with errors that tell how to fix it.
 
 Importing runs the user's code, so this happens only in a host or in the throw-away inspector
 (:mod:`podium.agent.inspect`), never in a process that serves others.
@@ -65,13 +65,13 @@ def load_module(path: Path) -> ModuleType:
 
 
 def _import_package(path: Path) -> ModuleType | None:
-    """Import the package that a file belongs to, and put what its imports are relative to on the module path.
+    """Import the package that a file belongs to, and put the package's parent directory on the module path.
 
     Returns:
-        the package; ``None`` if the file belongs to none, or to one whose name another package has taken.
+        the package; ``None`` if the file belongs to none, or if another package with its name is imported already.
 
     Raises:
-        Exception: whatever importing the package raised.
+        Exception: any exception of the package's import.
     """
     names: list[str] = []
     root = path.parent
@@ -82,7 +82,7 @@ def _import_package(path: Path) -> ModuleType | None:
         _search(path.parent, first=True)
         return None
     _search(root, first=True)
-    _search(path.parent, first=False)  # last: a module of a package may have the name of one of Python's
+    _search(path.parent, first=False)  # last: a module of a package may have the name of a standard module
     package = importlib.import_module(".".join(names))
     return package if str(path.parent) in getattr(package, "__path__", ()) else None
 
@@ -99,7 +99,7 @@ def _name_of(path: Path, package: ModuleType | None) -> str:
 
 
 def _place_of(error: BaseException, path: Path) -> str:
-    """Return the last line that an error came through, of the file or else of a package that it is in."""
+    """Return the innermost traceback line in the file, or else in a package that contains it."""
     frames = traceback.extract_tb(error.__traceback__)
     inits = {str(parent / "__init__.py") for parent in path.parents}
     found = next((frame for frame in reversed(frames) if frame.filename == str(path)), None)
@@ -108,12 +108,12 @@ def _place_of(error: BaseException, path: Path) -> str:
 
 
 def load_agent_class(path: Path, class_name: str) -> type[BaseAgent]:
-    """Import a file and return its agent class, checked.
+    """Import a file and return its agent class, after checking it.
 
     Raises:
         AgentFileBroken: the file does not import.
-        AgentClassNotFound: it has no such class; the message lists those it has.
-        NotAnAgent: the class is not a usable agent; the message says what is missing.
+        AgentClassNotFound: it has no such class; the message lists its agent classes.
+        NotAnAgent: the class is not a usable agent; the message tells what is missing.
     """
     module = load_module(path)
     found = getattr(module, class_name, None)
@@ -128,10 +128,10 @@ def load_agent_class(path: Path, class_name: str) -> type[BaseAgent]:
 
 
 def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
-    """Check what can be checked of an agent class before it runs.
+    """Check an agent class before it runs.
 
     Raises:
-        NotAnAgent: the first thing that is wrong.
+        NotAnAgent: the first problem found.
     """
     where = f"class {cls.__name__} in {path}"
     if cls.on_message is BaseAgent.on_message:
@@ -171,28 +171,28 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
 
 
 def _check_hook(cls: type[BaseAgent], name: str, where: str) -> None:
-    """Check that a hook can be called and awaited as it will be.
+    """Check that a hook can be called with its arguments and awaited.
 
     Raises:
-        NotAnAgent: it cannot; the message has its place and how to write it.
+        NotAnAgent: it cannot; the message has its position and its signature.
     """
-    called = getattr(cls, name)  # of a static or class method already without what Python passes by itself
+    called = getattr(cls, name)  # of a static or class method: without the bound first argument
     parameters = list(inspect.signature(getattr(BaseAgent, name)).parameters)
-    mend = f"write 'async def {name}({', '.join(parameters)})'"
+    fix = f"write 'async def {name}({', '.join(parameters)})'"
     if not callable(called):
-        raise NotAnAgent(f"{where}: {name} is {called!r}, which cannot be called; {mend}")
-    code = getattr(called, "__code__", None)  # of a decorated one the decorator's: that is what is to be mended
+        raise NotAnAgent(f"{where}: {name} is {called!r}, which cannot be called; {fix}")
+    code = getattr(called, "__code__", None)  # of a decorated hook: the decorator's, which is the one to fix
     place = f"{where}: {name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else f"{where}: {name}"
     if inspect.isasyncgenfunction(called):
-        raise NotAnAgent(f"{place} has a yield, so it is a generator; send with ctx.send_message, and {mend}")
+        raise NotAnAgent(f"{place} has a yield, so it is a generator; send with ctx.send_message, and {fix}")
     if not inspect.iscoroutinefunction(called):
-        raise NotAnAgent(f"{place} is not async; {mend}")
+        raise NotAnAgent(f"{place} is not async; {fix}")
     bound = not inspect.isfunction(inspect.getattr_static(cls, name))
     try:
-        # What is called itself: a decorator may pass other arguments on to what it wraps.
+        # The callable itself: a decorator may pass other arguments to the function that it wraps.
         inspect.signature(called, follow_wrapped=False).bind(*parameters[1 if bound else 0 :])
     except TypeError as error:
-        raise NotAnAgent(f"{place} takes other arguments than it is given ({error}); {mend}") from error
+        raise NotAnAgent(f"{place} takes other arguments than it is given ({error}); {fix}") from error
 
 
 def _is_agent(value: object, module: ModuleType) -> bool:

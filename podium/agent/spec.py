@@ -1,6 +1,6 @@
-"""How the command line names an agent's class: ``FILE.py:Class``, or ``package.module:Class``.
+"""Specs of agent classes, as on the command line: ``FILE.py:Class``, or ``package.module:Class``.
 
-Nothing of the user's is imported here.
+No user code is imported here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ __all__ = ["parse_spec"]
 def parse_spec(spec: str) -> tuple[Path, str]:
     """Split ``FILE.py:Class`` or ``package.module:Class`` into an absolute path and a class name.
 
-    A module is looked for from the working directory, then on Python's module path. A package is its ``__init__.py``.
+    A module is searched in the working directory, then on Python's module path. A package stands for its
+    ``__init__.py``.
 
     Raises:
-        InvalidInput: it has no such form.
+        InvalidInput: it has neither form.
         AgentFileNotFound: there is no such file or module.
     """
     named, colon, class_name = spec.rpartition(":")
@@ -41,10 +42,10 @@ def parse_spec(spec: str) -> tuple[Path, str]:
 
 
 def _file_of(module: str) -> Path:
-    """Return the file of a module, found without importing the packages that it is in.
+    """Return the file of a module, without importing its packages.
 
     Raises:
-        AgentFileNotFound: there is none, or it is not written in Python.
+        AgentFileNotFound: there is none, or it is not a Python source file.
     """
     top, *rest = module.split(".")
     found = PathFinder.find_spec(top, [str(Path.cwd())]) or find_spec(top)

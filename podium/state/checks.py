@@ -26,8 +26,8 @@ from podium.state.tracked.lists import ListShape, TrackedList, index_of
 from podium.state.tracked.models import ModelShape, model_class
 from podium.state.tracked.node import Refusal, Tracked, path_of
 from podium.state.tracked.plain_values import plain
-from podium.state.tracked.scalars import Shape, of_validation, validated
 from podium.state.tracked.sets import SetShape, TrackedSet
+from podium.state.tracked.shape import Shape, of_validation, validated
 from podium.state.tracked.shape_combinators import Checked, Deferred, Nullable, UnionShape
 from podium.state.tracked.tuples import TrackedTuple
 

@@ -17,7 +17,7 @@ from podium.state.pointer import join
 from podium.state.tracked.drain import collect, mark_drained
 from podium.state.tracked.guarded import guard_of
 from podium.state.tracked.node import Tracked
-from podium.state.tracked.scalars import of_validation
+from podium.state.tracked.shape import of_validation
 from podium.state.undeclared_fields import undeclared_field
 
 if TYPE_CHECKING:

@@ -73,10 +73,10 @@ class CommitRules:
             f"{last.type} was put on {commit.expected.seq}, but the branch ends at {line.seq}",
         )
         payload = cast("dict[str, Any]", decode(last.payload or b"null"))
-        if line.owes_a_try and last.type.startswith("turn."):
+        if line.owes_an_attempt and last.type.startswith("turn."):
             lost = last.type == TURN_FAILED and payload["error"]["type"] == "HostLost"
             self._must(lost, line, f"{last.type} came after a lost host, of which nothing is recorded")
-            line.owes_a_try = False
+            line.owes_an_attempt = False
         match last.type:
             case "agent.created":
                 line.state, line.created = payload["state"], True
@@ -182,9 +182,11 @@ class CommitRules:
             == payload["parked"]
             == (message.attempts == Puppet.max_attempts),
             line,
-            f"{payload['message_id']} was {message.status} after try {message.attempts}",
+            f"{payload['message_id']} was {message.status} after attempt {message.attempts}",
         )
-        self._must(payload["attempt"] == message.attempts, line, f"try {message.attempts} is recorded as another one")
+        self._must(
+            payload["attempt"] == message.attempts, line, f"attempt {message.attempts} is recorded as another one"
+        )
 
     def _settle(self, line: BranchModel, commit: Commit, outcomes: tuple[Outcome, ...]) -> MessageModel:
         """Settle the one message of a commit in the model."""

@@ -147,9 +147,9 @@ class SimulatedHost:
         assert self._workspace is not None
         return self._world.nodes.files(self._workspace.workspace)
 
-    def tries(self, number: int) -> int:
+    def count_attempt(self, number: int) -> int:
         """Count an attempt of a message."""
-        return self._world.tries(number)
+        return self._world.count_attempt(number)
 
     def handled(self, activation: Activation, seq: int) -> None:
         """Compare an activation's memory with the record, right after a commit of its own."""

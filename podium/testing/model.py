@@ -54,7 +54,7 @@ class BranchModel:
     expected: Expected = field(default_factory=Expected)
     state: JsonObject = field(default_factory=dict)
     """The replay of the patches, compared with `expected` at each turn."""
-    owes_a_try: bool = False
+    owes_an_attempt: bool = False
     """Whether the lease was taken over unreleased: that counts as an attempt of the oldest message."""
     created: bool = False
     origin: SessionId | None = None

@@ -89,7 +89,7 @@ class JournalOracle:
         lease = self.store.acquire_lease(session_id, holder, now_ms, ttl_ms, takeover=takeover)
         line = self.lines[session_id]
         self._must(lease.epoch == line.epoch + 1, line, f"epoch {lease.epoch} came after {line.epoch}")
-        line.epoch, line.held, line.owes_a_try = lease.epoch, True, line.held
+        line.epoch, line.held, line.owes_an_attempt = lease.epoch, True, line.held
         self._note("lease", line.session.name, lease.epoch, holder)
         return lease
 

@@ -39,7 +39,7 @@ class Stage(Protocol):
         """Return the files of a workspace; raises in a dead process."""
         ...
 
-    def tries(self, number: int) -> int:
+    def count_attempt(self, number: int) -> int:
         """Count an attempt of a message, and return the number of earlier ones."""
         ...
 
@@ -71,10 +71,10 @@ class Puppet(BaseAgent):
             STAGE.get().files(ctx.workspace)["init.txt"] = str(ctx.state.inits)
 
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        tries = STAGE.get().tries(message["number"])
+        earlier = STAGE.get().count_attempt(message["number"])
         ctx.state.log.append(message["number"])
         for name, *arguments in message["do"]:
-            await self._do(ctx, tries, name, arguments)
+            await self._do(ctx, earlier, name, arguments)
 
     async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         ctx.state.steered.append(message["number"])
@@ -92,7 +92,7 @@ class Puppet(BaseAgent):
         if _has_hooks(ctx.key):
             STAGE.get().files(ctx.workspace)["bye.txt"] = str(len(ctx.state.log))
 
-    async def _do(self, ctx: AgentContext[Any], tries: int, name: str, arguments: list[Any]) -> None:
+    async def _do(self, ctx: AgentContext[Any], earlier: int, name: str, arguments: list[Any]) -> None:
         files = STAGE.get().files(ctx.workspace)
         match name, arguments:
             case "put", [key, value]:
@@ -120,15 +120,15 @@ class Puppet(BaseAgent):
                     await asyncio.sleep(0.1)
                 except asyncio.CancelledError:
                     await asyncio.sleep(0.1)
-            case "raise", [times] if tries < times:
-                raise ValueError(f"try {tries + 1}")
-            case "exit", [times] if tries < times:
+            case "raise", [times] if earlier < times:
+                raise ValueError(f"try {earlier + 1}")
+            case "exit", [times] if earlier < times:
                 raise SystemExit(3)
-            case "hang", [times] if tries < times:
+            case "hang", [times] if earlier < times:
                 await asyncio.Event().wait()
-            case "nan", [times] if tries < times:
+            case "nan", [times] if earlier < times:
                 ctx.state.table["nan"] = cast("int", math.nan)
-            case "surrogate", [times] if tries < times:
+            case "surrogate", [times] if earlier < times:
                 await ctx.emit("surrogate", {"text": "\udcff"})
 
 

@@ -63,7 +63,7 @@ class World:
         self._committers = [self._new_committer() for _ in range(nodes.count)]
         self._verbose = verbose
         self._notes: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_LAST_NOTES)
-        self._tries: dict[int, int] = {}
+        self._attempts: dict[int, int] = {}
 
     def new_link(self, name: str) -> tuple[Link, int]:
         """Return a link for a host, and the node it runs on."""
@@ -85,10 +85,10 @@ class World:
             most_replayed_turns=_REPLAYED_TURNS,
         )
 
-    def tries(self, number: int) -> int:
+    def count_attempt(self, number: int) -> int:
         """Count an attempt of a message, and return the number of earlier ones."""
-        before = self._tries.get(number, 0)
-        self._tries[number] = before + 1
+        before = self._attempts.get(number, 0)
+        self._attempts[number] = before + 1
         return before
 
     def failed(self, host: str, error: BaseException) -> None:

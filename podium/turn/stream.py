@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["TERMINAL_FRAMES", "Frame", "StreamHub", "Subscription"]
 
 Frame: TypeAlias = dict[str, Any]
-"""One JSON object of a message's stream; its keys are listed in ``docs/internals/turn.md``."""
+"""One JSON object of a message's stream; `coordinator.service.protocol` lists the types and keys."""
 
 TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
 """The last frame of a stream: exactly one of these."""

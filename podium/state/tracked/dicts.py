@@ -29,7 +29,8 @@ from podium.state.tracked.node import (
     unlink,
 )
 from podium.state.tracked.plain_values import plain
-from podium.state.tracked.scalars import Declared, Shape, json_scalar, of_validation, validated
+from podium.state.tracked.scalars import json_scalar
+from podium.state.tracked.shape import Declared, Shape, of_validation, validated
 
 if TYPE_CHECKING:
     from typing import Self

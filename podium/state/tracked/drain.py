@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from podium.state.patch.apply import Patch
     from podium.state.tracked.models import ModelShape
-    from podium.state.tracked.scalars import Shape
+    from podium.state.tracked.shape import Shape
 
 __all__ = ["check_list", "collect", "mark_drained"]
 

@@ -30,7 +30,7 @@ from podium.state.tracked.node import (
 )
 from podium.state.tracked.piece_table import PieceTable, longest_increasing
 from podium.state.tracked.plain_values import plain
-from podium.state.tracked.scalars import DeclaredItems
+from podium.state.tracked.shape import DeclaredItems
 
 if TYPE_CHECKING:
     from typing import Self

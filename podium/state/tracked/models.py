@@ -35,7 +35,7 @@ from podium.state.tracked.node import (
     unlink,
 )
 from podium.state.tracked.plain_values import plain
-from podium.state.tracked.scalars import Declared, Shape, of_validation
+from podium.state.tracked.shape import Declared, Shape, of_validation
 
 if TYPE_CHECKING:
     from typing import Self

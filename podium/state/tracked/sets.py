@@ -17,7 +17,8 @@ from chronicle.canonical import Json, decode, encode
 from podium.state.guard import current_permit
 from podium.state.tracked.guarded import check_access, guard_of, guarded
 from podium.state.tracked.node import Refusal, Tracked, TrackingNode, check_depth, mark_changed, refused
-from podium.state.tracked.scalars import Declared, DeclaredItems, Scalar, Shape
+from podium.state.tracked.scalars import Scalar
+from podium.state.tracked.shape import Declared, DeclaredItems, Shape
 
 if TYPE_CHECKING:
     from typing import Self

@@ -13,7 +13,8 @@ from chronicle.canonical import Json, encode
 from podium.state.tracked.any_json import AnyShape
 from podium.state.tracked.models import model_class
 from podium.state.tracked.node import Refusal, Tracked, check_depth
-from podium.state.tracked.scalars import Coded, Declared, Scalar, Shape, of_validation
+from podium.state.tracked.scalars import Coded, Scalar
+from podium.state.tracked.shape import Declared, Shape, of_validation
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator

@@ -22,8 +22,9 @@ from podium.state.tracked.any_json import ANYTHING
 from podium.state.tracked.dicts import CodedKeys, DictShape, KeyShape, TextKeys
 from podium.state.tracked.lists import ListShape
 from podium.state.tracked.models import ModelShape, TrackedModel
-from podium.state.tracked.scalars import Coded, Scalar, Shape
+from podium.state.tracked.scalars import Coded, Scalar
 from podium.state.tracked.sets import FrozenSetShape, SetShape
+from podium.state.tracked.shape import Shape
 from podium.state.tracked.shape_combinators import Checked, Deferred, Nullable, Undeclared, UnionShape
 from podium.state.tracked.tuples import TupleShape
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 from podium.state.tracked.node import Refusal, Tracked, TrackingNode, check_depth, link
 from podium.state.tracked.plain_values import plain
-from podium.state.tracked.scalars import Declared, Shape
+from podium.state.tracked.shape import Declared, Shape
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
