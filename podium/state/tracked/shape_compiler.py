@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -24,9 +24,11 @@ from podium.state.tracked.lists import ListShape
 from podium.state.tracked.models import ModelShape, TrackedModel
 from podium.state.tracked.scalars import Coded, Scalar
 from podium.state.tracked.sets import FrozenSetShape, SetShape
-from podium.state.tracked.shape import Shape
 from podium.state.tracked.shape_combinators import Checked, Deferred, Nullable, Undeclared, UnionShape
 from podium.state.tracked.tuples import TupleShape
+
+if TYPE_CHECKING:
+    from podium.state.tracked.shape import Shape
 
 __all__ = ["TRACKS_INSTANCES", "shape_of"]
 
