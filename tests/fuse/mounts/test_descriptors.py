@@ -105,7 +105,7 @@ def test_a_zygote_takes_as_many_descriptors_as_it_may(tmp_path: Path, transport:
     code = (
         "import os, resource, sys\n"
         "from pathlib import Path\n"
-        "from chronicle.fuse import zygote\n"
+        "from chronicle.fuse.zygote import zygote\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW}, 2 * {FEW}))\n"
         "at = Path(sys.argv[1])\n"
         "zygote.start(at / 'zygote.sock', at / 'm', at / 'log', int(sys.argv[2]), transport=sys.argv[3])\n"

@@ -33,7 +33,8 @@ CHECKOUT = Path(__file__).parents[3]
 UNUSED = """
 import sys
 from pathlib import Path
-from chronicle.fuse import server, supervisor
+from chronicle.fuse.server import server
+from chronicle.fuse.zygote import supervisor
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT
 from chronicle.fuse.transport.choice import import_transport
 from tests.fuse.mirror import open_mirror
@@ -108,7 +109,7 @@ def test_a_command_that_meets_a_service_at_its_end_uses_the_workspace_itself(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for turn, (module, call) in enumerate(
-        [(mounting, "attach_fuse_workspace"), (client, "list_mounts"), (client, "Caller")], 1
+        [(mounting, "attach_fuse_workspace"), (client, "list_mounts"), (client, "ControlClient")], 1
     ):
         root = mounting.mount(repository, "main", tmp_path / "mnt", with_caller=False)
         (root / "file").write_text(f"of turn {turn}")
