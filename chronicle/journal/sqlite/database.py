@@ -3,9 +3,9 @@
 Locks, in the order in which they are taken: the writer lock (threads, then processes), then SQLite's own. Readers take
 none: in WAL mode they see the last commit before they began.
 
-Commits are durable before anyone sees them (``synchronous=FULL``): the write-ahead log is synced inside the writer
-lock, and a commit whose sync fails is rolled back. Syncing after the lock was let go would let the syncs of several
-processes overlap, but a commit whose sync then fails has been seen already and cannot be taken back.
+Commits are durable before they are visible (``synchronous=FULL``): the write-ahead log is synced inside the writer
+lock, and a commit whose sync fails is rolled back. Syncing after the lock was released would let the syncs of several
+processes overlap, but a commit whose sync then fails would have been visible already and could not be rolled back.
 
 A connection must not be used by a forked child: SQLite's locks belong to the process. The child gets a clear error,
 and the connections that it inherited are kept from being closed there.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.journal.sql.port import Connection
-    from chronicle.journal.sqlite.group_commit.waiting_room import Asked, Ticket
+    from chronicle.journal.sqlite.group_commit.waiting_room import Request, Ticket
 
 __all__ = ["LOG_INDEX_BYTES", "SqliteConnection", "SqliteDatabase", "translate"]
 
@@ -63,7 +63,7 @@ _inherited: Final[list[SqliteConnection]] = []
 
 
 class SqliteConnection(sqlite3.Connection):
-    """A connection; as there is one writer at a time, it locks no rows."""
+    """A connection. There is one writer at a time, so no rows are locked."""
 
     for_share: Final = ""
     for_update: Final = ""
@@ -83,9 +83,9 @@ class SqliteDatabase:
     Args:
         path: the file. Beside it appear ``-wal`` and ``-shm``, which are part of it, and the lock's files, which are
             not.
-        serve: does in a transaction what another process left in the waiting room; tells whether it could.
+        serve: does a request of another process in a transaction; returns whether it could.
         create: make it if it is not there.
-        watched: keep beside it what it was when it was closed (`chronicle.journal.sqlite.checksums`).
+        watched: on closing, write checksums and heads beside it (`chronicle.journal.sqlite.checksums`).
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
@@ -102,7 +102,7 @@ class SqliteDatabase:
             checksums.refuse_loss(path)
         _check_path(path, create=create)
         self._watched = False
-        self._held: raw_reads.Held | None = None
+        self._held: raw_reads.Hold | None = None
         self._path = path
         self._serve = serve
         self._pid = os.getpid()
@@ -121,7 +121,7 @@ class SqliteDatabase:
             with self._lock, self.translated():
                 if create:
                     _make(path)
-                _forget_sums(path)  # reads the file, so before there is a connection to it
+                _forget_sums(path)  # reads the file, so before the first connection to it
                 self._held = raw_reads.hold(path)
                 self._writer = self._connect()
                 _set_up(self._writer, path)
@@ -157,30 +157,30 @@ class SqliteDatabase:
             try:
                 yield db
             finally:
-                if db.in_transaction:  # SQLite ends it by itself when the disk fails
+                if db.in_transaction:  # SQLite rolls back by itself when the disk fails
                     db.execute("ROLLBACK")
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
         """Lend the writing connection in a transaction that commits at the end, durably, or rolls back on any error."""
         self._check_open()
-        self._lock.enter()
+        self._lock.acquire()
         with self._transaction_and_leave() as db:
             yield db
 
-    def write(self, work: Callable[[SqliteConnection, bool], None], asked: Callable[[], bytes | None]) -> None:
-        """Do ``work`` in a transaction, durably; or have it done by another process that is writing just now.
+    def write(self, work: Callable[[SqliteConnection, bool], None], encoded: Callable[[], bytes | None]) -> None:
+        """Do ``work`` in a transaction, durably; or have it done by the process that holds the writer lock.
 
         Args:
-            work: its second argument tells that someone else may have done it already, but died before saying so.
-            asked: returns what others need to know to do the work; ``None`` if it cannot be told.
+            work: its second argument says that another process may have done it already, and died before it said so.
+            encoded: returns the work as a request for another process; ``None`` if it cannot be expressed as one.
         """
         self._check_open()
         ticket = None
         try:
-            if not self._lock.enter_at_once():
-                data = asked()
-                ticket = self._room.ask(data) if data is not None else None
+            if not self._lock.try_acquire():
+                data = encoded()
+                ticket = self._room.submit(data) if data is not None else None
                 if not self._wait_for_lock(ticket):
                     return
             with self._transaction_and_leave(ticket) as db:
@@ -190,28 +190,28 @@ class SqliteDatabase:
                 ticket.close()
 
     def _wait_for_lock(self, ticket: Ticket | None) -> bool:
-        """Wait for the lock or an answer; tell whether it was the lock."""
+        """Wait until the lock is taken or the request done; return whether the lock was taken."""
         if ticket is None:
-            return self._lock.enter()
-        if self._lock.enter_at_once():  # whoever had it may have left without having seen the ticket
+            return self._lock.acquire()
+        if self._lock.try_acquire():  # its holder may have released it without seeing the request
             return True
         ticket.wait()
-        return self._lock.enter(unless=ticket.is_answered)
+        return self._lock.acquire(unless=ticket.is_done)
 
     @contextmanager
     def _transaction_and_leave(self, ticket: Ticket | None = None) -> Iterator[SqliteConnection]:
-        """Begin with the lock taken. Before it ends, the transaction does the work of those who wait, too."""
+        """Begin with the lock held; release it at the end. The transaction does the requests of waiters as well."""
         db = self._writer
-        served: list[Asked] = []
+        served: list[Request] = []
         try:
             self._check_open()
             if ticket is not None:
-                ticket.take_back()
+                ticket.withdraw()
             db.execute("BEGIN IMMEDIATE")
             yield db
-            served = [asked for asked in self._room.asked() if self._serve(db, asked.data)]
+            served = [request for request in self._room.requests() if self._serve(db, request.data)]
             db.execute("COMMIT")
-            self._room.answer(served)
+            self._room.mark_done(served)
         except BaseException as error:
             served.clear()
             if db.in_transaction:
@@ -220,26 +220,26 @@ class SqliteDatabase:
                 raise translate(error, self._path) from error
             raise
         finally:
-            self._lock.leave()
-            self._room.ring(served)
+            self._lock.release()
+            self._room.wake(served)
 
     @contextmanager
     def erasing(self) -> Iterator[SqliteConnection]:
-        """As `writing`, and what was deleted is gone from the log, too, unless a reader holds it."""
+        """As `writing`; afterwards deleted content is gone from the log as well, unless a reader holds it."""
         with self.writing() as db:
             yield db
-        self._lock.enter()
+        self._lock.acquire()
         try:
             self._check_open()
             with self.translated():
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
-            self._lock.leave()
-            self._room.ring(())
+            self._lock.release()
+            self._room.wake(())
 
     @contextmanager
     def savepoint(self, db: Connection) -> Iterator[None]:
-        """Begin a part of a transaction that can fail by itself, unless the failure has ended all of it."""
+        """Open a savepoint: this part of a transaction can fail alone, unless the failure ended the transaction."""
         db.execute("SAVEPOINT part")
         try:
             with self.translated():
@@ -266,32 +266,32 @@ class SqliteDatabase:
             if self._closed or os.getpid() != self._pid:
                 return
             self._closed = True
-        self._lock.enter()
+        self._lock.acquire()
         try:
             for db in self._all:
                 db.close()
             if self._held is not None:
-                self._held.let_go()
+                self._held.release()
             if self._all and self._watched:
                 self._keep_sums()
             self._all.clear()
             self._readers.clear()
         finally:
             self._room.close()
-            self._lock.forget()
-            self._lock.leave()
+            self._lock.close()
+            self._lock.release()
 
     def damage(self) -> str | None:
-        """Say what is wrong with the file; ``None`` if nothing is found. It reads all of it."""
+        """Return what is wrong with the file, after reading all of it; ``None`` if nothing is."""
         with self.reading_one_moment() as db:
             return health.damage(db, self._path)
 
     def _keep_sums(self) -> None:
-        """Write what the file is now, if nobody else has it open. Without it a later look at the file sees less."""
+        """Write checksums and heads, if no other process has the file open. Without them later checks find less."""
         try:
             checksums.keep(self._path)
         except (OSError, sqlite3.Error) as error:
-            _log.warning("what %s is when it is closed could not be written beside it: %s", self._path, error)
+            _log.warning("the checksums of %s could not be written beside it: %s", self._path, error)
 
     def _connect(self) -> SqliteConnection:
         db = sqlite3.connect(
@@ -330,7 +330,7 @@ class SqliteDatabase:
     def _leave_to_parent(self) -> None:
         _inherited.extend(self._all)
         self._room.forget()
-        self._lock.forget()
+        self._lock.close()
 
 
 def _leave_all_to_parent() -> None:

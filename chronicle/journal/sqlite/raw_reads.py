@@ -1,14 +1,14 @@
-"""Reading a journal's file past SQLite, without taking SQLite's locks away.
+"""Reads of a journal's file past SQLite that do not drop SQLite's locks.
 
-SQLite's locks are POSIX locks. When a process closes a file, the kernel drops all POSIX locks that the process has on
-it, whichever descriptor they were taken through. So a plain open, read and close of ``journal.db`` leaves each SQLite
-connection of this process without its lock: another process then takes itself for the last one, and removes the
-write-ahead log that this one goes on writing to.
+SQLite's locks are POSIX locks. When a process closes any descriptor of a file, the kernel drops all POSIX locks that
+the process has on it. So a plain open, read and close of ``journal.db`` leaves each SQLite connection of this process
+without its lock: another process then takes itself for the last one, and removes the write-ahead log that this one
+still writes to.
 
-So whatever connects to a journal says so (`hold`), and whatever reads the file past SQLite does it by `reading`, which
-closes no descriptor while a connection of this process may be open: the descriptor is kept, used again, and closed when
-the last holder lets go. Both count by device and inode, so two stores on one file, by whatever path, are covered.
-Connections of SQLite itself need none of this: SQLite keeps its own account of them.
+So a store registers its connections (`hold`), and every read past SQLite goes through `reading`, which closes no
+descriptor while a connection of this process may be open: the descriptor is kept, used again, and closed when the last
+hold is released. Both count by device and inode, so two stores on one file, by whatever path, are covered. Connections
+of SQLite itself need none of this: SQLite keeps its own account of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Held", "hold", "reading"]
+__all__ = ["Hold", "hold", "reading"]
 
 
 @dataclass
@@ -40,14 +40,14 @@ _files: Final[dict[_Key, _File]] = {}
 _guard = threading.Lock()
 
 
-class Held:
-    """Connections of this process to a file may be open, until `let_go`; one per `hold`."""
+class Hold:
+    """Says that connections of this process to a file may be open, until `release`."""
 
     def __init__(self, key: _Key | None) -> None:
         self._key = key
 
-    def let_go(self) -> None:
-        """Say that the connections are closed; a second call does nothing."""
+    def release(self) -> None:
+        """To be called when the connections are closed; a second call does nothing."""
         with _guard:
             if self._key is not None:
                 _files[self._key].holders -= 1
@@ -55,23 +55,23 @@ class Held:
                 self._key = None
 
 
-def hold(path: Path) -> Held:
-    """Say that connections to a file are going to be opened; before the first one is.
+def hold(path: Path) -> Hold:
+    """Register connections to a file, before the first one is opened.
 
-    A file that is not there, or must not be looked at, is not held: SQLite cannot open it either.
+    A file that does not exist or cannot be looked up is not held: SQLite cannot open it either.
     """
     with _guard:
         try:
             key = _key(path.stat())
         except OSError:
-            return Held(None)
+            return Hold(None)
         _files.setdefault(key, _File()).holders += 1
-        return Held(key)
+        return Hold(key)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[int]:
-    """Lend a descriptor of a file, for ``os.pread``.
+    """Open a file, or take a descriptor that is open already; yield it for ``os.pread``.
 
     Raises:
         OSError: it cannot be opened.
@@ -80,7 +80,7 @@ def reading(path: Path) -> Iterator[int]:
         key = _key(path.stat())
         if key not in _files or not _files[key].fds:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            key = _key(os.fstat(fd))  # another file's, if the path was given to another one meanwhile
+            key = _key(os.fstat(fd))  # of another file, if the path was replaced meanwhile
             _files.setdefault(key, _File()).fds.append(fd)
         file = _files[key]
         file.readers += 1
@@ -105,7 +105,7 @@ def _close_unused(key: _Key) -> None:
 
 
 def _new_guard() -> None:
-    """Replace the lock in a forked child: another thread of the parent may have had it. What is counted stays."""
+    """Replace the lock in a forked child: a thread of the parent may have held it. The counts stay."""
     global _guard
     _guard = threading.Lock()
 

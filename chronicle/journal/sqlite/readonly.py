@@ -192,7 +192,7 @@ class ReadOnlyDatabase:
                 factory=SqliteConnection,
             )
         except BaseException:
-            held.let_go()
+            held.release()
             raise
         reader = _Reader(db, rest, held)
         try:
@@ -226,12 +226,12 @@ class _Reader(NamedTuple):
     db: SqliteConnection
     rest: _Stamp | None
     """The file that it takes for unchanging; ``None`` if it reads along with writers."""
-    held: raw_reads.Held
+    held: raw_reads.Hold
 
     def close(self) -> None:
         """Close the connection."""
         self.db.close()
-        self.held.let_go()
+        self.held.release()
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -1,25 +1,26 @@
-"""The waiting room: where those who wait for the writer lock leave what they want written.
+"""The waiting room: shared memory in which writers that wait for the writer lock leave their commits.
 
-Who has the lock does the work of those who wait for it along with its own: one transaction and one sync for all. What
-they want lies in places of a file that all processes map into their memory, the lock's queue file. It is no part of the
-journal, and means nothing once nobody waits.
+The holder of the lock does the commits of the waiters along with its own: one transaction and one sync for all. The
+requests lie in slots of a file that all processes map, the lock's queue file. It is no part of the journal, and means
+nothing once nobody waits.
 
 Layout, integers in the machine's order, as the file serves the processes of one machine::
 
-    asked[PLACES]  answered[PLACES]  bell[PLACES]  then for each place: length, CRC-32, bytes
+    requested[SLOTS]  done[SLOTS]  wakeup[SLOTS]  then for each slot: length, CRC-32, bytes
 
-Something is asked for at a place while its two numbers differ. Who takes a place puts the bytes there, then a new
-random number into ``asked``. Who has the writer lock, and nobody else, may do what is asked for, and copies the number
-into ``answered`` once that is durable. There is no other answer: what it could not do, the one who waits does itself
-when it has the lock, and meets the error. So a writer that dies leaves nothing but work that is not answered; whether
-it was done is to be looked up then.
+A slot holds a request while its two numbers differ. The slot's holder writes the bytes, then a new random number into
+``requested``. The holder of the writer lock, and nobody else, may do the request, and copies the number into ``done``
+once the work is durable. There is no other answer: a request that could not be done is left to its waiter, which does
+the work itself when it has the lock, and meets the error. So a writer that dies leaves only requests that are not
+marked done; whether the work is there, the waiter looks up.
 
-Who waits sleeps until its bell is rung: when it is answered; or when a writer has left, and it is the one who shall
-take the lock next. A writer looks for that one after it let the lock go, and who waits tries the lock after it asked:
-so one of the two sees the other. A bell that nobody lives to ring is not waited for longer than `_PATIENCE_S`.
+A waiter sleeps on its wake-up word until its request is done, or until a writer has released the lock and chose this
+waiter to take it next. A writer looks for that waiter after it released the lock, and a waiter tries the lock after it
+made its request: so one of the two sees the other. A wait lasts no longer than `_PATIENCE_S`, in case the process that
+should wake the waiter died.
 
-A place is held by a lock on its byte of the file, which ends with its holder: what the dead asked for is not done.
-Nobody but the holder writes the bytes, and a checksum tells those that are being changed.
+The holder of a slot has a lock on its byte of the file, which ends with the process: requests of the dead are not done.
+Nobody but the holder writes the bytes, and a checksum reveals bytes that are being changed.
 """
 
 from __future__ import annotations
@@ -41,37 +42,37 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["MOST_BYTES", "Asked", "Ticket", "WaitingRoom"]
+__all__ = ["MAX_BYTES", "Request", "Ticket", "WaitingRoom"]
 
-_PLACES: Final = 64
-"""Who finds none free writes by itself."""
-_PLACE_BYTES: Final = 16_384
+_SLOTS: Final = 64
+"""A waiter that finds none free does its own work."""
+_SLOT_BYTES: Final = 16_384
 _HEAD: Final = struct.Struct("=QQ")
-MOST_BYTES: Final = _PLACE_BYTES - _HEAD.size
-"""In one place. Turns are of some KB; larger ones are written by those who made them."""
+MAX_BYTES: Final = _SLOT_BYTES - _HEAD.size
+"""Of a request. Turns are of some KB; a larger commit waits for the lock."""
 _PATIENCE_S: Final = 0.05
-"""Many times what a commit takes. Who has waited so long goes and queues for the lock."""
+"""Many times what a commit takes. After it a waiter queues for the lock."""
 
 
 class _Numbers(ctypes.Structure):
     _fields_ = (
-        ("asked", ctypes.c_uint64 * _PLACES),
-        ("answered", ctypes.c_uint64 * _PLACES),
-        ("bell", ctypes.c_uint32 * _PLACES),
+        ("requested", ctypes.c_uint64 * _SLOTS),
+        ("done", ctypes.c_uint64 * _SLOTS),
+        ("wakeup", ctypes.c_uint32 * _SLOTS),
     )
 
 
-_ASKED: Final = slice(_Numbers.asked.offset, _Numbers.asked.offset + _Numbers.asked.size)
-_ANSWERED: Final = slice(_Numbers.answered.offset, _Numbers.answered.offset + _Numbers.answered.size)
-_FIRST_PLACE: Final = ctypes.sizeof(_Numbers)
-_SIZE: Final = _FIRST_PLACE + _PLACES * _PLACE_BYTES
+_REQUESTED: Final = slice(_Numbers.requested.offset, _Numbers.requested.offset + _Numbers.requested.size)
+_DONE: Final = slice(_Numbers.done.offset, _Numbers.done.offset + _Numbers.done.size)
+_FIRST_SLOT: Final = ctypes.sizeof(_Numbers)
+_SIZE: Final = _FIRST_SLOT + _SLOTS * _SLOT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What someone wants written."""
+class Request:
+    """A commit that waits to be done."""
 
-    place: int
+    slot: int
     number: int
     data: bytes
 
@@ -80,7 +81,7 @@ class _Shared:
     """The file in memory."""
 
     def __init__(self, path: Path) -> None:
-        # Opened anew: a mapping keeps its file open, and must not keep the locks of another one.
+        # A new open file: a mapping keeps its file open, and must not keep the locks of another one.
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             self.bytes = mmap.mmap(fd, _SIZE)
@@ -88,72 +89,72 @@ class _Shared:
             os.close(fd)
         self.numbers = _Numbers.from_buffer(self.bytes)
 
-    def put(self, place: int, data: bytes) -> None:
-        start = _FIRST_PLACE + place * _PLACE_BYTES
+    def put(self, slot: int, data: bytes) -> None:
+        start = _FIRST_SLOT + slot * _SLOT_BYTES
         self.bytes[start : start + _HEAD.size + len(data)] = _HEAD.pack(len(data), crc32(data)) + data
 
-    def get(self, place: int) -> bytes | None:
-        """Return what lies at a place; ``None`` when it is being changed."""
-        start = _FIRST_PLACE + place * _PLACE_BYTES
+    def get(self, slot: int) -> bytes | None:
+        """Return a slot's bytes; ``None`` while they are being changed."""
+        start = _FIRST_SLOT + slot * _SLOT_BYTES
         length, checksum = _HEAD.unpack_from(self.bytes, start)
-        if length > MOST_BYTES:
+        if length > MAX_BYTES:
             return None
         data = self.bytes[start + _HEAD.size : start + _HEAD.size + length]
         return data if crc32(data) == checksum else None
 
-    def open_places(self) -> list[int]:
-        """Return the places where something is asked for."""
-        if self.bytes[_ASKED] == self.bytes[_ANSWERED]:  # the usual case
+    def open_slots(self) -> list[int]:
+        """Return the slots that hold a request."""
+        if self.bytes[_REQUESTED] == self.bytes[_DONE]:  # the usual case
             return []
-        asked, answered = self.numbers.asked, self.numbers.answered
-        return [place for place in range(_PLACES) if asked[place] != answered[place]]
+        requested, done = self.numbers.requested, self.numbers.done
+        return [slot for slot in range(_SLOTS) if requested[slot] != done[slot]]
 
-    def ring(self, place: int) -> None:
-        bells = self.numbers.bell
-        bells[place] = (bells[place] + 1) & 0xFFFF_FFFF
-        futex.wake(self._bell(place))
+    def wake(self, slot: int) -> None:
+        wakeups = self.numbers.wakeup
+        wakeups[slot] = (wakeups[slot] + 1) & 0xFFFF_FFFF
+        futex.wake(self._wakeup(slot))
 
-    def wait_for_bell(self, place: int, before: int, timeout_s: float) -> None:
-        futex.wait(self._bell(place), before, timeout_s)
+    def wait(self, slot: int, before: int, timeout_s: float) -> None:
+        futex.wait(self._wakeup(slot), before, timeout_s)
 
-    def _bell(self, place: int) -> ctypes.c_uint32:
-        return ctypes.c_uint32.from_buffer(self.bytes, _Numbers.bell.offset + 4 * place)
+    def _wakeup(self, slot: int) -> ctypes.c_uint32:
+        return ctypes.c_uint32.from_buffer(self.bytes, _Numbers.wakeup.offset + 4 * slot)
 
 
 class Ticket:
-    """A place in a waiting room, to be given back by `close`."""
+    """A request in a slot, which `close` releases."""
 
-    def __init__(self, room: WaitingRoom, shared: _Shared, place: int, number: int, bell: int) -> None:
+    def __init__(self, room: WaitingRoom, shared: _Shared, slot: int, number: int, wakeups_before: int) -> None:
         self._room = room
         self._shared = shared
-        self._place = place
+        self._slot = slot
         self._number = number
-        self._bell = bell
+        self._wakeups_before = wakeups_before
 
-    def is_answered(self) -> bool:
-        """Whether what was asked for is written."""
-        return bool(self._shared.numbers.answered[self._place] == self._number)
+    def is_done(self) -> bool:
+        """Whether the work is done, durably."""
+        return bool(self._shared.numbers.done[self._slot] == self._number)
 
     def wait(self) -> None:
-        """Wait until it is written, or until one should take the lock oneself."""
-        if not self.is_answered():
-            self._shared.wait_for_bell(self._place, self._bell, _PATIENCE_S)
+        """Wait until the work is done, or until this waiter should take the lock itself."""
+        if not self.is_done():
+            self._shared.wait(self._slot, self._wakeups_before, _PATIENCE_S)
 
-    def take_back(self) -> None:
-        """Ask no more. For the one who has the writer lock."""
-        self._shared.numbers.answered[self._place] = self._number
+    def withdraw(self) -> None:
+        """Take the request back. For the holder of the writer lock."""
+        self._shared.numbers.done[self._slot] = self._number
 
     def close(self) -> None:
-        """Give the place back; what was asked for may still be done, when a writer has read it already."""
-        self._room.give_back(self._place)
+        """Release the slot. A writer that has read the request already may still do it."""
+        self._room.release(self._slot)
 
 
 class WaitingRoom:
-    """The places of one journal, as one open store sees them. Any number of threads may use it.
+    """The slots of one journal, as one open store sees them. Safe to share between threads.
 
     Args:
-        path: the lock's queue file; it is there.
-        fd: the same file, open, for the locks on places; it stays the caller's to close, which lets all places go.
+        path: the lock's queue file; it exists.
+        fd: the same file, open, for the locks on slots; it stays the caller's to close, which releases all slots.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -163,64 +164,64 @@ class WaitingRoom:
         self._guard = threading.Lock()
         self._held: set[int] = set()
 
-    def ask(self, data: bytes) -> Ticket | None:
-        """Leave what is to be written; ``None`` when there is no place for it."""
-        if len(data) > MOST_BYTES:
+    def submit(self, data: bytes) -> Ticket | None:
+        """Make a request; ``None`` when no slot is free or the data is too large for one."""
+        if len(data) > MAX_BYTES:
             return None
         shared = self._open(make=True)
-        place = self._take_place() if shared is not None else None
-        if shared is None or place is None:
+        slot = self._take_slot() if shared is not None else None
+        if shared is None or slot is None:
             return None
-        shared.put(place, data)
-        number, bell = secrets.randbits(64), shared.numbers.bell[place]
-        shared.numbers.asked[place] = number
-        return Ticket(self, shared, place, number, bell)
+        shared.put(slot, data)
+        number, wakeups_before = secrets.randbits(64), shared.numbers.wakeup[slot]
+        shared.numbers.requested[slot] = number
+        return Ticket(self, shared, slot, number, wakeups_before)
 
-    def asked(self) -> Iterator[Asked]:
-        """Yield what is asked for. For the one who has the writer lock."""
+    def requests(self) -> Iterator[Request]:
+        """Yield the requests. For the holder of the writer lock."""
         shared = self._open(make=False)
         if shared is None:
             return
-        for place in shared.open_places():
-            number = shared.numbers.asked[place]
-            if not self._is_held(place):
-                shared.numbers.answered[place] = number
+        for slot in shared.open_slots():
+            number = shared.numbers.requested[slot]
+            if not self._is_held(slot):
+                shared.numbers.done[slot] = number
                 continue
-            data = shared.get(place)
+            data = shared.get(slot)
             if data:
-                yield Asked(place, number, data)
+                yield Request(slot, number, data)
 
-    def answer(self, done: Sequence[Asked]) -> None:
-        """Say that what was asked for is written, durably. For the one who has the writer lock, still."""
+    def mark_done(self, done: Sequence[Request]) -> None:
+        """Mark requests done, after the sync. For the holder of the writer lock."""
         if self._shared is not None:
             for each in done:
-                self._shared.numbers.answered[each.place] = each.number
+                self._shared.numbers.done[each.slot] = each.number
 
-    def ring(self, done: Sequence[Asked]) -> None:
-        """Wake those who were answered, and one who still waits. For the one who just let the writer lock go."""
+    def wake(self, done: Sequence[Request]) -> None:
+        """Wake the waiters of done requests, and one that still waits. To be called after the lock was released."""
         shared = self._shared
         if shared is not None:
             for each in done:
-                shared.ring(each.place)
-            waiting = shared.open_places()
+                shared.wake(each.slot)
+            waiting = shared.open_slots()
             if waiting:
-                shared.ring(secrets.choice(waiting))
+                shared.wake(secrets.choice(waiting))
 
-    def give_back(self, place: int) -> None:
-        """Let a place go."""
+    def release(self, slot: int) -> None:
+        """Release a slot."""
         with self._guard:
-            self._held.discard(place)
+            self._held.discard(slot)
             if self._fd >= 0:
-                unlock_bytes(self._fd, place, 1)
+                unlock_bytes(self._fd, slot, 1)
 
     def close(self) -> None:
-        """Use the file no more."""
+        """Stop using the file."""
         with self._guard:
             self.forget()
 
     def forget(self) -> None:
-        """As `close`, in a forked child, where the thread that had the guard may not be."""
-        self._shared = None  # unmapped when the last one who uses it has ended
+        """As `close`, for a forked child, in which the thread that held the guard may be missing."""
+        self._shared = None  # unmapped with its last user
         self._fd = -1
 
     def _open(self, *, make: bool) -> _Shared | None:
@@ -230,21 +231,21 @@ class WaitingRoom:
             with self._guard:
                 try:
                     if make:
-                        # Allocated, as a page that gets no space when it is first written to ends the process.
+                        # Allocated: a first write to a page without space on the disk would end the process (SIGBUS).
                         os.posix_fallocate(self._fd, 0, _SIZE)
                     self._shared = _Shared(self._path)
-                except OSError:  # such as a full disk; everyone writes by itself then
+                except OSError:  # such as a full disk: every writer does its own work then
                     return None
         return self._shared
 
-    def _take_place(self) -> int | None:
+    def _take_slot(self) -> int | None:
         with self._guard:
-            for step in range(_PLACES if self._fd >= 0 else 0):
-                place = (os.getpid() + step) % _PLACES
-                if place not in self._held and try_lock_byte(self._fd, place):
-                    self._held.add(place)
-                    return place
+            for step in range(_SLOTS if self._fd >= 0 else 0):
+                slot = (os.getpid() + step) % _SLOTS
+                if slot not in self._held and try_lock_byte(self._fd, slot):
+                    self._held.add(slot)
+                    return slot
         return None
 
-    def _is_held(self, place: int) -> bool:
-        return place in self._held or is_byte_locked(self._fd, place)
+    def _is_held(self, slot: int) -> bool:
+        return slot in self._held or is_byte_locked(self._fd, slot)

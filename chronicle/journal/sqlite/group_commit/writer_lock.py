@@ -1,18 +1,18 @@
-"""The queue of writers: one lock that threads and processes wait on in turn.
+"""The writer lock: a fair lock among the threads and processes that write to one journal.
 
 SQLite lets one connection write at a time and makes the others poll: under load some of them starve and fail with
-"database is locked". Here a writer first takes a lock on a file beside the database, so SQLite's own lock is always
-free.
+"database is locked". A journal store takes this lock, on files beside the database, before SQLite's own, which is
+therefore always free.
 
-The kernel does not say who gets a file lock next, and one who lets it go and takes it again at once would often win.
-So there are two: a writer takes the *queue*, then the *gate*, then lets the queue go. Whoever leaves the gate has to
-queue again, while the next one waits at the gate already: nobody passes twice while others wait.
+The kernel does not order the waiters of a file lock: a process that releases one and takes it again at once would often
+win. So there are two locks. A writer locks the *queue*, then the *gate*, then unlocks the queue. A writer that releases
+the gate has to queue again, while the next one waits at the gate already: nobody passes twice while others wait.
 
-One who waits may find that it need not write any more, as the writer before did its work (`enter` with ``unless``). It
-asks at each step, so a row of such waiters passes the queue on quickly, and only the last one has to wait at the gate.
+A waiter may find that the previous writer did its work (`acquire` with ``unless``). It asks at each step, so a row of
+such waiters passes the queue quickly, and only the last one has to wait at the gate.
 
-``flock`` belongs to the open file, not to the process: it is let go when the holder dies, and two stores of one process
-exclude each other too. A forked child inherits the open files, so it closes them (`forget`).
+The locks belong to the open files (`chronicle.system.locks`): the kernel releases them when the holder dies, and two
+stores of one process exclude each other. A forked child inherits the open files, so it closes them (`close`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["WriterLock"]
 
 
 class WriterLock:
-    """A lock among threads and processes; in a ``with`` statement, or by `enter` and `leave`.
+    """A lock among threads and processes; in a ``with`` statement, or by `acquire` and `release`.
 
     Args:
         path: the journal's file; the lock's files have its name and ``-queue`` or ``-gate``.
@@ -51,21 +51,21 @@ class WriterLock:
 
     @property
     def queue_fd(self) -> int:
-        """The queue's file, open; what is in it, and other locks on it, are for those who wait."""
+        """The descriptor of the queue's file. Its content and the locks on its bytes are the waiting room's."""
         return self._queue
 
     def __enter__(self) -> None:
         """Wait for the lock."""
-        self.enter()
+        self.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the next one in."""
-        self.leave()
+        """Release the lock; the next waiter gets it."""
+        self.release()
 
-    def enter_at_once(self) -> bool:
-        """Take the lock if nobody has it or waits for it; tell whether it was taken."""
+    def try_acquire(self) -> bool:
+        """Take the lock unless it is held or waited for; return whether it was taken."""
         if not self._threads.acquire(blocking=False):
             return False
         taken = False
@@ -80,8 +80,8 @@ class WriterLock:
                 self._threads.release()
         return taken
 
-    def enter(self, unless: Callable[[], bool] = lambda: False) -> bool:
-        """Wait for the lock, and take it unless there is nothing to do any more; tell whether it was taken."""
+    def acquire(self, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait for the lock, and take it unless ``unless`` returns true meanwhile; return whether it was taken."""
         self._threads.acquire()
         try:
             taken = self._pass_queue(unless)
@@ -89,7 +89,7 @@ class WriterLock:
                 _unlock(self._gate)
                 taken = False
         except BaseException:
-            self.leave()
+            self.release()
             raise
         if not taken:
             self._threads.release()
@@ -107,15 +107,15 @@ class WriterLock:
         finally:
             _unlock(self._queue)
 
-    def leave(self) -> None:
-        """Let the next one in."""
+    def release(self) -> None:
+        """Release the lock; the next waiter gets it."""
         try:
             _unlock(self._gate)
         finally:
             self._threads.release()
 
-    def forget(self) -> None:
-        """Close the files, which lets the lock go if this object held it. From then on it is one among threads only."""
+    def close(self) -> None:
+        """Close the files, which releases their locks. From then on this is a lock among threads only."""
         for fd in (self._queue, self._gate):
             if fd >= 0:
                 os.close(fd)
@@ -123,7 +123,7 @@ class WriterLock:
 
 
 def _try_lock(fd: int) -> bool:
-    return fd < 0 or try_lock(fd)  # a closed file stands in nobody's way
+    return fd < 0 or try_lock(fd)  # closed: a lock among threads only
 
 
 def _lock(fd: int) -> None:

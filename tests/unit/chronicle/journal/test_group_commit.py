@@ -20,7 +20,7 @@ from chronicle.journal.records import MessageStatus, OutboxMessage, Outcome, Set
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.sqlite.database import SqliteDatabase
 from chronicle.journal.sqlite.group_commit import commit_codec, futex, waiting_room
-from chronicle.journal.sqlite.group_commit.waiting_room import MOST_BYTES, WaitingRoom
+from chronicle.journal.sqlite.group_commit.waiting_room import MAX_BYTES, WaitingRoom
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import Writer
 from tests.waiting import wait_until
@@ -56,93 +56,93 @@ def rooms(tmp_path: Path) -> Iterator[tuple[WaitingRoom, WaitingRoom]]:
 # -- the room ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_asked_is_seen_and_answered(rooms: tuple[WaitingRoom, WaitingRoom]) -> None:
+def test_a_request_is_seen_and_done(rooms: tuple[WaitingRoom, WaitingRoom]) -> None:
     one, other = rooms
-    assert list(other.asked()) == []
-    ticket = one.ask(b"please")
+    assert list(other.requests()) == []
+    ticket = one.submit(b"please")
     assert ticket is not None
-    assert not ticket.is_answered()
-    (asked,) = other.asked()
-    assert asked.data == b"please"
-    other.answer([asked])
-    assert ticket.is_answered()
-    assert list(other.asked()) == []
+    assert not ticket.is_done()
+    (request,) = other.requests()
+    assert request.data == b"please"
+    other.mark_done([request])
+    assert ticket.is_done()
+    assert list(other.requests()) == []
     ticket.close()
 
 
 def test_nothing_is_made_until_someone_asks(tmp_path: Path) -> None:
     with room_at(tmp_path / "queue") as room:
-        assert list(room.asked()) == []
-        room.ring(())
+        assert list(room.requests()) == []
+        room.wake(())
         assert (tmp_path / "queue").stat().st_size == 0
 
 
-def test_an_answer_to_someone_before_is_none(rooms: tuple[WaitingRoom, WaitingRoom]) -> None:
+def test_a_request_of_an_earlier_waiter_is_not_mine(rooms: tuple[WaitingRoom, WaitingRoom]) -> None:
     one, other = rooms
-    first = one.ask(b"first")
+    first = one.submit(b"first")
     assert first is not None
-    (asked,) = other.asked()
+    (request,) = other.requests()
     first.close()  # it gives up; the writer has read what it wants
-    second = one.ask(b"second")
+    second = one.submit(b"second")
     assert second is not None
-    other.answer([asked])
-    assert not second.is_answered()
-    assert [each.data for each in other.asked()] == [b"second"]
+    other.mark_done([request])
+    assert not second.is_done()
+    assert [each.data for each in other.requests()] == [b"second"]
     second.close()
 
 
-def test_what_the_dead_asked_is_not_done(tmp_path: Path) -> None:
+def test_a_request_of_the_dead_is_not_done(tmp_path: Path) -> None:
     with room_at(tmp_path / "queue") as room:
         with room_at(tmp_path / "queue") as dead:
-            assert dead.ask(b"too late") is not None
-            assert len(list(room.asked())) == 1
-        assert list(room.asked()) == []
+            assert dead.submit(b"too late") is not None
+            assert len(list(room.requests())) == 1
+        assert list(room.requests()) == []
 
 
 def test_what_is_taken_back_is_not_done(rooms: tuple[WaitingRoom, WaitingRoom]) -> None:
     one, other = rooms
-    ticket = one.ask(b"no, thanks")
+    ticket = one.submit(b"no, thanks")
     assert ticket is not None
-    ticket.take_back()
-    assert list(other.asked()) == []
+    ticket.withdraw()
+    assert list(other.requests()) == []
     ticket.close()
 
 
 def test_bytes_that_change_are_left_alone(rooms: tuple[WaitingRoom, WaitingRoom], tmp_path: Path) -> None:
     one, other = rooms
-    ticket = one.ask(b"half of it")
+    ticket = one.submit(b"half of it")
     assert ticket is not None
-    (asked,) = other.asked()
+    (request,) = other.requests()
     at = (tmp_path / "queue").read_bytes().index(b"half of it")
     with (tmp_path / "queue").open("r+b") as file:
         file.seek(at)
         file.write(b"HALF")
-    assert list(other.asked()) == []
-    other.answer([asked])
-    assert ticket.is_answered()
+    assert list(other.requests()) == []
+    other.mark_done([request])
+    assert ticket.is_done()
     ticket.close()
 
 
 def test_a_room_is_full_at_some_time(rooms: tuple[WaitingRoom, WaitingRoom]) -> None:
     one, other = rooms
-    tickets = [one.ask(b"%d" % number) for number in range(64)]
+    tickets = [one.submit(b"%d" % number) for number in range(64)]
     assert all(tickets)
-    assert other.ask(b"one more") is None
-    assert {asked.data for asked in other.asked()} == {b"%d" % number for number in range(64)}
+    assert other.submit(b"one more") is None
+    assert {request.data for request in other.requests()} == {b"%d" % number for number in range(64)}
     last = tickets.pop()
     assert last is not None
     last.close()
-    again = other.ask(b"one more")
+    again = other.submit(b"one more")
     assert again is not None
     again.close()
 
 
 def test_what_is_too_large_is_not_taken(rooms: tuple[WaitingRoom, WaitingRoom]) -> None:
     one, other = rooms
-    assert one.ask(b"x" * (MOST_BYTES + 1)) is None
-    ticket = one.ask(b"x" * MOST_BYTES)
+    assert one.submit(b"x" * (MAX_BYTES + 1)) is None
+    ticket = one.submit(b"x" * MAX_BYTES)
     assert ticket is not None
-    assert [asked.data for asked in other.asked()] == [b"x" * MOST_BYTES]
+    assert [request.data for request in other.requests()] == [b"x" * MAX_BYTES]
     ticket.close()
 
 
@@ -152,25 +152,25 @@ def test_without_space_everyone_writes_by_itself(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with room_at(tmp_path / "queue") as room:
-        assert room.ask(b"x") is None
+        assert room.submit(b"x") is None
 
 
 def test_on_other_machines_everyone_writes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(futex, "_number", None)
     with room_at(tmp_path / "queue") as room:
-        assert room.ask(b"x") is None
+        assert room.submit(b"x") is None
 
 
 def test_a_closed_room_takes_nothing(tmp_path: Path) -> None:
     with room_at(tmp_path / "queue") as room:
-        ticket = room.ask(b"x")
+        ticket = room.submit(b"x")
         assert ticket is not None
         room.close()
-        assert room.ask(b"y") is None
+        assert room.submit(b"y") is None
         ticket.close()
 
 
-# -- bells -------------------------------------------------------------------------------------------------------------
+# -- wake-ups ----------------------------------------------------------------------------------------------------------
 
 
 def waits(action: Callable[[], None]) -> float:
@@ -184,37 +184,37 @@ def waits(action: Callable[[], None]) -> float:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_bell_ends_the_wait(
+def test_a_wakeup_ends_the_wait(
     rooms: tuple[WaitingRoom, WaitingRoom], monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
     """Whether it is rung before the wait begins or after: without it this would take the whole time."""
     monkeypatch.setattr(waiting_room, "_PATIENCE_S", 10 * DEADLINE_S)
     one, other = rooms
     for early in (True, False):
-        ticket = one.ask(b"x")
+        ticket = one.submit(b"x")
         assert ticket is not None
-        seen = list(other.asked())
+        seen = list(other.requests())
         served = seen if answered else []
         thread = threading.Thread(target=ticket.wait)
         if not early:
             thread.start()
-        other.answer(served)
-        other.ring(served)
+        other.mark_done(served)
+        other.wake(served)
         if early:
             thread.start()
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
-        assert ticket.is_answered() is answered
-        ticket.take_back()
+        assert ticket.is_done() is answered
+        ticket.withdraw()
         ticket.close()
 
 
 def test_nobody_waits_for_ever(rooms: tuple[WaitingRoom, WaitingRoom]) -> None:
     one, _ = rooms
-    ticket = one.ask(b"x")
+    ticket = one.submit(b"x")
     assert ticket is not None
     assert waits(ticket.wait) < DEADLINE_S
-    assert not ticket.is_answered()
+    assert not ticket.is_done()
     ticket.close()
 
 
@@ -250,7 +250,7 @@ def while_writing(
     with ThreadPoolExecutor(len(commits)) as pool:
         with database(holder).writing():
             waiting_ = [pool.submit(commit) for commit in commits]
-            wait_until(lambda: len(list(database(room_of)._room.asked())) >= len(commits), "they do not ask")
+            wait_until(lambda: len(list(database(room_of)._room.requests())) >= len(commits), "they do not ask")
         yield waiting_
 
 
@@ -331,16 +331,16 @@ def test_when_the_writer_fails_those_who_wait_go_on(stores: tuple[SqliteJournalS
     holder, store = stores
     commit = Writer.on(store).commit_of()
 
-    def fail_when_asked() -> None:
+    def fail_when_requested() -> None:
         with database(holder).writing():
             waits_.append(pool.submit(store.commit, commit))
-            wait_until(lambda: list(database(store)._room.asked()))
+            wait_until(lambda: list(database(store)._room.requests()))
             raise KeyError
 
     waits_: list[Future[Head]] = []
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(KeyError):
-            fail_when_asked()
+            fail_when_requested()
         assert waits_[0].result(DEADLINE_S).seq == 1
 
 
@@ -350,7 +350,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.sqlite.group_commit.waiting_room import WaitingRoom
 store = SqliteJournalStore(sys.argv[1])
 if sys.argv[2] == "after":
-    WaitingRoom.answer = lambda self, done: os._exit(9)
+    WaitingRoom.mark_done = lambda self, done: os._exit(9)
 with store._db.writing():
     print("writing", flush=True)
     sys.stdin.readline()
@@ -363,7 +363,7 @@ with store._db.writing():
 def test_a_writer_dies_before_it_could_answer(
     stores: tuple[SqliteJournalStore, SqliteJournalStore], tmp_path: Path, when: str
 ) -> None:
-    """Before its commit, or between its commit and the answer: either way what was asked for is there, once."""
+    """Before its commit, or between its commit and the answer: either way what was request for is there, once."""
     store, other = stores
     writer = Writer.on(store)
     writer.epoch = store.acquire_lease(writer.session.session_id, "host", 0, 1_000).epoch
@@ -378,7 +378,7 @@ def test_a_writer_dies_before_it_could_answer(
     assert process.stdout.readline() == "writing\n"
     with ThreadPoolExecutor(1) as pool:
         waits_ = pool.submit(store.commit, commit)
-        wait_until(lambda: list(database(other)._room.asked()))
+        wait_until(lambda: list(database(other)._room.requests()))
         process.communicate("\n", timeout=DEADLINE_S)
         head = waits_.result(DEADLINE_S)
     assert process.returncode == 9

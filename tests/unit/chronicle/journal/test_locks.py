@@ -130,7 +130,7 @@ def test_a_file_is_read_by_one_descriptor_for_all_and_closed_by_the_last(tmp_pat
     with raw_reads.reading(path):
         pass
     assert descriptors(path) == 1
-    held.let_go()
-    held.let_go()
+    held.release()
+    held.release()
     assert descriptors(path) == 0
-    raw_reads.hold(tmp_path / "none").let_go()
+    raw_reads.hold(tmp_path / "none").release()
