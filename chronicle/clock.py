@@ -9,7 +9,7 @@ __all__ = ["Clock", "ManualClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Where all time in Chronicle and Podium comes from."""
+    """The source of all time in Chronicle and in the packages above it."""
 
     def now_ms(self) -> int:
         """Return the wall-clock time in epoch milliseconds."""

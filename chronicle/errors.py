@@ -68,7 +68,7 @@ class InvalidInput(ChronicleError):
 
 
 class Conflict(ChronicleError):
-    """Someone else was first. Reading again and retrying is safe."""
+    """Another writer was first. Reading again and retrying is safe."""
 
 
 class BranchVersionConflict(Conflict):
@@ -119,7 +119,7 @@ class LeaseHeld(Conflict):
     """Another holder's lease has not run out.
 
     Attributes:
-        holder: who holds it.
+        holder: its holder.
         epoch: its epoch.
         expires_ms: when it runs out, epoch milliseconds.
     """

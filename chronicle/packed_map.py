@@ -1,8 +1,8 @@
-"""A map from numbers to bytes that takes little memory, and none in the way of others.
+"""A compact map from numbers to bytes that does not fragment the heap.
 
-A dictionary of small objects takes 150 bytes an entry and more. Worse, its objects lie between those that were made at
-the same time: a few that stay keep all the memory around them from being returned to the system. Here entries are in
-arrays: 17 bytes each besides the value. A look-up is a binary search, 1 µs.
+A dictionary of small objects takes 150 bytes an entry and more. Worse, its objects lie between others that were
+allocated at the same time: a few that stay keep all the memory around them from being returned to the system. Here
+entries are in arrays: 17 bytes each besides the value. A look-up is a binary search, 1 µs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["PackedMap"]
 
 _FRESH: Final = 1000
-"""So many entries at least may be new, or removed, before the arrays are made anew."""
+"""So many entries at least may be new, or removed, before the arrays are rebuilt."""
 
 
 class PackedMap:
-    """Bytes by number: 0 to 2⁶⁴ - 1. Entries that were put lately are in a dictionary until there are many."""
+    """Bytes by number: 0 to 2⁶⁴ - 1. Recent entries are in a dictionary until there are many."""
 
     def __init__(self) -> None:
         self._keys = array("Q")
@@ -68,7 +68,7 @@ class PackedMap:
         return value
 
     def items(self) -> Iterator[tuple[int, bytes]]:
-        """Yield all keys and values, in no order. Nothing may be put or taken out meanwhile."""
+        """Yield all keys and values, in no order. The map must not be changed meanwhile."""
         for index, key in enumerate(self._keys):
             if not self._dead[index]:
                 yield key, self._value(index)

@@ -29,22 +29,22 @@ NODE_START: Final = b"\x01\x93"
 
 
 class Meanwhile(Protocol):
-    """What goes on beside work that takes long, in the work's own thread: the work says when."""
+    """Other work of the same thread, to which long work yields at points that it chooses."""
 
     def breathe(self) -> None:
-        """Let others have a moment. Called again and again; nearly free if nobody wants one.
+        """Yield to other work. Called often; nearly free if there is none.
 
         Raises:
-            Unavailable: the work has taken too long, and is to be given up.
+            Unavailable: the long work has exceeded its deadline and must end.
         """
         ...
 
     def aside(self, work: Callable[[], T]) -> T:
-        """Have something done that waits for a disk or a network, maybe in another thread, and let others go on.
+        """Run a function that waits for a disk or a network, maybe in another thread, and do other work meanwhile.
 
         Raises:
-            Exception: what it raised.
-            Unavailable: as `breathe`. It may be done yet: nothing may depend on its not being done.
+            Exception: as raised by the function.
+            Unavailable: as `breathe`. The function may still complete: nothing may depend on its not being done.
         """
         ...
 
@@ -57,7 +57,7 @@ class BlobBuffer:
     Args:
         store: where blobs go, and where reads go that nothing pending answers.
         spill_bytes: how many pending bytes make it put early; see `SPILL_BYTES`.
-        meanwhile: what goes on between two blobs and while they are put, if anything does.
+        meanwhile: other work to yield to, between two blobs and while they are put.
     """
 
     def __init__(self, store: BlobStore, spill_bytes: int = SPILL_BYTES, *, meanwhile: Meanwhile | None = None) -> None:
@@ -124,7 +124,7 @@ class BlobBuffer:
 
     def _put(self) -> None:
         if self._pending:
-            # Nodes of trees come last and side by side: whoever lists directories far away reads many in one request,
+            # Nodes of trees come last and side by side: listing directories of a far store reads many in one request,
             # and no contents with them.
             ordered = dict(sorted(self._pending.items(), key=_is_node))
             self._aside(lambda: self._store.put(ordered))
@@ -138,7 +138,7 @@ class BlobBuffer:
 class PassingBuffer(BlobBuffer):
     """Takes blobs only for their ids, and puts them nowhere; it holds no more than a `BlobBuffer` at a time.
 
-    For looking at files that are to be replaced: their contents need no room in the store.
+    For files that will be replaced: their contents need no space in the store.
     """
 
     def _put(self) -> None:

@@ -1,18 +1,19 @@
-"""What a node has fetched from far stores: files in a directory, up to a number of bytes, the oldest read going first.
+"""The cache of a node for blobs of far stores: files in a directory, bounded in bytes, least recently read evicted.
 
 Any number of processes may share it and any of them may be killed at any moment. Entries are checked against their
-hash whenever they are read; a damaged one is dropped and fetched again. Nothing in it is the only copy of anything, so
-all of it may be removed at any time, and a cache that cannot be written is done without.
+hash at each read; a damaged one is dropped and fetched again. Nothing in it is the only copy of anything, so all of it
+may be removed at any time, and a cache that cannot be written is not used.
 
     blobs/<2>/<62>    a blob, by its id, not compressed: the name is the BLAKE3 of the bytes
     parts/<2>/<62>    derived bytes of a named object, such as a pack's index: BLAKE3 of the rest, 32 bytes ‖ the rest
     tmp/              entries being written: <process>.<random>.<bytes taken>
     used              how many bytes are taken, 8 bytes big-endian; its lock is held to change it
-    claims            of which byte n is locked while someone fetches the blob whose id begins with n
+    claims            byte n is locked while the blob whose id begins with n is fetched
 
-``used`` is never less than what is there: bytes are taken before a file is made, both under its lock, and given back
-after one is gone. A process that was killed between leaves it too large, until the next eviction counts anew. An entry
-that gets its name while one counts does so too: ``tmp`` is looked into first, and no file is made there meanwhile.
+``used`` is never less than the size of the files: bytes are added before a file is created, both under its lock, and
+subtracted after it was removed. A process that is killed in between leaves it too large, until the next eviction counts
+again. So does an entry that is renamed into place during a count: ``tmp`` is read first, and no file is created there
+meanwhile.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _HASH_BYTES: Final = 32
 
 
 def cache_from(settings: Settings) -> BlobCache | None:
-    """Return the node's cache; ``None`` if there is to be none."""
+    """Return the node's cache; ``None`` if it is switched off."""
     if settings.cache_dir is None or settings.cache_bytes == 0:
         return None
     return BlobCache(settings.cache_dir, settings.cache_bytes)
@@ -106,7 +107,7 @@ class BlobCache:
     def claim(self, raw_ids: Iterable[bytes]) -> Iterator[None]:
         """Hold the right to fetch blobs: another thread or process that wants one of them waits, then finds it here.
 
-        The kernel gives the right back when its holder dies. Who has waited for half a minute goes ahead without.
+        The kernel releases the right when its holder dies. A caller that has waited for half a minute proceeds without.
         """
         try:
             self._make()
@@ -156,7 +157,7 @@ class BlobCache:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Go on without keeping anything: the disk is full, or not ours to write."""
+        """Stop writing to the cache: the disk is full, or the directory not writable."""
         if not self._broken:
             self._broken = True
             log.warning("the cache %s cannot be written, nothing is kept: %s", self.directory, error.strerror)
@@ -220,7 +221,7 @@ def _read(path: Path) -> bytes | None:
     try:
         size = os.fstat(descriptor).st_size
         data = os.pread(descriptor, size, 0)
-        with contextlib.suppress(OSError):  # someone else's cache, to be read only
+        with contextlib.suppress(OSError):  # another user's cache, read-only
             os.utime(descriptor)
     except OSError:
         return None

@@ -102,7 +102,7 @@ class BlobStore(BatchReader, Protocol):
 
     @property
     def is_far(self) -> bool:
-        """Whether reading crosses a network: whoever reads in order reads ahead then."""
+        """Whether reading crosses a network: sequential readers read ahead then."""
         ...
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:

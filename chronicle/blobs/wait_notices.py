@@ -1,8 +1,8 @@
-"""Telling whoever waits for a far store that it keeps them waiting.
+"""Notices for the user of a command about slow requests to a far store.
 
-By default nobody is told: a mount server has nobody to tell. A command says for its run who is, with `telling`.
-Requests then note here how far they are; one thread, started by the first of them, looks at the one that waits longest.
-It knows nothing of what is asked for, nor of how.
+By default there are none: a mount server has no user to notify. A command installs a notifier for its run, with
+`telling`. Requests then record their progress here; one thread, started by the first of them, reports the one that
+waits longest. The module knows neither what is requested nor how.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class _Teller:
             self._ended = True
             self._changed.notify()
         if self._thread is not None:
-            self._thread.join(_END_S)  # stderr may be a pipe that nobody empties
+            self._thread.join(_END_S)  # stderr may be a pipe without a reader
 
     def _run(self) -> None:
-        # Without the lock, or whoever makes requests would wait for a stderr that nobody reads.
+        # Without the lock, or requests would wait for a stderr without a reader.
         with suppress(OSError, ValueError):  # it was closed
             while (line := self._next_line()) is not None:
                 self._say(line)
@@ -135,5 +135,5 @@ def telling(say: Callable[[str], None], first_s: float = _FIRST_S, every_s: floa
 
 
 def noted(wait: Wait) -> AbstractContextManager[None]:
-    """Return a context in which a request that is made is told of if it takes long, should there be anyone to tell."""
+    """Return a context for a request: a notice reports it if it takes long and a notifier is installed."""
     return _teller.noted(wait) if _teller is not None else nullcontext()

@@ -121,7 +121,7 @@ class GroupCommitter:
         for loop, answers in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_answer, answers)
-            except RuntimeError:  # that loop was closed: nobody waits any more
+            except RuntimeError:  # that loop was closed, and its waiters with it
                 continue
 
 

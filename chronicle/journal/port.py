@@ -200,7 +200,7 @@ class JournalStore(Protocol):
 
         Raises:
             NotFound: no such session.
-            LeaseHeld: someone holds its lease.
+            LeaseHeld: its lease is held.
             BranchInUse: forks in other sessions read from it.
         """
         ...
@@ -365,7 +365,7 @@ class JournalStore(Protocol):
         """Push the lease's end to ``now_ms + ttl_ms``.
 
         Raises:
-            StaleEpoch: the lease was given to someone else meanwhile, or released.
+            StaleEpoch: another holder has the lease now, or it was released.
         """
         ...
 

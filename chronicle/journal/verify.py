@@ -6,7 +6,7 @@ changed byte in any column of an event, branch or session record, events that we
 elsewhere or cut off, and branches that vanished or appeared. A store that was rewritten consistently, hashes and all,
 is found only against a head that was kept elsewhere (`Anchor`).
 
-Payloads that were erased, and events that were folded, are no damage: the chain goes on over them.
+Payloads that were erased, and events that were folded, are no damage: the chain covers their digests.
 
 What is not chained is not checked: inboxes, outboxes, leases, and snapshots, which are derived; of a SQLite store see
 `chronicle.journal.sqlite.health`.

@@ -18,10 +18,10 @@ _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
-    """Reserve, zero or give back a range of a file.
+    """Allocate, zero or deallocate a range of a file.
 
     Raises:
-        OSError: EOPNOTSUPP: the file system cannot do this; ENOSPC; and what else fallocate(2) says.
+        OSError: EOPNOTSUPP: the file system does not support the mode; ENOSPC; and others of fallocate(2).
     """
     if _libc.fallocate(fd, mode, offset, length) != 0:
         code = ctypes.get_errno()

@@ -1,4 +1,4 @@
-"""Memory that is free in this process, back to the system."""
+"""Return of free memory from this process to the system."""
 
 from __future__ import annotations
 

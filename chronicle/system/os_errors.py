@@ -1,4 +1,4 @@
-"""What the operating system refused, in words for a user: where, and why."""
+"""Texts of errors of the operating system, for users: the path and the reason."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["os_error_text"]
 
 
 def os_error_text(error: OSError) -> str:
-    """Return an error of the system as ``PATH: reason``, without its number; as it stands if it names no reason.
+    """Return an error of the system as ``PATH: reason``, without its number; unchanged if it names no reason.
 
-    For a file that is being written under a name of its own until it is whole, it is the directory that is named.
+    For a temporary file of an atomic replacement the text names its directory.
     """
     if not error.strerror:
         return str(error)

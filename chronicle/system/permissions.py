@@ -1,6 +1,6 @@
-"""Directories and files that hold what was in people's files, whatever the modes of those files were.
+"""Modes of directories and files that hold content of users' files, whatever the modes of those files were.
 
-In a directory that its group may write, several users work together on purpose: there the umask says who may read.
+A directory that its group may write is shared on purpose: there the umask decides who may read.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ __all__ = ["make_private", "private_mode"]
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory for this user only; one that is there stays as it is. Those above it are made as usual.
+    """Create a directory for this user only, and its parents as usual; an existing one stays as it is.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     directory.mkdir(mode=0o777 if _is_shared(directory.parent) else 0o700, exist_ok=True)
 
 
 def private_mode(directory: Path) -> int:
-    """Return the mode with which a file is to be made in a directory, before the umask is applied.
+    """Return the mode for a new file in a directory, before the umask is applied.
 
     Raises:
         OSError: there is no such directory.
@@ -35,4 +35,6 @@ def private_mode(directory: Path) -> int:
 
 def _is_shared(directory: Path) -> bool:
     mode = directory.stat().st_mode
-    return bool(mode & stat.S_IWGRP) and not mode & stat.S_ISVTX  # with the sticky bit it is a place for everybody
+    return (
+        bool(mode & stat.S_IWGRP) and not mode & stat.S_ISVTX
+    )  # the sticky bit marks a place for all users, such as /tmp

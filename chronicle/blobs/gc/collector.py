@@ -1,13 +1,14 @@
-"""Collection of packs whose blobs nothing refers to any more, while others go on reading and writing.
+"""Collection of packs whose blobs are unreachable, concurrent with readers and writers.
 
-A collection has two halves, at least a *grace* apart. The first condemns packs that hold little or nothing that is
-reachable: from then on writers put again what they would have skipped for being in them. The second, in a later call,
-asks anew what is reachable, copies that out of the condemned packs and drops them. A commit that skipped a blob before
-it saw the mark is in the journal when the grace is over, and so its blobs are reachable in the second half.
+A collection has two halves, at least a *grace* period apart. The first condemns packs of which little or nothing is
+reachable: from then on writers put again the blobs that they would have skipped for being in them. The second, in a
+later call, computes again what is reachable, copies that out of the condemned packs and drops them. A commit that
+skipped a blob before it saw the mark is in the journal when the grace period is over, and so its blobs are reachable in
+the second half.
 
-Each turn leaves a small pack. When there are many, the first half also *merges* them: what is reachable in them is
-written to new packs, blobs that are alike side by side in one frame, and the old ones are condemned with the rest.
-Everything copied is laid out so, on stores of this node; far ones are not merged, as that reads everything.
+Each turn leaves a small pack. When there are many, the first half also *merges* them: their reachable blobs are written
+to new packs, similar blobs side by side in one frame, and the old packs are condemned with the rest. All copies are
+laid out so, on stores of this node; far stores are not merged, as that reads everything.
 
 So the caller's duties are: a commit reaches the journal within the grace after its put; ``reached`` looks at every
 root there is at the moment it is called; one collection runs at a time (on local disks a lock sees to it). Packs
@@ -69,7 +70,7 @@ class GcReport:
     """Packs that this call marked; a later call drops them."""
     condemned_bytes: int = 0
     merged: int = 0
-    """So many of the condemned packs were merged into new ones: nearly all that is in them goes on."""
+    """So many of the condemned packs were merged into new ones, with nearly all of their blobs."""
     dropped: int = 0
     """Packs that went."""
     dropped_bytes: int = 0
@@ -118,7 +119,7 @@ def collect(
     Raises:
         InvalidInput: a grace that is too short for the medium.
         Conflict: another collection is running.
-        Unavailable: the store could not be reached. Calling again goes on where this stopped.
+        Unavailable: the store could not be reached. Another call continues where this one stopped.
     """
     clock = clock if clock is not None else SystemClock()
     ids = ids if ids is not None else IdSource()
@@ -153,7 +154,7 @@ def collect(
             left_ms = mark.left_ms(grace_ms, clock)
             if alone or left_ms <= 0:
                 mark = collection.sweep(mark, kept)
-            elif left_ms > grace_ms:  # the clock was set back since: the grace begins anew, or it might last for years
+            elif left_ms > grace_ms:  # the clock was set back since: the grace restarts, or it might last for years
                 mark = collection.mark(mark.generation, mark.packs)
         if not mark.packs:
             mark = collection.condemn(mark, kept, None if alone else grace_ms, keep_from)
@@ -210,9 +211,9 @@ class _Collection:
         self.report.size_bytes += sum(self._survey.sizes.values())
 
     def make_room(self, kept: set[bytes]) -> None:
-        """Drop packs of which nothing is reachable, without writing anything; nobody else may use the store.
+        """Drop packs of which nothing is reachable, without writing anything; no other process may use the store.
 
-        The index goes first, so that it leads nobody to what is gone. It is made anew from the packs that stay.
+        The index goes first, so that it leads no reader to a missing pack. It is rebuilt from the packs that stay.
         """
         dead = [name for name in self._survey.names() if kept.isdisjoint(self._survey.raw_ids(name))]
         if not dead:
@@ -374,7 +375,7 @@ class _Collection:
         return stuck
 
     def _has_room_for(self, needed: dict[bytes, tuple[int, ...]]) -> bool:
-        """Whether the disk takes copies of blobs and an index anew, and has as much left for whoever commits."""
+        """Whether the disk has space for copies of blobs and a new index, and as much again for commits."""
         if not isinstance(self._objects, LocalObjects):
             return True
         size = 0

@@ -26,11 +26,11 @@ _FORMAT: Final = 1
 
 
 def state_of(packs: Mapping[str, int], roots: str, *, keep_from: float, merge_from: int) -> str:
-    """Return a digest of all that a collection with nobody beside it depends on.
+    """Return a digest of all that a collection that runs alone depends on.
 
     Args:
         packs: their names and bytes.
-        roots: what `chronicle.blobs.gc.collector.collect` was told of them.
+        roots: as given to `chronicle.blobs.gc.collector.collect`.
         keep_from, merge_from: as of `chronicle.blobs.gc.collector.collect`.
     """
     return blake3(json.dumps([sorted(packs.items()), roots, keep_from, merge_from]).encode()).hexdigest()

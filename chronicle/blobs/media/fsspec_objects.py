@@ -170,7 +170,7 @@ def preload(protocol: str) -> None:
             for data in ("endpoints", "partitions", "sdk-default-configuration"):
                 loader.load_data(data)
     except (ImportError, ValueError):
-        return  # whoever opens such a store hears of it
+        return  # opening such a store reports it
 
 
 def _s3_options(given: dict[str, Any], patience: Patience) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reading nearly all of a far store: stretches of packs at a time, where a request for each blob would take hours."""
+"""Bulk reads of a far store: stretches of packs at a time, where a request for each blob would take hours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEPT_BYTES: Final = 64 * 1024 * 1024
 
 
 class ScanningReader:
-    """A `chronicle.blobs.port.BlobReader` for whoever wants what lies beside a blob next. Belongs to one thread.
+    """A `chronicle.blobs.port.BlobReader` for callers that next read what lies beside a blob. Belongs to one thread.
 
     Args:
         store: what is read.

@@ -2,8 +2,8 @@
 
 A catalog is derived from the packs, which alone are the truth: it may be lost or behind, and is then made again. It
 has *segments* (`chronicle.blobs.packs.segments`), which cover many packs, and *fresh* entries of packs that no segment
-covers yet. `ListedCatalog` finds new packs by listing them and reads their own indexes; whoever finds many uncovered
-ones writes a segment for the others. Not safe to share between threads: the store locks.
+covers yet. `ListedCatalog` finds new packs by listing them and reads their own indexes; a process that finds many
+uncovered ones writes a segment for the others. Not safe to share between threads: the store locks.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Catalog(Protocol):
         ...
 
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Make the index anew of these places and of what was noted since they were found; then remove some packs.
+        """Rebuild the index from these places and from entries noted since they were found; then remove some packs.
 
-        The index is without them before the first of them goes: whoever sees one gone finds what was copied out of it.
-        It must not have them again afterwards, or what was in them would be taken for present.
+        The index is without them before the first of them is removed: a reader that misses a pack finds the copies. It
+        must not have them again afterwards, or their blobs would be taken for present.
 
         Raises:
-            Unavailable: it stopped on the way. Calling again goes on.
+            Unavailable: it stopped on the way. Another call continues.
         """
         ...
 
@@ -260,7 +260,7 @@ class ListedCatalog:
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
         """Write one segment for all packs but those dropped, in place of all others; remove those.
 
-        Somebody may cover them again meanwhile: what a listing does not have is not taken for present all the same.
+        Another process may cover them again meanwhile: a pack that a listing lacks is still not taken for present.
         """
         self.scan()
         found = [place for place in (*places, *self._places.fresh.values()) if place[0] not in dropped]

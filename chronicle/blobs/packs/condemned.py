@@ -39,7 +39,7 @@ class Mark:
     boot: str = ""
     """Of which machine, and since which start of it, `since_s` tells."""
     since_s: float = 0.0
-    """When the mark was set, in seconds that only pass while the machine runs and nobody can set."""
+    """When the mark was set, by a clock that only advances while the machine runs and cannot be set."""
 
     @classmethod
     def made(cls, generation: int, clock: Clock, packs: Iterable[str] = ()) -> Mark:

@@ -118,8 +118,8 @@ class LocalCatalog:
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
         """Make one segment of these places, and another of others that are known, without those in dropped packs.
 
-        Those are removed under the same lock: whoever has listed them before and wants to log one of them comes after
-        that, and finds it gone.
+        Those are removed under the same lock: a process that listed them before and logs one of them takes the lock
+        after that, and finds the pack missing.
 
         Raises:
             Unavailable: the index could not be written, or a pack not be removed.
@@ -135,17 +135,17 @@ class LocalCatalog:
         data = build_segment(kept())  # without the lock: of a million blobs it takes seconds, and all others would wait
         try:
             with self._locked(shared=False):
-                if self._log.exists():  # else who looks for something lists the packs
-                    self._make_anew(data, told | dropped)
+                if self._log.exists():  # else readers list the packs
+                    self._rebuild(data, told | dropped)
                 for name in dropped:
                     self._objects.delete(pack_object(name))
         except OSError as error:
             raise StorageRefused(f"{self._folder} could not be written: {error.strerror}") from error
 
-    def _make_anew(self, data: bytes, told: AbstractSet[str]) -> None:
-        """Replace the index, under the lock, by a segment and what is known of other packs than it tells of.
+    def _rebuild(self, data: bytes, told: AbstractSet[str]) -> None:
+        """Replace the index, under the lock, by a segment and the known entries of packs that it does not cover.
 
-        What the index says of packs that are not there goes, whoever removed them.
+        Entries of packs that do not exist are dropped.
         """
         self._load()
         segments = self._places.segments
@@ -197,7 +197,10 @@ class LocalCatalog:
                 and before.st_size == self._read_to
                 and size == self._read_to + len(record)
             ):
-                self._read_to, self._stamp = size, _stamp(after)  # nobody else's record: no need to read one's own
+                self._read_to, self._stamp = (
+                    size,
+                    _stamp(after),
+                )  # no other process's record: one's own need not be read
             if size > _LOG_BYTES:
                 self._fold()
 
@@ -223,7 +226,7 @@ class LocalCatalog:
             self._load()
 
     def _mend(self) -> None:
-        """Begin the log anew with the records before a torn one; `scan` finds the packs of the others."""
+        """Rewrite the log with the records before a torn one; `scan` finds the packs of the others."""
         with self._locked(shared=False):
             if not self._load():
                 sound = self._log.read_bytes()[_HEADER_BYTES : self._read_to]
@@ -231,7 +234,7 @@ class LocalCatalog:
                 self._load()
 
     def _forget_all(self) -> None:
-        """Begin anew: what is known may be of an index that is no more."""
+        """Drop all that was read: it may be of an index that was replaced."""
         self._header, self._read_to, self._stamp = b"", 0, None
         self._places.segments = []
         self._places.fresh = {}
@@ -245,7 +248,7 @@ class LocalCatalog:
     def _catch_up(self) -> bool:
         """Read the log from where reading stopped, under the lock. Returns whether all that is in it is records.
 
-        All of the index is read anew if this is another log. An inode does not tell: its number is soon used again.
+        If the log was replaced, all of the index is read again. An inode does not show that: its number is soon reused.
         """
         descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -300,7 +303,7 @@ class LocalCatalog:
         try:
             descriptor = os.open(self._folder / "lock", flags, 0o644)
         except FileNotFoundError:
-            if shared:  # removed by hand: a record that is torn by a writer is told by its checksum
+            if shared:  # removed by hand: a checksum reveals a record that a writer has torn
                 yield
                 return
             self._folder.mkdir(parents=True, exist_ok=True)

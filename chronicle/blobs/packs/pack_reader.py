@@ -31,7 +31,7 @@ CACHED_BLOB_BYTES: Final = 32 * 1024
 _GAP_BYTES: Final = 32 * 1024
 """Blobs of one pack with no more than this between them are read in one go: a request costs more than that."""
 _INDEXES: Final = 16
-"""Packs whose whole index is remembered by who reads more of them than was asked for."""
+"""Packs whose whole index is kept, by readers that read neighbours along with a blob."""
 _SMALL_BYTES: Final = 16 * 1024
 """Nodes of trees are not larger."""
 _BEHIND_BYTES: Final = 64 * 1024
@@ -172,7 +172,7 @@ class PackReader:
         lacking = [raw for raw in raws if raw not in found]
         if lacking:
             with disk.claim(lacking) if disk is not None else nullcontext():
-                for raw in lacking:  # someone else may have been first
+                for raw in lacking:  # another thread or process may have been first
                     if disk is not None and (data := disk.get(raw)) is not None:
                         found[raw] = data
                 read = self._read_all([raw for raw in lacking if raw not in found])
@@ -257,7 +257,7 @@ class PackReader:
         return ordered
 
     def _nowhere(self, raw: bytes) -> Corrupt | NotFound:
-        """Return what is to be said of a blob that is in no pack."""
+        """Return the error for a blob that is in no pack."""
         damaged = self._catalog.damaged
         blob_id = ident.from_raw(raw)
         if damaged:

@@ -155,7 +155,7 @@ class FsspecBlobStore:
                 self._reader.keep(ident.to_raw(key), data)
         if self._disk is not None:
             for key, data in new.items():
-                if len(data) <= CACHED_BLOB_BYTES:  # trees, which whoever opens the workspace again reads first
+                if len(data) <= CACHED_BLOB_BYTES:  # trees, which the next opener of the workspace reads first
                     self._disk.put(ident.to_raw(key), data)
 
     def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:

@@ -16,7 +16,7 @@ __all__ = ["Leases"]
 
 
 class Leases(Tables):
-    """Who may write, under which epoch."""
+    """Holders and epochs of leases."""
 
     def acquire_lease(
         self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False

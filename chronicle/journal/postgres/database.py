@@ -63,7 +63,7 @@ class PostgresConnection:
         return len(self.execute(f"{statement} RETURNING 1", values).fetchall())
 
     def is_idle(self) -> bool:
-        """Whether it can be lent: it is not broken, and the server did not say goodbye while nobody listened."""
+        """Whether it can be lent: it is not broken, and the server has not closed it while it was idle."""
         raw = self.raw
         if raw.closed or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             return False

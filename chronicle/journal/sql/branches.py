@@ -266,7 +266,7 @@ def delete_session(db: Connection, session_id: SessionId, now_ms: int) -> Tombst
     """Delete a session with all that belongs to it, and leave a tombstone.
 
     Raises:
-        LeaseHeld: someone holds its lease.
+        LeaseHeld: its lease is held.
         BranchInUse: forks in other sessions read from it.
     """
     key, session = find_session(db, session_id, db.for_update)

@@ -1,4 +1,4 @@
-"""A commit: rows made ready before the writer lock is taken, and a handful of statements inside the transaction.
+"""A commit: rows built before the writer lock is taken, and a handful of statements inside the transaction.
 
 The update of the branch's row checks head and epoch at once; why a commit was refused is looked for only after it.
 """
@@ -126,7 +126,7 @@ def apply(db: Connection, ready: Ready) -> None:
     """Do a commit in the open transaction.
 
     Raises:
-        NotFound, StaleEpoch, BranchVersionConflict: it is refused, and the transaction is to be rolled back.
+        NotFound, StaleEpoch, BranchVersionConflict: it is refused, and the caller must roll back.
     """
     if db.for_share:
         db.execute(f"SELECT 1 FROM session WHERE key = ?{db.for_share}", (ready.session_key,))

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["SqlJournalStore"]
 
 _FIRST_BATCH: Final = 16
-"""Who wants one event need not read many."""
+"""Of events: a caller that needs one event reads few."""
 _BATCH: Final = 256
 """Events read at a time, so that no reader holds back the write-ahead log while its caller works on them."""
 

@@ -1,20 +1,20 @@
-"""What a journal's file was when it was closed last, kept outside of it.
+"""Checksums and heads of a journal's file as of its last closing, in two files beside it.
 
-SQLite finds damage of its own structure, and the chains find changed events; what neither covers are rows that are not
-chained (inboxes, outboxes, leases) and whole tables that look empty after a page of them was lost. So whoever closes a
-journal last, when its write-ahead log is gone, writes two files beside it:
+SQLite finds damage of its own structure, and the chains find changed events. Neither covers rows that are not chained
+(inboxes, outboxes, leases), nor whole tables that look empty after a page of them was lost. So the last process that
+closes a journal, when its write-ahead log is gone, writes two files beside it:
 
-- ``journal.db-sums``, a checksum of each page of the file. Whoever opens the journal to write removes it first. As long
-  as it is there, the file must be what it says, to the byte. It is never written while there is a log: beside a log
-  that is not empty it is of another time (of a copy, or removed just before a loss of power), and is ignored.
-- ``journal.db-heads``, a line of JSON for each session and branch that there were, with their heads, after a line that
-  names the format and counts them. It stays while the journal is written to. As nothing there ever goes without a trace
-  (`chronicle.journal.chain`), it says what must be there at least.
+- ``journal.db-sums``, a checksum of each page of the file. Opening the journal to write removes it first. While it
+  exists, the file must match it, to the byte. It is never written while there is a log: beside a log that is not empty
+  it is outdated (of a copy, or removed just before a loss of power), and is ignored.
+- ``journal.db-heads``, a line of JSON for each session and each branch, with their heads, after a line that names the
+  format and counts them. It stays while the journal is written to. As nothing in a journal is removed without a trace
+  (`chronicle.journal.chain`), it names what must be there at least.
 
-A journal that was not closed in order (killed, or in use) has no sums, and the heads of the last time. Both files are
-left as they are for a journal of more than `MAX_BYTES`, where writing them would take long: such a journal has no sums.
+A journal that was not closed in order (killed, or in use) has no sums, and the heads of an earlier closing. For a
+journal of more than `MAX_BYTES`, where writing would take long, neither file is written: such a journal has no sums.
 
-Both are replaced in one step and synced, so one that cannot be read is damaged itself.
+Both are replaced atomically and synced, so a file that cannot be read is damage.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Hashing that much takes 0.1 s, and as long again to read it where the system has it in memory."""
 LOOK_BYTES: Final = 64 * 1024 * 1024
-"""Up to here a file is held against its checksums each time it is opened: 25 ms, where the system has it in memory."""
+"""Up to here a file is compared with its checksums each time it is opened: 25 ms, where the system has it in memory."""
 _FORMAT: Final = 1
 _PAGE_BYTES: Final = 16384
 _SUM_BYTES: Final = 8
@@ -97,7 +97,7 @@ def has_log(path: Path) -> bool:
 
 
 def version_at_rest(path: Path) -> int:
-    """Return the format of a journal that nobody has open, without a connection to it; 0 of an empty file.
+    """Return the format of a journal that is not open anywhere, without a connection to it; 0 of an empty file.
 
     Raises:
         OSError: it cannot be read.
@@ -107,9 +107,9 @@ def version_at_rest(path: Path) -> int:
 
 
 def keep(path: Path) -> None:
-    """Write what the file is now; the caller has the writer lock, and has closed its connections.
+    """Write both files; the caller holds the writer lock, and has closed its connections.
 
-    Nothing is done unless the file is at rest: its log is gone, so nobody has it open.
+    Nothing is done unless the file is at rest: its log is gone, so no process has it open.
 
     Raises:
         OSError, sqlite3.Error: it could not be written, or read.
@@ -125,14 +125,14 @@ def keep(path: Path) -> None:
 
 
 def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
-    """Hold the file against its checksums, if it has any, and no log.
+    """Compare the file with its checksums, if it has any, and no log.
 
     Args:
         path: the journal's file.
-        max_bytes: of a larger file nothing is said.
+        max_bytes: a larger file is not read.
 
     Returns:
-        what is not as it was written; ``None`` if all is, or nothing is known of it.
+        the damage; ``None`` if there is none, or if there are no checksums to compare with.
     """
     try:
         before = sums_path(path).read_bytes()
@@ -142,7 +142,7 @@ def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
         if size > max_bytes:
             return None
         problem = _compare(path, size, before)
-        # Whoever writes to the journal removes the sums first: only if they are still there did they hold all the time.
+        # A writer removes the sums first: only if they are still there were they valid all the time.
         return problem if problem is not None and sums_path(path).read_bytes() == before else None
     except FileNotFoundError:
         return None
@@ -167,7 +167,7 @@ def _compare(path: Path, size: int, sums: bytes) -> str | None:
 
 
 def missing(db: sqlite3.Connection, path: Path, *, names_only: bool = False) -> str | None:
-    """Say what a journal had when it was closed last and has not any more; ``None`` if nothing.
+    """Return what a journal had at its last closing and lacks now; ``None`` if nothing.
 
     Args:
         db: a connection that reads, all of one moment.

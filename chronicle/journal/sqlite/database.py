@@ -436,11 +436,11 @@ def _make(path: Path) -> None:
 
 
 def _set_up(db: sqlite3.Connection, path: Path) -> None:
-    schema.version_of(db, path)  # before anything is written to what may be someone else's database
+    schema.version_of(db, path)  # before a write, as this may be the database of another program
     db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # of no effect on a file that exists
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise UnsupportedFormat(f"{path} is on a file system that SQLite's write-ahead log does not work on")
     db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA secure_delete = ON")  # always: a consumed message's body, too, is to be gone with its session
+    db.execute("PRAGMA secure_delete = ON")  # always: bodies of consumed messages too are erased with their session
     schema.prepare(db, path)

@@ -30,7 +30,7 @@ _KINDS: Final = {"INTEGER": "integer", "TEXT": "text", "BLOB": "blob"}
 
 
 def damage(db: sqlite3.Connection, path: Path) -> str | None:
-    """Say what is wrong with a journal; ``None`` if nothing is found. It reads the whole file.
+    """Return what is wrong with a journal, after reading the whole file; ``None`` if nothing is.
 
     Args:
         db: a connection that reads, all of one moment.

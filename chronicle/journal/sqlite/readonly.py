@@ -1,17 +1,17 @@
-"""A journal's file that is only read: nothing is made, changed or waited for beside it.
+"""Read-only access to a journal's file: nothing is created, changed or locked beside it.
 
-SQLite's write-ahead mode wants to write even to read: it makes ``-wal`` and ``-shm`` where they are not. So it depends
-on how the file is found, each time a connection is made:
+SQLite's write-ahead mode writes even for a reader: it creates ``-wal`` and ``-shm`` where they are missing. So each
+connection depends on the state of the file:
 
-- *At rest*: closed in order, no log that has anything in it, nor a whole index of one; a full disk leaves beginnings of
-  both, which nobody can use. The file alone is the journal; it is opened as ``immutable``, which touches nothing else
-  and takes no lock. Should a writer come meanwhile, what is being read may mix two commits: the file's stamp is
-  compared after each read, and a read that it changed under is refused. The next one finds the journal in use.
-  Opening reads too, and does so again by itself: a journal that is being made changes all the time.
-- *In use*, or left behind by a crash: the log and its index are there. It is opened with ``mode=ro``, which reads both,
-  and needs to write neither.
-- Left behind by a crash, or copied, with its log but without the log's index, where nothing can be written: SQLite
-  cannot read that, and the error says what to do. Where it can be written, SQLite makes the index anew.
+- *At rest*: closed in order, without a log that has content and without a complete index of one; a full disk leaves
+  incomplete ones, which no process can use. The file alone is the journal; it is opened as ``immutable``, which touches
+  nothing else and takes no lock. A concurrent writer may mix two commits into one read: the file's stamp is compared
+  after each read, and a read during which it changed is refused. The next one finds the journal in use. Opening reads
+  too, and retries by itself: a journal that is being created changes all the time.
+- *In use*, or left by a crash: the log and its index exist. It is opened with ``mode=ro``, which reads both, and needs
+  to write neither.
+- Left by a crash, or copied, with its log but without the log's index, on a read-only medium: SQLite cannot read that,
+  and the error says what to do. On a writable medium SQLite rebuilds the index.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ReadOnlyDatabase:
             reader.close()
 
     def damage(self) -> str | None:
-        """Say what is wrong with the file; ``None`` if nothing is found. It reads all of it."""
+        """Return what is wrong with the file, after reading all of it; ``None`` if nothing is."""
         with self.reading_one_moment() as db:
             return health.damage(db, self._path)
 
@@ -247,7 +247,7 @@ def _stamps(path: Path) -> list[_Stamp | None]:
 
 
 def _at_rest(path: Path) -> _Stamp | None:
-    """Return the stamp of a journal that is at rest; ``None`` if it has a log to be read, or someone has it open."""
+    """Return the stamp of a journal that is at rest; ``None`` if it has a log to read, or is open in a process."""
     log = _stamp(path.with_name(path.name + "-wal"))
     if log is not None:
         index = _stamp(path.with_name(path.name + "-shm"))

@@ -59,8 +59,8 @@ class SqliteJournalStore(SqlJournalStore):
         create: false to refuse a path where no journal is.
         read_only: nothing is written, made or locked, so nothing need be writable; there must be a journal. Methods
             that write raise `InvalidInput`.
-        watched: keep beside the file what it was when it was closed, so that `damage` finds any change of it since,
-            and a file that is lost is not made anew; and some space for when the disk is full (`Reserve`).
+        watched: on closing, write checksums and heads beside the file, so that `damage` finds any change of it since,
+            and a lost file is not silently created again; and reserve some space for a full disk (`Reserve`).
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
@@ -87,7 +87,7 @@ class SqliteJournalStore(SqlJournalStore):
         self.put_by()
 
     def _with_reserve(self, write: Callable[[], _T]) -> _T:
-        """Do a write that is whole or not at all; should the disk be full, once more with the reserve given up."""
+        """Do an atomic write; on a full disk, free the reserve and retry once."""
         try:
             return write()
         except StorageRefused:
@@ -96,16 +96,16 @@ class SqliteJournalStore(SqlJournalStore):
             return write()
 
     def put_by(self) -> None:
-        """Make the reserve, if it is not there and there is room for it."""
+        """Create the reserve, if it does not exist and there is space for it."""
         if self._reserve is not None:
             self._reserve.make()
 
     def make_room(self) -> bool:
-        """Give the reserve up if the disk is full; tell whether a write that found it full may find room now."""
-        return self._reserve is not None and self._reserve.give_up()
+        """Free the reserve if the disk is full; return whether a retry of a write may succeed now."""
+        return self._reserve is not None and self._reserve.free()
 
     def damage(self) -> str | None:
-        """Say what is wrong with the file below its rows' chains; ``None`` if nothing is found.
+        """Return what is wrong with the file below its rows' chains; ``None`` if nothing is.
 
         It reads the whole file: checksums of its pages if it was closed in order, SQLite's own check, the tables, what
         was there when it was closed, and rows that belong to nothing.
@@ -116,7 +116,7 @@ class SqliteJournalStore(SqlJournalStore):
             return str(error)
 
     def check(self, *, thorough: bool = False) -> None:
-        """Raise if the file is damaged, as far as that is quickly seen: by its checksums and by missing sessions.
+        """Raise if the file is damaged, as far as quick checks show: its checksums, and missing sessions.
 
         Args:
             thorough: look for all that `damage` finds.
@@ -130,7 +130,7 @@ class SqliteJournalStore(SqlJournalStore):
 
     @property
     def is_small(self) -> bool:
-        """Whether looking through all of the file takes less than a second."""
+        """Whether a check of the whole file takes less than a second."""
         return self._path.stat().st_size <= checksums.LOOK_BYTES
 
     def _quick_damage(self) -> str | None:
@@ -153,7 +153,7 @@ class SqliteJournalStore(SqlJournalStore):
         self._shared.write(work, lambda: commit_codec.to_bytes(ready))
 
     def _serve(self, db: SqliteConnection, data: bytes) -> bool:
-        """Do another process's commit, unless it is refused: that process shall see for itself why."""
+        """Do another process's commit; a refused one is left to that process, which then meets the error."""
         ready = commit_codec.from_bytes(data)
         if ready is None:
             return False

@@ -1,8 +1,8 @@
-"""A commit as bytes, for the process that writes now to do it for one that waits.
+"""A commit as bytes, with which a waiting process requests it from the one that holds the writer lock.
 
-The bytes are JSON, an array that begins with the number of the form: a process of another version does not know it and
-leaves the commit to the one who waits. Hashes are hex digits in it, and what is JSON already is text. Nothing but a
-commit's own rows can be said in it; whoever may write the file that the bytes lie in may write the journal, too.
+The bytes are a JSON array that begins with the version of the form: a process that does not know the version leaves the
+commit to its waiter. Hashes are hex digits, and JSON values are text. The form can express nothing but a commit's own
+rows; a process that may write the waiting room's file may write the journal, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def from_bytes(data: bytes) -> Ready | None:
     try:
         form, *parts = orjson.loads(data)
         return _ready(*parts) if form == _FORM else None
-    except (ValueError, TypeError, IndexError, AttributeError):  # whoever left it will do it, and see
+    except (ValueError, TypeError, IndexError, AttributeError):  # its waiter will do it, and meet the error
         return None
 
 

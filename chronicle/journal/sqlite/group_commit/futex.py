@@ -26,7 +26,7 @@ def is_supported() -> bool:
 
 
 def wait(word: ctypes.c_uint32, value: int, timeout_s: float) -> None:
-    """Return when someone wakes those who wait for the word, at once if it is not ``value``, or after a time.
+    """Block until the waiters of the word are woken, or the time is over; return at once if it is not ``value``.
 
     It may return without a reason, too. Other threads run meanwhile.
     """
@@ -43,7 +43,7 @@ def wait(word: ctypes.c_uint32, value: int, timeout_s: float) -> None:
 
 
 def wake(word: ctypes.c_uint32) -> None:
-    """Wake who waits for the word, in whatever process."""
+    """Wake all waiters of the word, in all processes."""
     _libc.syscall(
         ctypes.c_long(_number or 0),
         ctypes.byref(word),

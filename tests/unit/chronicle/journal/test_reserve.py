@@ -68,5 +68,5 @@ def test_space_that_another_process_gave_up_is_used(journal: Path, monkeypatch: 
 
 
 def test_a_reserve_that_is_there_and_not_needed_stays(journal: Path) -> None:
-    assert not Reserve(journal).give_up()
+    assert not Reserve(journal).free()
     assert reserve_of(journal).exists()
