@@ -139,9 +139,9 @@ def test_erase_leaves_alone_what_an_agent_is_read_from(podium: Podium) -> None:
     podium("erase", "counter/a", message, code=ExitCode.USAGE)
     assert "cannot be undone; add --yes" in podium.err
     podium("erase", "counter/a", message, created, "--yes", code=ExitCode.USAGE)
-    assert "agent.created, which the agent is read from" in podium.err
+    assert "agent.created, which replay reads" in podium.err
     podium("erase", "counter/a", message, "evt_no", "--yes", code=ExitCode.NOT_FOUND)
     podium("fork", "counter/a@1", "b")
     podium("erase", "counter/b", message, "--yes", code=ExitCode.USAGE)
-    assert "not one of counter/b's own" in podium.err
+    assert "belongs to another agent than counter/b" in podium.err
     assert events(podium) == found

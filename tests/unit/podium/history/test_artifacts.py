@@ -205,7 +205,7 @@ async def test_a_turn_that_fails_hands_out_nothing() -> None:
         ids = [frame["artifact_id"] for frame in told(answer)]
         assert len(set(ids)) == 2  # the client was told, and then that the attempt does not count
         for artifact_id in ids:
-            with pytest.raises(UnknownArtifact, match="podium artifacts"):
+            with pytest.raises(UnknownArtifact, match="no artifact art_"):
                 agent.artifact(artifact_id)
 
 

@@ -111,7 +111,7 @@ async def test_an_agent_goes_on_after_it(agent: AgentHarness) -> None:
     compared = compare(agent.store, agent.blobs, (agent.address, 1), (twin, None))
     assert [event.erased for event in compared.added] == [True, True, False, False]
     assert problems(agent.store, agent.blobs) == []
-    with pytest.raises(InvalidInput, match="not one of counter/b's own; erase it where it was made"):
+    with pytest.raises(InvalidInput, match="belongs to another agent than counter/b; erase it there"):
         erase_messages(agent.store, twin, [said(agent, 1)[0].event_id])
 
 
@@ -141,7 +141,7 @@ async def test_what_an_agent_is_read_from_is_not_erased(agent: AgentHarness) -> 
     message = said(agent, 1)[0].event_id
     for event, _ in agent.events():
         if "." in event.type:
-            with pytest.raises(InvalidInput, match=f"{event.type}, which the agent is read from"):
+            with pytest.raises(InvalidInput, match=f"{event.type}, which replay reads"):
                 erase_messages(agent.store, agent.address, [message, event.event_id])
     with pytest.raises(NotFound):
         erase_messages(agent.store, agent.address, [message, EventId("evt_no")])
