@@ -12,7 +12,7 @@ from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Session
 from chronicle.repository.commit_log import COMMITTED, Committed, commits, last_commit, owner_of, session_of
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.layer.opening import MAX_WORKSPACE_ID
+from chronicle.workspace.layer.workspace_home import MAX_WORKSPACE_ID
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from chronicle.workspace.gc_roots import layer_refs
 from chronicle.workspace.history.commit_reachability import CommitReach
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer.disk.trim import layer_bytes, trim_layers
-from chronicle.workspace.layer.opening import lock_workspace, unlock_workspace
+from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees.tree import walk
 

@@ -19,7 +19,7 @@ from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, ope
 from chronicle.fuse.zygote import zygote
 from chronicle.repository import commit_writer
 from chronicle.repository.store_directory import SCHEME
-from chronicle.workspace.layer.opening import check_spec
+from chronicle.workspace.layer.workspace_home import workspace_home
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def mount(
     reason = available(transport)
     if reason is not None:
         raise Unavailable(reason)
-    check_spec(LayerSpec(workspace, store.layers, None, commit_writer.EPOCH, 1))
+    workspace_home(LayerSpec(workspace, store.layers, None, commit_writer.EPOCH, 1))
     mountpoint = mountinfo.resolve_mountpoint(mountpoint)
     _check_apart(store, mountpoint)
     _unmount_abandoned(store, mountpoint)

@@ -29,8 +29,9 @@ from chronicle.repository.store_directory import StoreDirectory
 from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.committed.workspace import CommittedWorkspace
 from chronicle.workspace.layer.history_reader import encode_path
-from chronicle.workspace.layer.opening import check_spec, open_layer
+from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.restore import restored_tree
+from chronicle.workspace.layer.workspace_home import workspace_home
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.trees.tree import EMPTY
 from chronicle.workspace.trees.tree_diff import changes
@@ -141,7 +142,7 @@ class Repository(StoreDirectory):
             InvalidInput: the name is malformed, or the moment is no commit.
             Conflict: a workspace of that name exists.
         """
-        check_spec(LayerSpec(target, self.layers, None, commit_writer.EPOCH, 1))
+        workspace_home(LayerSpec(target, self.layers, None, commit_writer.EPOCH, 1))
         with self.journal() as journal:
             source = session_of(journal, workspace)
             found = commit_at(journal, workspace, _committed_moment(moment))
@@ -158,7 +159,7 @@ class Repository(StoreDirectory):
             Conflict: it is mounted, or another process has it open.
             InvalidInput: the name is malformed.
         """
-        check_spec(LayerSpec(workspace, self.layers, None, commit_writer.EPOCH, 1))
+        workspace_home(LayerSpec(workspace, self.layers, None, commit_writer.EPOCH, 1))
         self.create()
         with (
             self.shared_lock(),

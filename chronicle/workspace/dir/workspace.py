@@ -30,7 +30,7 @@ from chronicle.workspace.dir.seal import DirState, commit_scan, known_inos, usag
 from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, stored_operations
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.history_reader import encode_path, iteration_of
-from chronicle.workspace.layer.opening import check_spec, lock_workspace, unlock_workspace
+from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace, workspace_home
 from chronicle.workspace.port import Opened, Quota
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import tree
@@ -70,7 +70,7 @@ def open_dir_workspace(
         UnsupportedFormat: it was written by a newer version.
         Unavailable: the blob store could not be reached.
     """
-    home = check_spec(spec)
+    home = workspace_home(spec)
     make_durably(home)
     lock = lock_workspace(home)
     try:

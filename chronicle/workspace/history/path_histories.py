@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
-    from chronicle.workspace.layer.disk.undo import Held
 
 __all__ = [
     "DIRECTORY",

@@ -1,7 +1,7 @@
 """The data file behind a file: opening or fetching it, and what must be logged and preserved before it changes.
 
 That a file changes is logged before its first write after a version; what a version needs of the overwritten range
-goes to an undo file first (`chronicle.workspace.layer.disk.undo`).
+goes to an undo file first (`chronicle.workspace.layer.disk.data_file`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.layer.disk import log_records as records
+from chronicle.workspace.layer.disk.data_file import ChangedRanges
 from chronicle.workspace.layer.disk.log_records import pack, pack_data
-from chronicle.workspace.layer.disk.undo import Changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from chronicle.workspace.layer.disk.data_file import DataFile
     from chronicle.workspace.layer.disk.files import LayerFiles
     from chronicle.workspace.layer.disk.log import LayerLog
-    from chronicle.workspace.layer.disk.undo import DataFile
     from chronicle.workspace.layer.state.apply import Applier
     from chronicle.workspace.layer.state.node import FileNode
 
@@ -105,7 +105,7 @@ class FileData:
                 self._files.forget_clean(node.ino)
             self._applier.begin_write(node, data, None)
             if data.partial is None and node.content is not None and node.content.chunked:
-                data.changes = Changes(node.content)
+                data.changes = ChangedRanges(node.content)
                 node.guarded = True
         data.preserve(fd, offset, length)
 

@@ -13,7 +13,7 @@ from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.history.oplog import Operation
 from chronicle.workspace.history.oplog import operations as stored_operations
-from chronicle.workspace.layer.seal import settle
+from chronicle.workspace.layer.seal import store_local
 from chronicle.workspace.port import Iteration
 from chronicle.workspace.trees.tree import Kind
 
@@ -136,7 +136,7 @@ class HistoryReader:
         if record.held is None or record.deleted:
             return iteration_of(record).hash
         if record.held.content is None:
-            settle(_Discard(self._reader, self._history.beat), self._files, record.held)
+            store_local(_Discard(self._reader, self._history.beat), self._files, record.held)
         assert record.held.content is not None
         return record.held.content.id
 

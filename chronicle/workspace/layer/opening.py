@@ -18,22 +18,21 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import shutil
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.readers import CachingReader
-from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, StorageRefused
+from chronicle.errors import Corrupt, StaleEpoch, StorageRefused
 from chronicle.settings import read_settings
-from chronicle.system.locks import try_lock, unlock
 from chronicle.workspace.history.oplog import ROOT_INO, read_root
 from chronicle.workspace.layer.disk.files import LayerFiles
 from chronicle.workspace.layer.disk.log import LayerLog, position
 from chronicle.workspace.layer.disk.log_records import TURN, Header, code_of, last_sealed, pack_floors, whole
 from chronicle.workspace.layer.layer import Layer
 from chronicle.workspace.layer.state.pending_history import NS_PER_MS
+from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace, workspace_home
 from chronicle.workspace.trees.tree import EMPTY
 
 if TYPE_CHECKING:
@@ -44,11 +43,8 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.oplog import Gap
     from chronicle.workspace.port import LayerSpec, TreeRef
 
-__all__ = ["MAX_WORKSPACE_ID", "check_spec", "lock_workspace", "open_layer", "unlock_workspace"]
+__all__ = ["open_layer"]
 
-MAX_WORKSPACE_ID: Final = 128
-"""Characters of a workspace's id, at most."""
-_WORKSPACE_ID: Final = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9_.-]{{0,{MAX_WORKSPACE_ID - 1}}}")
 _FULL_BYTES: Final = 16 * 1024 * 1024
 """With less than that a disk is full for a layer's sealing, which may fail before the last byte is taken."""
 _log: Final = logging.getLogger(__name__)
@@ -72,7 +68,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
         UnsupportedFormat: a layer was written by a newer version.
         Unavailable: the blob store could not be reached.
     """
-    home = check_spec(spec)
+    home = workspace_home(spec)
     warm_bytes = read_settings().warm_bytes(is_far=blobs.is_far)
     home.mkdir(parents=True, exist_ok=True)
     lock = lock_workspace(home)
@@ -122,39 +118,6 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
                 shutil.rmtree(warm)
             warm = directory if kept else None
     return _begin(home, warm, spec, blobs, clock, given, recovered), recovered
-
-
-def check_spec(spec: LayerSpec) -> Path:
-    """Return the directory of a workspace's layers.
-
-    Raises:
-        InvalidInput: the id cannot be one.
-    """
-    if not _WORKSPACE_ID.fullmatch(spec.workspace_id):
-        raise InvalidInput(
-            f"{spec.workspace_id!r} cannot be a workspace's id: 1–{MAX_WORKSPACE_ID} of A-Z a-z 0-9 _ . -, not "
-            "starting with a dot"
-        )
-    return spec.layers / spec.workspace_id
-
-
-def lock_workspace(home: Path) -> int:
-    """Take the lock of a workspace's layers and return its descriptor; it goes with `unlock_workspace` or the process.
-
-    Raises:
-        Conflict: another process has it.
-    """
-    fd = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    if not try_lock(fd):
-        os.close(fd)
-        raise Conflict(f"another process has {home} open; it must end before the workspace is opened here")
-    return fd
-
-
-def unlock_workspace(fd: int) -> None:
-    """Let go of a lock, also for a child of this process that was forked meanwhile and has the descriptor."""
-    unlock(fd)
-    os.close(fd)
 
 
 def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Clock) -> Layer:

@@ -14,7 +14,7 @@ from chronicle.errors import Corrupt
 from chronicle.workspace.content.ranges import Ranges
 from chronicle.workspace.history.oplog import Gap
 from chronicle.workspace.layer.disk import log_records as records
-from chronicle.workspace.layer.disk.undo import DataFile
+from chronicle.workspace.layer.disk.data_file import DataFile
 from chronicle.workspace.layer.state.node import DirNode, FileNode, Node
 from chronicle.workspace.trees.tree import decode_entry
 

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.oplog import Gap
     from chronicle.workspace.history.path_histories import Record
     from chronicle.workspace.history.view import HistoryView
+    from chronicle.workspace.layer.disk.data_file import LocalContent
     from chronicle.workspace.layer.disk.files import LayerFiles
-    from chronicle.workspace.layer.disk.undo import Held
     from chronicle.workspace.layer.state.names import Names
     from chronicle.workspace.port import TreeRef, Usage
 
-__all__ = ["SealInput", "Sealed", "put_seal", "settle"]
+__all__ = ["SealInput", "Sealed", "put_seal", "store_local"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,9 @@ def put_seal(store: BlobStore, layer: SealInput, meanwhile: Meanwhile | None = N
     return sealed
 
 
-def settle(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held, before: Held | None = None) -> Content:
+def store_local(
+    buffer: nodes.NodeBuffer, files: LayerFiles, held: LocalContent, before: LocalContent | None = None
+) -> Content:
     """Put the content of a version that is on disk into a buffer and return its reference.
 
     Args:
@@ -112,12 +114,12 @@ def settle(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held, before: Held
         before: the version of the same data file before it, if its content was put into the same buffer: what it has in
             common with that is not read again.
     """
-    content = _settled(buffer, files, held, before)
+    content = _put_local(buffer, files, held, before)
     held.content = content
     return content
 
 
-def _settled(buffer: nodes.NodeBuffer, files: LayerFiles, held: Held, before: Held | None) -> Content:
+def _put_local(buffer: nodes.NodeBuffer, files: LayerFiles, held: LocalContent, before: LocalContent | None) -> Content:
     small = files.read_small(held)
     if small is not None:
         return contents.store_bytes(buffer, small)
@@ -139,7 +141,7 @@ class _Seal:
     def __init__(self, buffer: BlobBuffer, layer: SealInput) -> None:
         self._buffer = buffer
         self._layer = layer
-        self._stored: dict[Held, Content] = {}
+        self._stored: dict[LocalContent, Content] = {}
         self._dirty: list[tuple[FileNode, Content]] = []
         self._linked: dict[int, Node] = {}
 
@@ -231,11 +233,11 @@ class _Seal:
             self._dirty.append((node, known))
         return known
 
-    def _store(self, held: Held) -> Content:
+    def _store(self, held: LocalContent) -> Content:
         if held not in self._stored:
             before = None
             for version in tuple(held.data.versions):  # all are to be stored, and each costs what it changed
-                self._stored[version] = settle(self._buffer, self._layer.files, version, before)
+                self._stored[version] = store_local(self._buffer, self._layer.files, version, before)
                 before = version
         return self._stored[held]
 

@@ -72,7 +72,7 @@ def _trim(home: Path, blobs_url: str) -> None:
     from chronicle.errors import Conflict  # noqa: PLC0415
     from chronicle.settings import read_settings  # noqa: PLC0415
     from chronicle.workspace.layer.disk.trim import trim_layers  # noqa: PLC0415
-    from chronicle.workspace.layer.opening import lock_workspace, unlock_workspace  # noqa: PLC0415
+    from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace  # noqa: PLC0415
 
     warm_bytes = read_settings().warm_bytes(is_far=not blobs_url.startswith("file://"))
     for layers in sorted((home / "nodes").glob("*/layers/*")):

@@ -13,11 +13,11 @@ from chronicle.clock import ManualClock
 from chronicle.system import atomic_files
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, fallocate
 from chronicle.testing.workspace_contract import files_in
-from chronicle.workspace.layer import durability, entries, file_data, open_files, opening
+from chronicle.workspace.layer import durability, entries, file_data, open_files, opening, workspace_home
 from chronicle.workspace.layer import layer as layer_module
 from chronicle.workspace.layer.disk import files as layer_files
-from chronicle.workspace.layer.disk import log, undo
-from chronicle.workspace.layer.disk.undo import DataFile
+from chronicle.workspace.layer.disk import log, undo_file, version_file
+from chronicle.workspace.layer.disk.data_file import DataFile
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -30,7 +30,20 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer.layer import Handle, Layer
 
 CHANGING = {"write", "pwrite", "open", "unlink", "ftruncate", "truncate", "mkdir", "rename"}
-MODULES = (layer_module, open_files, file_data, durability, entries, layer_files, log, opening, undo, atomic_files)
+MODULES = (
+    layer_module,
+    open_files,
+    file_data,
+    durability,
+    entries,
+    layer_files,
+    log,
+    opening,
+    undo_file,
+    version_file,
+    workspace_home,
+    atomic_files,
+)
 
 
 class Death(BaseException):

@@ -29,11 +29,11 @@ from chronicle.system import atomic_files
 from chronicle.system import boot as system_boot
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
-from chronicle.workspace.layer import durability, entries, file_data, open_files, opening
+from chronicle.workspace.layer import durability, entries, file_data, open_files, opening, workspace_home
 from chronicle.workspace.layer import layer as layer_module
 from chronicle.workspace.layer.disk import files as layer_files
-from chronicle.workspace.layer.disk import log, undo
-from chronicle.workspace.layer.disk.undo import DataFile
+from chronicle.workspace.layer.disk import log, undo_file, version_file
+from chronicle.workspace.layer.disk.data_file import DataFile
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import DirNode, FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -43,7 +43,20 @@ from tests.layers import abandon, contents
 if TYPE_CHECKING:
     from chronicle.workspace.layer.layer import Handle, Layer
 
-MODULES = (layer_module, open_files, file_data, durability, entries, layer_files, log, opening, undo, atomic_files)
+MODULES = (
+    layer_module,
+    open_files,
+    file_data,
+    durability,
+    entries,
+    layer_files,
+    log,
+    opening,
+    undo_file,
+    version_file,
+    workspace_home,
+    atomic_files,
+)
 NAMES = ["a", "b", "c"]
 SIZES = [1, 100, 511, 513, 4096, 9000]
 ACTS = (

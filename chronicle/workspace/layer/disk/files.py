@@ -1,7 +1,7 @@
 """The files of a layer on disk: data files, undo files, and which of them hold what the blob store has too.
 
     <layer>/data/<n>        a file's bytes, written in place
-    <layer>/versions/<n>    an undo file (`chronicle.workspace.layer.disk.undo`)
+    <layer>/versions/<n>    an undo file (`chronicle.workspace.layer.disk.data_file`)
     <layer>/cache           which data files are clean, and of what content
 
 The cache index is a log of its own: an entry is written after its data file is complete, and taken back before the
@@ -23,8 +23,10 @@ from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Corrupt
 from chronicle.system.boot import boot_id
 from chronicle.workspace.content import content as contents
+from chronicle.workspace.layer.disk.data_file import DataFile
 from chronicle.workspace.layer.disk.log import LayerLog
-from chronicle.workspace.layer.disk.undo import DataFile, Undo, VersionFile
+from chronicle.workspace.layer.disk.undo_file import UndoFile
+from chronicle.workspace.layer.disk.version_file import VersionFile
 from chronicle.workspace.layer.disk.warm_files import WarmFiles
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.workspace.content.content import Content
-    from chronicle.workspace.layer.disk.undo import Held
+    from chronicle.workspace.layer.disk.data_file import LocalContent
 
 __all__ = ["LayerFiles"]
 
@@ -186,15 +188,15 @@ class LayerFiles:
 
     # -- old versions ---------------------------------------------------------------------------------------------
 
-    def create_undo(self, size: int) -> Undo:
+    def create_undo(self, size: int) -> UndoFile:
         """Return an empty undo file for a version of so many bytes."""
         number = self.next_number
         self.next_number = number + 1
         return self.undo(number, size)
 
-    def undo(self, number: int, size: int) -> Undo:
+    def undo(self, number: int, size: int) -> UndoFile:
         """Return an undo file, of an earlier process perhaps."""
-        return Undo(number, size, self._open_undo)
+        return UndoFile(number, size, self._open_undo)
 
     def undo_is_kept(self, number: int) -> bool:
         """Say whether an earlier process kept anything in an undo file."""
@@ -222,7 +224,7 @@ class LayerFiles:
         data.pinned = data.undo = data.changes = None
         data.lost_bytes = 0
 
-    def read_small(self, held: Held) -> bytes | None:
+    def read_small(self, held: LocalContent) -> bytes | None:
         """Return a version's bytes if they are few and nothing of them was overwritten; None if not."""
         undos = held.data.undos
         if held.size > contents.WHOLE_BYTES or held.stored or held.data.partial is not None:
@@ -237,7 +239,7 @@ class LayerFiles:
         finally:
             os.close(fd)
 
-    def open_version(self, held: Held, reader: BlobReader) -> BinaryIO:
+    def open_version(self, held: LocalContent, reader: BlobReader) -> BinaryIO:
         """Open a version for reading. It may be read while its data file is written, sealed and let go."""
         fd = os.open(b"%x" % held.data.number, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._data_fd)
         stored = lambda content: cast("io.BufferedIOBase", contents.open(reader, content))  # noqa: E731

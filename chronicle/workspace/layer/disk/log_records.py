@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.workspace.history.oplog import Gap
-    from chronicle.workspace.layer.disk.undo import DataFile
+    from chronicle.workspace.layer.disk.data_file import DataFile
 
 __all__ = [
     "COPY",

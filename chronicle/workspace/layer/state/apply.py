@@ -21,8 +21,9 @@ from chronicle.workspace.layer.state.node import DeviceNode, DirNode, FileNode, 
 if TYPE_CHECKING:
     from chronicle.workspace.content.content import Content
     from chronicle.workspace.content.lazy_reader import Chunks
+    from chronicle.workspace.layer.disk.data_file import DataFile
     from chronicle.workspace.layer.disk.files import LayerFiles
-    from chronicle.workspace.layer.disk.undo import DataFile, Undo
+    from chronicle.workspace.layer.disk.undo_file import UndoFile
     from chronicle.workspace.layer.state.layer_state import LayerState
     from chronicle.workspace.trees.tree import Entry
 
@@ -256,7 +257,7 @@ class Applier:
         if node.versioned:
             self._add_versions(node, "xattr", ts_ns)
 
-    def begin_write(self, node: FileNode, data: DataFile, undo: Undo | None) -> None:
+    def begin_write(self, node: FileNode, data: DataFile, undo: UndoFile | None) -> None:
         """Make a file writable.
 
         Args:

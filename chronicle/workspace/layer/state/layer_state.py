@@ -12,7 +12,7 @@ from chronicle.workspace.layer.state.usage_meter import UsageMeter
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.workspace.history.oplog import OplogRoot
-    from chronicle.workspace.layer.disk.undo import DataFile
+    from chronicle.workspace.layer.disk.data_file import DataFile
     from chronicle.workspace.layer.state.node import FileNode
     from chronicle.workspace.port import TreeRef
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BlobId
     from chronicle.workspace.content.content import Content
-    from chronicle.workspace.layer.disk.undo import DataFile
+    from chronicle.workspace.layer.disk.data_file import DataFile
     from chronicle.workspace.trees.tree import Entry
 
 __all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_bits", "kind_of", "new_node", "node_paths"]

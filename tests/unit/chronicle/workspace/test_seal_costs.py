@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.workspace.layer.disk import undo
+from chronicle.workspace.layer.disk import data_file
 from tests.unit.chronicle.workspace.layer.partial_node import CountingStore, Node, bytes_read
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_a_file_that_was_cut_and_grew_again(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_changed_all_over_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undo, "_MOST_RANGES", 100)
+    monkeypatch.setattr(data_file, "_MOST_RANGES", 100)
     node = _node(tmp_path)
     handle = node.handle()
     expected = bytearray(CONTENT)

@@ -19,7 +19,9 @@ from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTE
 from chronicle.workspace.content.content import WHOLE_BYTES, Content
 from chronicle.workspace.content.holes import Pieces, extent
 from chronicle.workspace.layer import file_data
-from chronicle.workspace.layer.disk.undo import DataFile, Undo, VersionFile
+from chronicle.workspace.layer.disk.data_file import DataFile
+from chronicle.workspace.layer.disk.undo_file import UndoFile
+from chronicle.workspace.layer.disk.version_file import VersionFile
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import LayerSpec
@@ -163,7 +165,7 @@ def test_a_version_with_holes_is_the_same_content(
         for number, (place, length, cuts) in enumerate(changes, start=2):
             held = data.pin(os.fstat(fd).st_size)
             expected.append((held, path.read_bytes()))
-            data.unpin(Undo(number, held.size, lambda number, _: os.open(tmp_path / f"undo{number}", flags)))
+            data.unpin(UndoFile(number, held.size, lambda number, _: os.open(tmp_path / f"undo{number}", flags)))
             at = int(place * held.size)
             if cuts:
                 data.preserve(fd, at, held.size - at)

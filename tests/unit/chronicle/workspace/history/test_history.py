@@ -24,7 +24,8 @@ from chronicle.workspace.history.oplog import Attr, Gap, Operation, OplogRoot
 from chronicle.workspace.history.path_histories import PathHistory, Record
 from chronicle.workspace.layer.disk.log import LayerLog
 from chronicle.workspace.layer.disk.log_records import Header, pack, unpack_ref
-from chronicle.workspace.layer.disk.undo import DataFile, Undo, VersionFile
+from chronicle.workspace.layer.disk.undo_file import UndoFile
+from chronicle.workspace.layer.disk.version_file import VersionFile
 from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import EMPTY, Kind
@@ -252,7 +253,7 @@ def test_versions_read_as_they_were(
             kept.append((data.pin(len(content)), content))
             continue
         if data.pinned is not None:
-            data.unpin(Undo(number, data.pinned.size, open_undo))
+            data.unpin(UndoFile(number, data.pinned.size, open_undo))
         if what == "write":
             data.preserve(fd, offset, len(written))
             os.pwrite(fd, written, offset)
@@ -264,7 +265,7 @@ def test_versions_read_as_they_were(
     if reopened:  # by another process, which has what is on disk
         found = []
         for undo in data.undos:
-            fresh = Undo(undo.number, undo.size, open_undo)
+            fresh = UndoFile(undo.number, undo.size, open_undo)
             fresh.recover()
             fresh.level = undo.level
             found.append(fresh)

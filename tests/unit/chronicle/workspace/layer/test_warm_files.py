@@ -19,7 +19,8 @@ from chronicle.workspace.layer.disk import files
 from chronicle.workspace.layer.disk.trim import layer_bytes, trim_layers
 from chronicle.workspace.layer.disk.warm_files import WarmFiles
 from chronicle.workspace.layer.layer import Layer
-from chronicle.workspace.layer.opening import lock_workspace, open_layer, unlock_workspace
+from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.layers import abandon, file_at, place
 

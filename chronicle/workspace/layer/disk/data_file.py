@@ -1,0 +1,176 @@
+"""Data files, and the contents of versions that are not in the blob store yet.
+
+The bytes of a file live in a *data file*, which is written in place. A version that is made when the file is closed
+refers to what the data file held then. Nothing is copied at that moment: only when a block is overwritten for the first
+time since that version, its old bytes go into the version's *undo file* first (copy-on-write). So closing costs what
+was written, appending to a file preserves nothing, and 4 KiB written into 1 GiB preserve 4 KiB. When a file is
+truncated to nothing, it gets a new data file, and its versions keep the old one.
+
+Version k of a data file is read as follows: each byte from the first undo file from k on that has it, else from the
+data file; where that has only a part of a stored content (`chronicle.workspace.layer.disk.partial_files`), else from
+that content. So version k differs from the next one only in what undo file k has, and behind the end of the shorter of
+the two. A version keeps its length: where a loss of power left less in the data file, it ends with zeros, like a file
+that was extended and not written.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from chronicle.workspace.content.ranges import Ranges
+from chronicle.workspace.layer.disk.partial_files import read_padded
+from chronicle.workspace.layer.disk.undo_file import BLOCK_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.workspace.content.content import Content
+    from chronicle.workspace.layer.disk.partial_files import Partial
+    from chronicle.workspace.layer.disk.undo_file import UndoFile
+
+__all__ = ["ChangedRanges", "DataFile", "LocalContent"]
+
+_MOST_RANGES: Final = 4096
+"""Ranges that are remembered of a file that is changed all over: 0.5 MB of memory."""
+
+
+class ChangedRanges:
+    """Where a data file may differ from a stored content that it was. Forgotten when the process ends.
+
+    Args:
+        content: what it was.
+    """
+
+    __slots__ = ("content", "ranges")
+
+    def __init__(self, content: Content) -> None:
+        self.content = content
+        self.ranges = Ranges()
+        """In bytes, as whole blocks; nothing beyond the content's size."""
+
+    def note(self, offset: int, length: int) -> bool:
+        """Add a range; return False if there are too many to be worth it."""
+        end = min(-(-(offset + length) // BLOCK_BYTES) * BLOCK_BYTES, self.content.size)
+        start = offset // BLOCK_BYTES * BLOCK_BYTES
+        if start < end:
+            self.ranges.add(start, end)
+        return len(self.ranges) <= _MOST_RANGES
+
+
+class DataFile:
+    """The file on disk that holds a file's bytes, and what its versions had that are not in it any more."""
+
+    __slots__ = (
+        "changes",
+        "copied",
+        "levels",
+        "lost_bytes",
+        "number",
+        "partial",
+        "pinned",
+        "synced",
+        "undo",
+        "undos",
+        "versions",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Names it on disk."""
+        self.changes: ChangedRanges | None = None
+        """How its oldest version differs from what the blob store had before; None if that is not known."""
+        self.pinned: LocalContent | None = None
+        """The version that is just what it holds now, if one is."""
+        self.versions: list[LocalContent] = []
+        """Those that refer to it and are not in the blob store."""
+        self.undo: UndoFile | None = None
+        """Where what is overwritten goes now."""
+        self.undos: list[UndoFile] = []
+        """Those that kept something, `undo` included, oldest first."""
+        self.levels = 0
+        """How many there ever were."""
+        self.copied = False
+        """Whether it began as a copy of what the blob store has, or has a part of that, and the log says so but not yet
+        that it is on disk."""
+        self.synced = False
+        """Whether it may have been synced since the last seal: as long as the log on disk does not say that it goes, a
+        loss of power would bring it back."""
+        self.lost_bytes = 0
+        """How long a version is whose end it may not have: a loss of power left zeros of that, which are kept, too."""
+        self.partial: Partial | None = None
+        """Which part of a stored content it has; None if it has everything."""
+
+    def read(self, fd: int, offset: int, size: int) -> bytes:
+        """Return so many bytes that the file has, or a version of it: no more than there are, with zeros for lost ones.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: what is in the blob store only could not be read.
+        """
+        if self.partial is not None:
+            return self.partial.read(fd, offset, size)
+        return read_padded(fd, offset, size)
+
+    def pin(self, size: int) -> LocalContent:
+        """Return what it holds now, as a version of so many bytes."""
+        held = self.pinned
+        if held is None or held.size != size:  # after a loss of power it may not be as long as its last version
+            held = self.pinned = LocalContent(self, self.levels, size)
+            self.versions.append(held)
+        return held
+
+    @property
+    def pinned_bytes(self) -> int:
+        """How much of it versions need as it is now; 0 if none does."""
+        return max(self.pinned.size, self.lost_bytes) if self.pinned is not None else 0
+
+    def unpin(self, undo: UndoFile | None) -> None:
+        """Let what it holds change; what the pinned version needs goes to ``undo``."""
+        self.pinned = None
+        if undo is not None:
+            undo.level = self.levels
+            self.undo = undo
+            self.levels += 1
+            if not undo.is_empty:
+                self.undos.append(undo)
+
+    def differences(self, before: LocalContent, after: LocalContent) -> Iterator[tuple[int, int]]:
+        """Yield where two versions differ, one right after the other, besides in what only the longer one has."""
+        for index in range(bisect_left(self.undos, before.level, key=attrgetter("level")), len(self.undos)):
+            if self.undos[index].level >= after.level:
+                return
+            yield from self.undos[index].ranges
+
+    def preserve(self, fd: int, offset: int, length: int) -> None:
+        """Keep what the last version had in a range that is about to be overwritten; see `UndoFile.preserve`.
+
+        Before there is a version, what the range was is in the blob store: then it is only noted.
+        """
+        undo = self.undo
+        if undo is None:
+            if self.changes is not None and not self.changes.note(offset, length):
+                self.changes = None
+        elif offset < undo.size:
+            empty = undo.is_empty
+            try:
+                undo.preserve(lambda at, size: self.read(fd, at, size), offset, length)
+            finally:  # also if only a part could be kept
+                if empty and not undo.is_empty:
+                    self.undos.append(undo)
+
+
+class LocalContent:
+    """The content of a version that is in a data file and its undo files."""
+
+    __slots__ = ("content", "data", "level", "size", "stored")
+
+    def __init__(self, data: DataFile, level: int, size: int) -> None:
+        self.data = data
+        self.level = level
+        """How many undo files the data file had before."""
+        self.size = size
+        self.content: Content | None = None
+        """Its id, once somebody asked."""
+        self.stored = False
+        """Whether the blob store has it: the data file may have changed since, or be gone."""

@@ -1,0 +1,123 @@
+"""Reading a version from its data file and undo files."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from bisect import bisect_left
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from chronicle.workspace.content.holes import extent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import WriteableBuffer
+
+    from chronicle.workspace.content.content import Content
+    from chronicle.workspace.layer.disk.data_file import LocalContent
+
+__all__ = ["VersionFile"]
+
+
+class VersionFile(io.RawIOBase):
+    """A version of a data file, read-only and seekable. It may be read while the data file is written.
+
+    Args:
+        fd: the data file; closed with this.
+        held: the version.
+        stored: opens it in the blob store; called if it has gone there meanwhile.
+    """
+
+    def __init__(self, fd: int, held: LocalContent, stored: Callable[[Content], io.BufferedIOBase]) -> None:
+        super().__init__()
+        self._fd = fd
+        self._held = held
+        self._stored = stored
+        self._moved: io.BufferedIOBase | None = None
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position."""
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._held.size}[whence] + offset
+        return self._at
+
+    def readinto(self, into: WriteableBuffer) -> int:
+        """Read on, up to where the bytes come from another file.
+
+        Raises:
+            OSError: ESTALE: the version was rolled back.
+        """
+        target = memoryview(into).cast("B")
+        end = min(self._at + len(target), self._held.size)
+        if self._at >= end:
+            return 0
+        part = self._read_stored(end) if self._held.stored else self._read_held(end)
+        target[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def _read_held(self, end: int) -> bytes:
+        undos = self._held.data.undos
+        for index in range(bisect_left(undos, self._held.level, key=attrgetter("level")), len(undos)):
+            stop, position = undos[index].kept(self._at)
+            if position is not None:
+                return undos[index].read(position, min(end, stop) - self._at)
+            if stop > self._at:  # else it is behind the end of that later, shorter version
+                end = min(end, stop)
+        return self._held.data.read(self._fd, self._at, end - self._at)
+
+    def extent(self, offset: int) -> tuple[int, bool]:
+        """Return where the extent that holds an offset ends, and whether it is a hole; see `sparse.extent`."""
+        held = self._held
+        end = held.size
+        if held.stored or offset >= end:
+            return sys.maxsize, False
+        undos = held.data.undos
+        for index in range(bisect_left(undos, held.level, key=attrgetter("level")), len(undos)):
+            stop, position = undos[index].kept(offset)
+            if position is not None:
+                return min(end, stop), False
+            if stop > offset:
+                end = min(end, stop)
+        if held.data.partial is not None:
+            stop, is_here = held.data.partial.run(offset)
+            end = min(end, stop)
+            if not is_here:  # a hole, and yet no zeros
+                return end, False
+        if offset >= os.fstat(self._fd).st_size:
+            return end, True
+        until, is_hole = extent(self._fd, offset)
+        return min(end, until), is_hole
+
+    def _read_stored(self, end: int) -> bytes:
+        if self._moved is None:
+            content = self._held.content
+            if content is None:
+                raise OSError(errno.ESTALE, "the version was rolled back")
+            self._moved = self._stored(content)
+        self._moved.seek(self._at)
+        return self._moved.read(end - self._at)
+
+    def close(self) -> None:
+        """Close the data file."""
+        if not self.closed:
+            os.close(self._fd)
+            if self._moved is not None:
+                self._moved.close()
+        super().close()
