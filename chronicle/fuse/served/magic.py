@@ -374,7 +374,7 @@ class Magic:
         names = set(self._layer.names_with_history(path))
         directory = self._layer.resolve(path)
         if isinstance(directory, DirNode):
-            names.update(name for name, _, _ in self._layer.listed(directory))
+            names.update(name for name, _, _ in self._layer.dirents(directory))
         return sorted(names)
 
     def _compared_trees(self, name: bytes) -> tuple[BlobId, BlobId] | None:

@@ -90,7 +90,7 @@ class ChronicleOperations:
         self._magic = Magic(layer)
         self._lookups = LookupCounts(self._forgotten)
         self._counts = self._lookups.counts
-        layer.names.referred = self._lookups
+        layer.names.referenced = self._lookups
         self._handles: dict[int, Handle] = {}
         self._open_directories: dict[int, _OpenDirectory] = {}
         self._history_files: dict[int, _OpenHistoryFile] = {}
@@ -111,7 +111,7 @@ class ChronicleOperations:
                 raise FileNotFoundError(errno.ENOENT, "nothing has this name")
             self._lookups.count(found.ino)
             return found
-        self._layer.shed()
+        self._layer.evict_surplus()
         node = self._layer.lookup(self._directory(parent), name)
         if node is None:
             if len(name) > MAX_NAME_BYTES:
@@ -215,7 +215,7 @@ class ChronicleOperations:
         """Return attributes."""
         if inode >= MAGIC:
             return self._magic_entry(inode)
-        self._layer.shed()
+        self._layer.evict_surplus()
         node = self._layer.node(inode)
         if inode == ROOT_INO and not node.ctime_ns:
             return self._dated(node)
@@ -235,7 +235,7 @@ class ChronicleOperations:
         if inode >= MAGIC:
             raise OSError(errno.EROFS, "history cannot be changed")
         layer = self._layer
-        layer.shed()
+        layer.evict_surplus()
         node = layer.node(inode)
         if changes.size is not None:
             layer.truncate(self._file(inode), changes.size, self._handles.get(handle) if handle is not None else None)
@@ -331,7 +331,7 @@ class ChronicleOperations:
         if inode >= MAGIC:
             self._magic.forget_wanted_file(pid)
             return self._open_magic(inode, flags)
-        self._layer.shed()
+        self._layer.evict_surplus()
         node = self._file(inode)
         truncate = bool(flags & os.O_TRUNC)
         handle = self._layer.open(node, truncate=truncate)
@@ -431,10 +431,10 @@ class ChronicleOperations:
         if listing.inode >= MAGIC:
             yield from self._list_magic(listing, start)
             return
-        self._layer.shed()
+        self._layer.evict_surplus()
         directory = self._directory(listing.inode)
         if start == 0:
-            listing.entries = self._layer.listed(directory)
+            listing.entries = self._layer.dirents(directory)
             if len(listing.entries) <= _LOADED_TOGETHER:
                 self._layer.entries(directory)
             yield b".", directory, 1
@@ -461,7 +461,7 @@ class ChronicleOperations:
             return
         directory = self._directory(listing.inode)
         if start == 0:
-            listing.entries = self._layer.listed(directory)
+            listing.entries = self._layer.dirents(directory)
             yield b".", directory.ino, directory.mode, 1
         if start <= 1:
             yield b"..", (directory.parent or directory).ino, directory.mode, 2

@@ -50,5 +50,5 @@ def open_served(request: MountRequest, heartbeat: Heartbeat, *, deadline_s: floa
         raise
     layer.beat = heartbeat.beat
     if far is not None:
-        far.parking = ParkingPolicy(lambda: layer.logged)
+        far.parking = ParkingPolicy(lambda: layer.log_end)
     return Served(layer, ChronicleOperations(layer, far.parking if far is not None else None))

@@ -108,7 +108,7 @@ class ApiWorkspace:
         """
         wanted = Mode(mode)
         with self._lock:
-            self._layer.shed()
+            self._layer.evict_surplus()
             place, node = self._follow(path)
             if wanted.kind == "x" and node is not None:
                 raise FileExistsError(errno.EEXIST, "exists", path)
@@ -149,7 +149,7 @@ class ApiWorkspace:
     def status(self, path: str, *, follow_links: bool = True) -> Status:
         """Return the status of a path, ``""`` being the root."""
         with self._lock:
-            self._layer.shed()
+            self._layer.evict_surplus()
             return _status(self._node(path, last=follow_links))
 
     def exists(self, path: str) -> bool:
@@ -163,7 +163,7 @@ class ApiWorkspace:
     def list(self, path: str = "") -> list[tuple[str, Status]]:
         """Return the entries of a directory, by name."""
         with self._lock:
-            self._layer.shed()
+            self._layer.evict_surplus()
             node = self._node(path)
             if not isinstance(node, DirNode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)

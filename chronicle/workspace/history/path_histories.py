@@ -96,7 +96,7 @@ class Record:
     """Of a symlink."""
     source: bytes | None = None
     """For ``rename`` and ``link``, the path it came from."""
-    held: Held | None = None
+    held: LocalContent | None = None
     """Locates the content on disk while ``content`` is not known. Never stored."""
     mode: int | None = None
     """Permission bits; ``None`` for a deletion, and in records of format 1."""

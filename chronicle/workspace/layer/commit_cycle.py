@@ -24,7 +24,7 @@ from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log import position
 from chronicle.workspace.layer.disk.log_records import Header, pack
 from chronicle.workspace.layer.seal import SealInput, put_seal
-from chronicle.workspace.layer.state.names import KEPT_NODES, Names
+from chronicle.workspace.layer.state.names import MAX_CLEAN_NODES, Names
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import Kind
 
@@ -147,7 +147,7 @@ class CommitCycle:
         """
         changed = len(self._history.records)
         ref = self._seal(meanwhile)
-        if self._state.names.shed_all() or changed > KEPT_NODES:
+        if self._state.names.evict_clean() or changed > MAX_CLEAN_NODES:
             self._give_back_memory()
         return ref
 
@@ -156,7 +156,7 @@ class CommitCycle:
         for node in list(state.modified.values()):
             self._versions.add_missing(node)
             if node.dirty:
-                state.names.mark_node(node)  # so that every dirty file is committed; most are marked already
+                state.names.mark_node_changed(node)  # so that every dirty file is committed; most are marked already
         is_of_this_turn = state.commit.turn == self._history.turn or not self.has_uncommitted_seal
         if state.sealed is not None and not state.changed and is_of_this_turn:
             return state.sealed
@@ -194,11 +194,11 @@ class CommitCycle:
             for node, content in sealed.contents
             if node.data is not None and node.data.partial is None
         ]
-        self._files.note_clean(clean)
+        self._files.index_clean(clean)
         kept = {ino for ino, _, _ in clean}
         for ino in self._state.modified:
             if ino not in kept:
-                self._files.forget_clean(ino)
+                self._files.unindex(ino)
 
     def _log_seal(self, ref: TreeRef) -> None:
         unsealed = self._log.end
@@ -235,7 +235,7 @@ class CommitCycle:
         for node, _ in sealed.contents:
             part = node.data
             if part is not None and part.partial is not None:  # the blob store has all that it stood for
-                node.data, node.sparse = None, None
+                node.data, node.sparse_blocks = None, None
                 self._open_files.reopen(node)
                 self._files.drop_data(part)
         self._sealed_numbers.update(sealed.numbers)
@@ -268,7 +268,7 @@ class CommitCycle:
         sealed = len(self._sealed_numbers)
         self._rotate(ref, later, state.names.next_ino, state.commit.next_seq, state.commit.turn)
         self._base_commit = state.commit
-        if sealed > KEPT_NODES:
+        if sealed > MAX_CLEAN_NODES:
             self._give_back_memory()
         self.leave_committed_turn()
 
@@ -341,7 +341,7 @@ class CommitCycle:
         # says that it did; nothing else changes before the new log is there; the files go when no log needs them.
         modified = state.modified | {node.ino: node for node in self._open_files.unnamed()}
         for ino in modified:
-            self._files.forget_clean(ino)
+            self._files.unindex(ino)
         self._rotate(self.base, records.pack_floors(floors, gaps), names.next_ino, next_seq, history.turn)
         dropped = [*state.retired, *(node.data for node in modified.values() if node.data is not None)]
         self._open_files.make_stale()
@@ -350,7 +350,7 @@ class CommitCycle:
         for data in dropped:
             for held in data.versions:
                 held.content = None  # its id may be known, but the blob store does not have it
-            self._files.drop_when_synced(data)  # the old log, which a loss of power could bring back, needs them
+            self._files.drop_after_log_sync(data)  # the old log, which a loss of power could bring back, needs them
         self._durability.sync_log()
 
     # -- the log ----------------------------------------------------------------------------------------------------

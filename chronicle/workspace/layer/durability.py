@@ -70,7 +70,7 @@ class Durability:
     def sync_log(self) -> None:
         """Make what was logged survive the loss of power, the first time with the names of the layer's directories."""
         self._log.sync()
-        self._files.log_synced()
+        self._files.after_log_sync()
         if not self._is_named:
             home = self._directory.parent
             sync_directory(home)

@@ -91,17 +91,17 @@ class Entries:
         """Return a directory's entries by name."""
         return self._state.names.entries(directory)
 
-    def listed(self, directory: DirNode) -> list[tuple[bytes, int, int]]:
+    def dirents(self, directory: DirNode) -> list[tuple[bytes, int, int]]:
         """Return a directory's names with inode numbers and kinds as in ``st_mode``, loading no node."""
-        return self._state.names.listed(directory)
+        return self._state.names.dirents(directory)
 
     def forget(self, ino: int) -> None:
         """Evict a node that the kernel refers to no more, if it can be loaded again."""
         self._state.names.forget(ino)
 
-    def shed(self) -> None:
+    def evict_surplus(self) -> None:
         """Evict nodes that can be loaded again, if there are many. Only between operations, which hold nodes."""
-        if self._state.names.shed():
+        if self._state.names.evict_surplus():
             give_back()
 
     # -- creating and removing --------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class FileData:
     def find(self, node: FileNode) -> bool:
         """Say whether a file has a data file on this node, and attach that to it."""
         if node.data is None and node.content is not None:
-            node.data = self._files.cached(node.ino, node.content)
+            node.data = self._files.find_clean(node.ino, node.content)
         elif not node.dirty:
             self._files.warm.touch(node.ino)
         return node.data is not None
@@ -66,9 +66,9 @@ class FileData:
             content = node.content
             assert content is not None
             if content.size > _FETCHED_BYTES:
-                node.data, fd = self._files.create_part(content.size)
+                node.data, fd = self._files.create_partial(content.size)
                 self._applier.begin_part(node.data, content)
-                node.sparse = None
+                node.sparse_blocks = None
                 return fd
             node.data = self._files.fetch(self._state.reader, node.ino, content)
             node.note_holes(self._files.stat_data(node.data))
@@ -98,11 +98,11 @@ class FileData:
         elif not node.dirty:
             path = names.path_of(node)
             if path is not None:
-                data.copied = data.partial is not None or not self._sync_copy(data, fd, node.length)
-                kind = records.PART if data.partial is not None else records.COPY if data.copied else 0
+                data.is_unsynced_copy = data.partial is not None or not self._sync_copy(data, fd, node.length)
+                kind = records.PART if data.partial is not None else records.COPY if data.is_unsynced_copy else 0
                 self._log.append(pack_data(self._now(), path, data, 0, kind))
             else:  # no record will tell that the file no longer holds its indexed content
-                self._files.forget_clean(node.ino)
+                self._files.unindex(node.ino)
             self._applier.begin_write(node, data, None)
             if data.partial is None and node.content is not None and node.content.chunked:
                 data.changes = ChangedRanges(node.content)
@@ -138,7 +138,7 @@ class FileData:
         if node.nlink:  # the log of a removed file may not even name the data file
             self._log.append(pack((records.WRITTEN, data.number, start, end - start)))
         partial.written.add(start, end)
-        data.copied = True
+        data.is_unsynced_copy = True
         if partial.is_whole:
             data.partial = None
 
@@ -154,9 +154,9 @@ class FileData:
         """
         self.note_end(node)  # from now on, which ranges are here must not depend on the file's size
         data = node.data
-        if data is not None and data.copied:
+        if data is not None and data.is_unsynced_copy:
             self._log.append(pack((records.SYNCED, data.number)))
-            data.copied = False
+            data.is_unsynced_copy = False
 
     def empty(self, node: FileNode) -> None:
         """Truncate a file to nothing: it gets a new data file, and versions keep the old one."""
@@ -172,7 +172,7 @@ class FileData:
             self._files.drop_data(data)
             raise
         self._applier.begin_write(node, data, None)
-        node.sparse = None
+        node.sparse_blocks = None
         self._state.usage.resize(node, 0)
         node.mtime_ns = node.ctime_ns = self._now()
         if node.opens:

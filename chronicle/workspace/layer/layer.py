@@ -110,9 +110,9 @@ class Layer:
         self.lookup = entries.lookup
         self.resolve = entries.resolve
         self.entries = entries.entries
-        self.listed = entries.listed
+        self.dirents = entries.dirents
         self.forget = entries.forget
-        self.shed = entries.shed
+        self.evict_surplus = entries.evict_surplus
         self.create = entries.create
         self.make = entries.make
         self.make_device = entries.make_device
@@ -205,7 +205,7 @@ class Layer:
         return self._files.next_number
 
     @property
-    def logged(self) -> int:
+    def log_end(self) -> int:
         """The length of the log, bytes: grows with every operation that was logged, until the next commit."""
         return self._log.end
 
@@ -280,7 +280,7 @@ class Layer:
         """
         return self._restorer.restore(self.seal().tree_id, then, path)
 
-    def keep_lock(self, fd: int) -> None:
+    def own_lock(self, fd: int) -> None:
         """Own the descriptor of the workspace's lock until the layer is closed."""
         self._lock_fd = fd
 
@@ -291,9 +291,9 @@ class Layer:
             self._durability.sync_all()
             self.trim()
         finally:
-            self.let_go()
+            self.close_unsynced()
 
-    def let_go(self) -> None:
+    def close_unsynced(self) -> None:
         """Close the layer's files and release its lock without syncing, as the death of the process would."""
         self._chunks.close()
         self._log.close()

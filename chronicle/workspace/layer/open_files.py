@@ -137,8 +137,8 @@ class OpenFiles:
         if partial is not None:
             self._note_written(node, offset, end)
         if end > node.length:
-            if offset > node.length and node.sparse is None:
-                node.sparse = 0
+            if offset > node.length and node.sparse_blocks is None:
+                node.sparse_blocks = 0
             self._usage.resize(node, end)
         return written
 
@@ -171,8 +171,8 @@ class OpenFiles:
                 if size > node.length:
                     self._data.note_end(node)
                 os.ftruncate(fd, size)
-                if size > node.length or node.sparse is not None:
-                    node.sparse = os.fstat(fd).st_blocks
+                if size > node.length or node.sparse_blocks is not None:
+                    node.sparse_blocks = os.fstat(fd).st_blocks
             finally:
                 if node.opens:
                     node.fd = fd
@@ -204,8 +204,8 @@ class OpenFiles:
         if grows:
             self._data.note_end(node)
         fallocate(node.fd, mode, offset, length)
-        if node.sparse is None:
-            node.sparse = 0
+        if node.sparse_blocks is None:
+            node.sparse_blocks = 0
         if grows:
             self._usage.resize(node, end)
         if changes or grows:
@@ -234,8 +234,8 @@ class OpenFiles:
         node.opens -= 1
         if node.opens == 0:
             if node.fd >= 0:
-                if node.sparse is not None:
-                    node.sparse = os.fstat(node.fd).st_blocks
+                if node.sparse_blocks is not None:
+                    node.sparse_blocks = os.fstat(node.fd).st_blocks
                 os.close(node.fd)
                 node.fd = -1
             if handle.stale:

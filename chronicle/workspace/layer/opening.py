@@ -29,7 +29,7 @@ from chronicle.settings import read_settings
 from chronicle.workspace.history.oplog import ROOT_INO, read_root
 from chronicle.workspace.layer.disk.files import LayerFiles
 from chronicle.workspace.layer.disk.log import LayerLog, position
-from chronicle.workspace.layer.disk.log_records import TURN, Header, code_of, last_sealed, pack_floors, whole
+from chronicle.workspace.layer.disk.log_records import TURN, Header, code_of, count_complete, last_sealed, pack_floors
 from chronicle.workspace.layer.layer import Layer
 from chronicle.workspace.layer.state.pending_history import NS_PER_MS
 from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace, workspace_home
@@ -77,12 +77,12 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
     except BaseException:
         unlock_workspace(lock)
         raise
-    layer.keep_lock(lock)
+    layer.own_lock(lock)
     if layer.commits.base is None:
         try:
             layer.adopt(layer.seal())
         except BaseException:
-            layer.let_go()
+            layer.close_unsynced()
             raise
     layer.quota = spec.quota
     layer.warm_bytes = warm_bytes
@@ -96,7 +96,7 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
     if epochs and epochs[-1] > spec.epoch:
         raise StaleEpoch(spec.epoch, epochs[-1])
     recovered: TreeRef | None = None
-    given = _Given({}, [], ROOT_INO + 1, 1, 1)
+    issued = _IssuedNumbers({}, [], ROOT_INO + 1, 1, 1)
     warm: Path | None = None
     for epoch in epochs:
         directory = home / str(epoch)
@@ -104,20 +104,20 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
             shutil.rmtree(directory)
         elif epoch == spec.epoch:
             layer = _reopen(directory, spec.base, blobs, clock)
-            if layer.epoch == spec.epoch and _same(layer, spec.base):
+            if layer.epoch == spec.epoch and _has_base(layer, spec.base):
                 return layer, layer.commits.unreported
             # The commit that the layer does not know of, or the other way round: what it has is not the base. Or the
             # layer of an older epoch, which got its directory's name, but nothing else yet.
-            found, kept = _recover(layer, spec, given)
+            found, kept = _recover(layer, spec, issued)
             recovered, warm = found or recovered, directory if kept else None
         else:
             layer = _reopen(directory, spec.base, blobs, clock)
-            found, kept = _recover(layer, spec, given)
+            found, kept = _recover(layer, spec, issued)
             recovered = found or recovered
             if warm is not None:
                 shutil.rmtree(warm)
             warm = directory if kept else None
-    return _begin(home, warm, spec, blobs, clock, given, recovered), recovered
+    return _begin(home, warm, spec, blobs, clock, issued, recovered), recovered
 
 
 def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Clock) -> Layer:
@@ -127,7 +127,7 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         log, payloads = LayerLog.open(directory / "log")
         undo.callback(log.close)
         header = Header.decode(payloads[0])
-        count = whole(payloads)
+        count = count_complete(payloads)
         if count < len(payloads):  # a crash came before all was logged that counts together
             payloads = payloads[:count]
             log.cut(position(payloads))
@@ -143,7 +143,7 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         files.next_number = max(files.next_number, header.next_number)
         layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, sealed or header.base, clock)
         undo.pop_all()
-        undo.callback(layer.let_go)
+        undo.callback(layer.close_unsynced)
         if layer.commits.unreported is not None and any(code_of(payload) == TURN for payload in payloads):
             layer.commits.unreported = None
         used, repairs = layer.replay(payloads[first:], clock.now_ms() * NS_PER_MS, is_sealed=sealed is not None)
@@ -154,7 +154,7 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         has_orphans = len(payloads) > 1 or files.power_lost  # after a boot no data file is believed to be clean
         if repairs:  # before the crash recovery of this boot is marked done
             layer.log_repair(repairs)
-        files.settle()
+        files.mark_recovered()
         if has_orphans:
             files.remove_orphans(used)
     except BaseException as error:
@@ -165,7 +165,7 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
     return layer
 
 
-def _same(layer: Layer, base: TreeRef | None) -> bool:
+def _has_base(layer: Layer, base: TreeRef | None) -> bool:
     """Say whether a layer's base is the one that is wanted."""
     if base is None:
         return _is_first(layer)
@@ -179,7 +179,7 @@ def _is_first(layer: Layer) -> bool:
 
 
 @dataclass(slots=True)
-class _Given:
+class _IssuedNumbers:
     """Numbers that older epochs' layers gave out and lost."""
 
     floors: dict[bytes, int]
@@ -189,7 +189,7 @@ class _Given:
     next_number: int
 
 
-def _is_of_full_disk(error: BaseException, directory: Path) -> bool:
+def _is_disk_full(error: BaseException, directory: Path) -> bool:
     """Say whether an error comes of a full disk, and giving up what is in a directory makes room there."""
     cause = error if isinstance(error, OSError) else error.__cause__
     if not isinstance(cause, OSError) or cause.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -198,7 +198,7 @@ def _is_of_full_disk(error: BaseException, directory: Path) -> bool:
     return cause.errno == errno.EDQUOT or free.f_bavail * free.f_frsize < _FULL_BYTES
 
 
-def _recover(layer: Layer, spec: LayerSpec, given: _Given) -> tuple[TreeRef | None, bool]:
+def _recover(layer: Layer, spec: LayerSpec, issued: _IssuedNumbers) -> tuple[TreeRef | None, bool]:
     """Seal what a layer holds beyond the base; it is closed afterwards.
 
     If there is nothing, but nobody was told yet of what came before it, that is returned.
@@ -216,7 +216,7 @@ def _recover(layer: Layer, spec: LayerSpec, given: _Given) -> tuple[TreeRef | No
             try:
                 sealed = layer.seal()
             except (StorageRefused, OSError) as error:
-                if not (spec.gives_up_when_full and _is_of_full_disk(error, directory)):
+                if not (spec.gives_up_when_full and _is_disk_full(error, directory)):
                     raise
                 _log.warning("the disk is full; what was not committed in %s is given up: %s", directory, error)
                 kept = False
@@ -229,14 +229,14 @@ def _recover(layer: Layer, spec: LayerSpec, given: _Given) -> tuple[TreeRef | No
                 ):
                     recovered = sealed
         floors, gaps, next_seq = layer.commits.numbers_given()
-        given.next_ino = max(given.next_ino, layer.names.next_ino)
-        given.next_number = max(given.next_number, layer.next_number)
+        issued.next_ino = max(issued.next_ino, layer.names.next_ino)
+        issued.next_number = max(issued.next_number, layer.next_number)
     finally:
-        layer.let_go()
+        layer.close_unsynced()
     for path, number in floors.items():
-        given.floors[path] = max(number, given.floors.get(path, 0))
-    given.gaps.extend(gaps)
-    given.next_seq = max(given.next_seq, next_seq)
+        issued.floors[path] = max(number, issued.floors.get(path, 0))
+    issued.gaps.extend(gaps)
+    issued.next_seq = max(issued.next_seq, next_seq)
     if not kept:
         (directory / "log").unlink()  # without it the rest is no layer, should this process be killed in between
         shutil.rmtree(directory)
@@ -249,7 +249,7 @@ def _begin(
     spec: LayerSpec,
     blobs: BlobStore,
     clock: Clock,
-    given: _Given,
+    issued: _IssuedNumbers,
     recovered: TreeRef | None,
 ) -> Layer:
     """Make the layer of a new epoch, of an old one's directory if there is one."""
@@ -266,25 +266,25 @@ def _begin(
     with ExitStack() as undo:
         files = LayerFiles(directory)
         undo.callback(files.close)
-        files.next_number = max(files.next_number, given.next_number)
-        gaps = _gaps_on(spec.base, blobs, given.gaps)
-        next_seq = max([given.next_seq, *(gap.seq + 1 for gap in gaps)])
+        files.next_number = max(files.next_number, issued.next_number)
+        gaps = _gaps_on(spec.base, blobs, issued.gaps)
+        next_seq = max([issued.next_seq, *(gap.seq + 1 for gap in gaps)])
         header = Header(
             spec.workspace_id,
             spec.epoch,
             spec.base,
             spec.turn,
-            given.next_ino,
+            issued.next_ino,
             next_seq,
             files.next_number,
             owner,
             recovered,
         )
-        log = LayerLog.create(directory / "log", [header.encode(), *pack_floors(given.floors, gaps)])
+        log = LayerLog.create(directory / "log", [header.encode(), *pack_floors(issued.floors, gaps)])
         undo.callback(log.close)
         layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, spec.base, clock)
         undo.pop_all()
-    layer.commits.withhold(given.floors, gaps)
+    layer.commits.withhold(issued.floors, gaps)
     layer.commits.leave_committed_turn()
     with suppress(OSError):  # the layer is there, and what was recovered is to be told; they go at the next opening
         files.remove_orphans(())

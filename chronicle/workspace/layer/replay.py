@@ -34,7 +34,7 @@ def replay(applier: Applier, files: LayerFiles, payloads: Sequence[bytes], now_n
         applier: of the state before the records.
         files: the layer's files.
         payloads: the records.
-        now_ns: dates what has to be mended, epoch nanoseconds.
+        now_ns: dates what has to be repairs, epoch nanoseconds.
 
     Returns:
         the numbers of the data and undo files that the state refers to, and records that are to be appended to the log.
@@ -44,7 +44,7 @@ def replay(applier: Applier, files: LayerFiles, payloads: Sequence[bytes], now_n
     """
     replayer = _Replayer(applier, files, now_ns)
     replayer.do_all(payloads)
-    return replayer.finish(), replayer.mended
+    return replayer.finish(), replayer.repairs
 
 
 def redo(applier: Applier, files: LayerFiles, payloads: Sequence[bytes]) -> None:
@@ -55,7 +55,7 @@ def redo(applier: Applier, files: LayerFiles, payloads: Sequence[bytes]) -> None
     _Replayer(applier, files, is_loaded=True).do_all(payloads)
 
 
-class _Part:
+class _PartialFile:
     """A data file that has a part of a stored content."""
 
     def __init__(self, data: DataFile) -> None:
@@ -97,9 +97,9 @@ class _Replayer:
         self._used: set[int] = set()
         self._copies: dict[int, FileNode] = {}
         """By number, data files that began as a copy of stored content, and are not known to be on disk."""
-        self._parts: dict[int, _Part] = {}
+        self._parts: dict[int, _PartialFile] = {}
         """By number, data files that have a part of a stored content."""
-        self.mended: list[bytes] = []
+        self.repairs: list[bytes] = []
 
     def do_all(self, payloads: Sequence[bytes]) -> None:
         """Do records again."""
@@ -115,26 +115,26 @@ class _Replayer:
         applier, state = self._applier, self._state
         match fields:
             case (records.CREATE, ts, path, ino, mode, uid, gid, number):
-                parent, name = self._place(path)
+                parent, name = self._parent(path)
                 applier.create(parent, name, ino, mode, uid, gid, self._data_file(number), ts)
             case (records.MAKE, ts, path, ino, mode, uid, gid, target):
-                parent, name = self._place(path)
+                parent, name = self._parent(path)
                 applier.make(parent, name, ino, mode, uid, gid, target, ts)
             case (records.DEVICE, ts, path, ino, mode, uid, gid, device):
-                parent, name = self._place(path)
+                parent, name = self._parent(path)
                 applier.make_device(parent, name, ino, mode, uid, gid, device, ts)
             case (records.REMOVE, ts, path):
-                parent, name = self._place(path)
+                parent, name = self._parent(path)
                 applier.remove(parent, name, self._node(path), ts)
             case (records.RENAME, ts, old, new, flags):
-                places = *self._place(old), *self._place(new)
+                places = *self._parent(old), *self._parent(new)
                 applier.rename(*places, flags, ts, applier.moving(*places, flags))
             case (records.LINK, ts, old, new):
-                applier.link(self._node(old), old, *self._place(new), ts)
+                applier.link(self._node(old), old, *self._parent(new), ts)
             case (records.MODE, ts, path, mode, uid, gid):
                 applier.set_mode(self._node(path), mode, uid, gid, ts)
             case (records.RESTORE, ts, path, ino, entry, mtime):
-                parent, name = self._place(path)
+                parent, name = self._parent(path)
                 there = self._there(parent, name) if path else parent
                 applier.restore(parent if path else None, name, there, ino, decode_entry(entry), mtime, ts)
             case (records.TIMES, ts, path, atime, mtime):
@@ -172,11 +172,11 @@ class _Replayer:
         """Take the sizes and times of files that were being written from their data files."""
         state, files = self._state, self._files
         if files.power_lost:
-            self._mend()
+            self._repair()
         for number in self._copies:
-            self._data[number].copied = True
+            self._data[number].is_unsynced_copy = True
         for part in self._parts.values():
-            part.data.copied = part.data.copied or not part.is_synced
+            part.data.is_unsynced_copy = part.data.is_unsynced_copy or not part.is_synced
             if part.partial.is_whole:
                 part.data.partial = None
         for node in state.modified.values():
@@ -197,7 +197,7 @@ class _Replayer:
                 node.unversioned = True
         return self._used
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         """See to what a loss of power left: names of data files may be missing, and bytes that were not synced.
 
         A file's own writes that were not synced may be lost; POSIX says no more. But what was committed is not lost by
@@ -207,21 +207,21 @@ class _Replayer:
         state = self._state
         modified = [node.data for node in state.modified.values() if node.data is not None]
         for data in (*state.retired, *modified):
-            self._files.remake_data(data)
+            self._files.recreate_data(data)
         for number, part in self._parts.items():
             if not part.is_synced:
-                self.mended.append(records.pack((records.LOST, number)))
+                self.repairs.append(records.pack((records.LOST, number)))
                 part.lose()
         for number, node in self._copies.items():
             path = state.names.path_of(node)
             if path is not None and node.data is self._data[number]:
                 self._applier.revert(node)
-                mended: list[tuple[object, ...]] = [(records.REVERTED, path)]
+                repairs: list[tuple[object, ...]] = [(records.REVERTED, path)]
                 if node.unversioned:  # the last version is of what was lost, and so is its time
                     version = (records.VERSION, self._now_ns, path, "write", node.length, self._now_ns)
                     self.do(version)
-                    mended = [(records.TOGETHER, 2), *mended, version]
-                self.mended += map(records.pack, mended)
+                    repairs = [(records.TOGETHER, 2), *repairs, version]
+                self.repairs += map(records.pack, repairs)
         self._copies.clear()
 
     def _replay_data(self, path: bytes | None, number: int, undo: int, size: int) -> None:
@@ -238,7 +238,7 @@ class _Replayer:
             if not undo and size == records.PART:
                 assert node.content is not None
                 self._applier.begin_part(data, node.content)
-                self._parts[number] = _Part(data)
+                self._parts[number] = _PartialFile(data)
             self._applier.begin_write(node, data, kept)
         elif kept is not None:
             data.unpin(kept)
@@ -266,7 +266,7 @@ class _Replayer:
             raise TypeError(path)
         return node
 
-    def _place(self, path: bytes) -> tuple[DirNode, bytes]:
+    def _parent(self, path: bytes) -> tuple[DirNode, bytes]:
         directory, _, name = path.rpartition(b"/")
         parent = self._node(directory)
         if not isinstance(parent, DirNode):

@@ -85,7 +85,7 @@ def restored_tree(buffer: nodes.NodeBuffer, now: BlobId, then: BlobId, path: byt
     if wanted is None:
         raise NotFound(f"{_text(path)!r} was not there at that moment; to have it gone, remove it")
     changes: dict[bytes, Entry | None] = {}
-    for above in _above(path):
+    for above in _ancestors(path):
         entry = tree.entry_at(buffer, now, above)
         if entry is None:
             was = tree.entry_at(buffer, then, above)
@@ -160,7 +160,7 @@ class Restorer:
         planned = plan(self._applier.state, sealed, then, path, self._now())
         if planned.records:
             for node in planned.changed:  # while this may still fail; data files that are not indexed are not used
-                self._files.forget_clean(node.ino)
+                self._files.unindex(node.ino)
             self._log.append_together([pack((records.TOGETHER, len(planned.records))), *planned.records])
             redo(self._applier, self._files, planned.records)
             for node in planned.changed:
@@ -170,7 +170,7 @@ class Restorer:
 
 
 @dataclass(slots=True, eq=False)
-class _Thing:
+class _PlannedInode:
     """What has an inode number, as it is at one point of the plan."""
 
     ino: int
@@ -191,9 +191,9 @@ class _Planner:
         self._finder = nodes.NodeCache(state.reader)
         self._above: dict[bytes, BlobId | None] = {}
         """By directory, the map of attributes that it had."""
-        self._at: dict[bytes, _Thing | None] = {}
+        self._at: dict[bytes, _PlannedInode | None] = {}
         """What paths are that the records so far change."""
-        self._live: dict[int, _Thing] = {}
+        self._live: dict[int, _PlannedInode] = {}
         """What was looked at in the layer, by inode number."""
         self._linked: dict[bytes, bytes] = {}
         """By what the names of a file have in common, the path at which it was put."""
@@ -232,9 +232,9 @@ class _Planner:
                     directories.add(path)
             directories.update([path.rpartition(b"/")[0]] if path else [])
         for path in sorted(directories, reverse=True):
-            self._date(path)
+            self._restore_mtime(path)
 
-    def _resolve(self, path: bytes) -> _Thing | None:
+    def _resolve(self, path: bytes) -> _PlannedInode | None:
         """Return what is at a path after the records so far."""
         if path in self._at:
             return self._at[path]
@@ -244,7 +244,7 @@ class _Planner:
         thing = self._live.get(node.ino)
         if thing is None:
             is_dir = isinstance(node, DirNode)
-            thing = _Thing(node.ino, kind_of(node), 1 if is_dir else node.nlink, node.atime_ns, node)
+            thing = _PlannedInode(node.ino, kind_of(node), 1 if is_dir else node.nlink, node.atime_ns, node)
             self._live[node.ino] = thing
             if not is_dir:
                 self._state.names.load_links(node)
@@ -253,7 +253,7 @@ class _Planner:
     def _remove(self, path: bytes) -> None:
         thing = self._resolve(path)
         assert thing is not None
-        self._place(path)
+        self._note_name(path)
         self.inodes.add(thing.ino)
         self.records.append(pack((records.REMOVE, self._ts_ns, path)))
         thing.names -= 1
@@ -270,7 +270,7 @@ class _Planner:
                 if there is not file:
                     if there is not None:
                         self._remove(path)
-                    self._place(path)
+                    self._note_name(path)
                     self.inodes.add(file.ino)
                     self.records.append(pack((records.LINK, self._ts_ns, source, path)))
                     file.names += 1
@@ -282,7 +282,7 @@ class _Planner:
         mtime_ns = self._mtime_ns(path)
         if there is None:
             names = self._state.names
-            there = self._at[path] = _Thing(names.next_ino, wanted.kind, 1, mtime_ns)
+            there = self._at[path] = _PlannedInode(names.next_ino, wanted.kind, 1, mtime_ns)
             names.next_ino += 1  # if this comes to nothing, it was not the last number
         elif there.node is not None:
             self.changed.append(there.node)
@@ -290,11 +290,11 @@ class _Planner:
         self.records.append(pack((records.RESTORE, self._ts_ns, path, there.ino, entry, mtime_ns)))
         self.inodes.add(there.ino)
         if path:
-            self._place(path)
+            self._note_name(path)
         if wanted.link is not None:
             self._linked[wanted.link] = path
 
-    def _place(self, path: bytes) -> None:
+    def _note_name(self, path: bytes) -> None:
         """Note that a name is given to something else."""
         directory, _, name = path.rpartition(b"/")
         parent = self._resolve(directory)
@@ -302,7 +302,7 @@ class _Planner:
         self.inodes.add(parent.ino)
         self.names.append((parent.ino, name))
 
-    def _date(self, path: bytes) -> None:
+    def _restore_mtime(self, path: bytes) -> None:
         """Give a directory in which something was done the time that it had; none if it was not there."""
         thing = self._resolve(path)
         mtime_ns = self._mtime_ns(path)
@@ -328,7 +328,7 @@ class _Planner:
         return self._above[directory]
 
 
-def _above(path: bytes) -> Iterator[bytes]:
+def _ancestors(path: bytes) -> Iterator[bytes]:
     """Yield the directories that a path is in, the root left out."""
     parts = path.split(b"/")[:-1]
     for count in range(1, len(parts) + 1):

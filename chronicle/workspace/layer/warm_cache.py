@@ -66,6 +66,6 @@ class WarmCache:
             if isinstance(node, FileNode):
                 if node.dirty or node.opens or ino in state.modified:
                     continue
-                node.data, node.sparse = None, None
+                node.data, node.sparse_blocks = None, None
             dropped.append(ino)
         self._files.drop_clean(dropped)

@@ -124,7 +124,7 @@ class Life:
             node = self.layer.names.by_ino.get(ino)
             if isinstance(node, FileNode) and not node.dirty and not node.opens:
                 node.data = None
-                files.forget_clean(ino)
+                files.unindex(ino)
                 files.drop_data(DataFile(number))
 
     def adopt(self) -> None:

@@ -252,7 +252,7 @@ def test_an_error_at_every_read(tmp_path: Path, name: str, again: bool, dies: bo
         node = tmp_path / str(fails_at)
         where = f"read {fails_at} of {reads}"
         layer = past.open(node)
-        logged, changed = layer.logged, layer.changed
+        logged, changed = layer.log_end, layer.changed
         past.blobs.start(fails_at)
         failed = False
         try:
@@ -261,7 +261,7 @@ def test_an_error_at_every_read(tmp_path: Path, name: str, again: bool, dies: bo
             failed = True
         past.blobs.start(None)
         if failed:
-            assert (layer.logged, layer.changed) == (logged, changed), where
+            assert (layer.log_end, layer.changed) == (logged, changed), where
             if again:
                 act(layer, past)
         expected = after if again or not failed else before

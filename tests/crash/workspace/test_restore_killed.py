@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
 from chronicle.workspace.layer.disk.log import read_frames
-from chronicle.workspace.layer.disk.log_records import whole
+from chronicle.workspace.layer.disk.log_records import count_complete
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import DirNode
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -66,7 +66,7 @@ def test_what_is_left_is_one_of_them(tmp_path: Path) -> None:
             process.kill()
             process.wait(DEADLINE_S)
         payloads, _ = read_frames(log.read_bytes())
-        cut += whole(payloads) < len(payloads)
+        cut += count_complete(payloads) < len(payloads)
         layer, recovered = open_layer(LayerSpec("w", layers, refs[-1], 1, 2), blobs, SystemClock())
         assert recovered is None
         assert layer.seal().tree_id in {ref.tree_id for ref in refs}

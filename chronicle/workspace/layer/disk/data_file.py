@@ -64,7 +64,7 @@ class DataFile:
 
     __slots__ = (
         "changes",
-        "copied",
+        "is_unsynced_copy",
         "levels",
         "lost_bytes",
         "number",
@@ -91,7 +91,7 @@ class DataFile:
         """Those that kept something, `undo` included, oldest first."""
         self.levels = 0
         """How many there ever were."""
-        self.copied = False
+        self.is_unsynced_copy = False
         """Whether it began as a copy of what the blob store has, or has a part of that, and the log says so but not yet
         that it is on disk."""
         self.synced = False

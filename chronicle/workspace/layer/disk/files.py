@@ -97,7 +97,7 @@ class LayerFiles:
         self._fresh_names = True
         return DataFile(number), fd
 
-    def create_part(self, size: int) -> tuple[DataFile, int]:
+    def create_partial(self, size: int) -> tuple[DataFile, int]:
         """Make a data file of so many bytes with nothing in it; return it and a descriptor."""
         self._cache_log()  # it says which boot this is: else a death would be taken for a loss of power
         data, fd = self.create_data()
@@ -135,7 +135,7 @@ class LayerFiles:
         finally:
             os.close(fd)
 
-    def remake_data(self, data: DataFile) -> None:
+    def recreate_data(self, data: DataFile) -> None:
         """Make an empty data file if its name did not survive a loss of power."""
         os.close(os.open(b"%x" % data.number, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._data_fd))
         self._fresh_names = True
@@ -147,17 +147,17 @@ class LayerFiles:
             os.unlink(b"%x" % data.number, dir_fd=self._data_fd)
 
     def drop_unneeded(self, data: DataFile) -> None:
-        """Remove a data file that the log needs no more: if it was synced, when that is on disk (`log_synced`)."""
+        """Remove a data file that the log needs no more: if it was synced, when that is on disk (`after_log_sync`)."""
         if data.synced:
             self._unneeded.append(data)
         else:
             self.drop_data(data)
 
-    def drop_when_synced(self, data: DataFile) -> None:
+    def drop_after_log_sync(self, data: DataFile) -> None:
         """Remove a data file and its undo files when the log is on disk as it is."""
         self._unneeded.append(data)
 
-    def log_synced(self) -> None:
+    def after_log_sync(self) -> None:
         """Take note that the layer's log is on disk as it is."""
         for data in self._unneeded:
             self.drop_data(data)
@@ -248,7 +248,7 @@ class LayerFiles:
 
     # -- clean content --------------------------------------------------------------------------------------------
 
-    def cached(self, ino: int, content: Content) -> DataFile | None:
+    def find_clean(self, ino: int, content: Content) -> DataFile | None:
         """Return the data file that holds this content for an inode, if one does."""
         known = self.warm.get(ino)
         if known is None or known[1] != content:
@@ -270,10 +270,10 @@ class LayerFiles:
         except BaseException:
             self.drop_data(data)
             raise
-        self.note_clean([(ino, data, content)])
+        self.index_clean([(ino, data, content)])
         return data
 
-    def note_clean(self, entries: Iterable[tuple[int, DataFile, Content]]) -> None:
+    def index_clean(self, entries: Iterable[tuple[int, DataFile, Content]]) -> None:
         """Put data files that hold what the blob store has into the cache index."""
         frames = []
         for ino, data, content in entries:
@@ -283,7 +283,7 @@ class LayerFiles:
         if len(frames) > 1:
             self.warm.pack()
 
-    def forget_clean(self, ino: int) -> None:
+    def unindex(self, ino: int) -> None:
         """Take an inode out of the cache index: its data file changes, or goes."""
         if self.warm.get(ino) is not None:
             self._cache_log().append(msgpack.packb((ino,)))
@@ -309,7 +309,7 @@ class LayerFiles:
                 on_disk = self.stat_data(DataFile(number)).st_blocks * 512
         self.warm.put(ino, number, content, on_disk)
 
-    def settle(self) -> None:
+    def mark_recovered(self) -> None:
         """Note that what a loss of power left was seen to: until the next one, everything is as it was written."""
         self._cache_log()
         self.power_lost = False

@@ -46,13 +46,13 @@ __all__ = [
     "XATTR",
     "Header",
     "code_of",
+    "count_complete",
     "last_sealed",
     "pack",
     "pack_data",
     "pack_floors",
     "pack_ref",
     "unpack_ref",
-    "whole",
 ]
 
 FORMAT: Final = 4
@@ -170,7 +170,7 @@ def code_of(payload: bytes) -> int:
     return payload[1] if len(payload) > 1 else HEADER
 
 
-def whole(payloads: Sequence[bytes]) -> int:
+def count_complete(payloads: Sequence[bytes]) -> int:
     """Return how many records of a log, from its first, count: those logged to count together do if all are there."""
     at = 1
     while at < len(payloads):

@@ -74,7 +74,7 @@ class UndoFile:
                 os.ftruncate(fd, self._end)
         self._unsynced = True
 
-    def kept(self, offset: int) -> tuple[int, int | None]:
+    def locate(self, offset: int) -> tuple[int, int | None]:
         """Return what is known of a place.
 
         Returns:
@@ -101,7 +101,7 @@ class UndoFile:
         end = min(-(-(offset + length) // BLOCK_BYTES) * BLOCK_BYTES, self.size)
         at = offset // BLOCK_BYTES * BLOCK_BYTES
         while at < end:
-            stop, position = self.kept(at)
+            stop, position = self.locate(at)
             if position is None:
                 stop = min(stop, end, at + _RUN_BYTES)
                 held = read(at, stop - at).ljust(stop - at, b"\0")
@@ -117,7 +117,7 @@ class UndoFile:
             at = stop
 
     def read(self, position: int, size: int) -> bytes:
-        """Return bytes of the file, from a position that `kept` gave."""
+        """Return bytes of the file, from a position that `locate` gave."""
         with self._opened() as fd:
             return os.pread(fd, size, position)
 

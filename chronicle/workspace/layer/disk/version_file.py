@@ -75,7 +75,7 @@ class VersionFile(io.RawIOBase):
     def _read_held(self, end: int) -> bytes:
         undos = self._held.data.undos
         for index in range(bisect_left(undos, self._held.level, key=attrgetter("level")), len(undos)):
-            stop, position = undos[index].kept(self._at)
+            stop, position = undos[index].locate(self._at)
             if position is not None:
                 return undos[index].read(position, min(end, stop) - self._at)
             if stop > self._at:  # else it is behind the end of that later, shorter version
@@ -90,7 +90,7 @@ class VersionFile(io.RawIOBase):
             return sys.maxsize, False
         undos = held.data.undos
         for index in range(bisect_left(undos, held.level, key=attrgetter("level")), len(undos)):
-            stop, position = undos[index].kept(offset)
+            stop, position = undos[index].locate(offset)
             if position is not None:
                 return min(end, stop), False
             if stop > offset:

@@ -113,7 +113,7 @@ class Applier:
         if node.ino >= names.next_ino:
             names.next_ino = node.ino + 1
         if name not in parent.changed:
-            names.mark(parent, name)
+            names.mark_changed(parent, name)
         if parent.parent is None:
             names.root_changed = True
 
@@ -134,13 +134,13 @@ class Applier:
 
     def _remove_name(self, parent: DirNode, name: bytes, node: Node, ts_ns: int) -> None:
         names = self.state.names
-        names.mark_node(node)
+        names.mark_node_changed(node)
         names.detach(parent, name, node)
         node.ctime_ns = ts_ns
         if isinstance(node, DirNode):
             node.nlink = 0
             parent.nlink -= 1
-            names.moved()
+            names.invalidate_paths()
         else:
             node.nlink -= 1
         if node.nlink == 0:
@@ -188,16 +188,16 @@ class Applier:
         if target is not None and not flags & RENAME_EXCHANGE:
             self._remove_name(new_dir, new, target, ts_ns)
         seq = self._history.take_seq()
-        names.mark_node(node)
+        names.mark_node_changed(node)
         names.detach(old_dir, old, node)
         if flags & RENAME_EXCHANGE:
             assert target is not None
-            names.mark_node(target)
+            names.mark_node_changed(target)
             names.detach(new_dir, new, target)
             self._attach(target, new_dir, old_dir, old, ts_ns)
         self._attach(node, old_dir, new_dir, new, ts_ns)
         for other in linked:
-            names.mark_node(other)
+            names.mark_node_changed(other)
         self._history.add(new_path, node, "rename", ts_ns, old_path, seq=seq)
         moved = isinstance(node, DirNode)
         if flags & RENAME_EXCHANGE:
@@ -221,10 +221,10 @@ class Applier:
         """Give a detached node its new name."""
         names = self.state.names
         names.attach(new_dir, name, node)
-        names.mark_node(node)
+        names.mark_node_changed(node)
         node.ctime_ns = ts_ns
         if isinstance(node, DirNode):
-            names.moved()
+            names.invalidate_paths()
             old_dir.nlink -= 1
             new_dir.nlink += 1
 
@@ -233,7 +233,7 @@ class Applier:
         names.load_links(node)
         node.nlink += 1
         names.attach(parent, name, node)
-        names.mark_node(node)
+        names.mark_node_changed(node)
         node.ctime_ns = ts_ns
         self._history.add(names.join(parent, name), node, "link", ts_ns, source)
         self._touch(parent, ts_ns)
@@ -242,18 +242,18 @@ class Applier:
         node.mode = stat.S_IFMT(node.mode) | mode
         node.uid, node.gid = uid, gid
         node.ctime_ns = ts_ns
-        self.state.names.mark_node(node)
+        self.state.names.mark_node_changed(node)
         if node.versioned:
             self._add_versions(node, "mode", ts_ns)
 
     def set_times(self, node: Node, atime_ns: int, mtime_ns: int, ts_ns: int) -> None:
         node.atime_ns, node.mtime_ns, node.ctime_ns = atime_ns, mtime_ns, ts_ns
-        self.state.names.mark_node(node)
+        self.state.names.mark_node_changed(node)
 
     def set_xattr(self, node: Node, name: bytes, value: bytes | None, ts_ns: int) -> None:
         node.set_xattr(name, value)
         node.ctime_ns = ts_ns
-        self.state.names.mark_node(node)
+        self.state.names.mark_node_changed(node)
         if node.versioned:
             self._add_versions(node, "xattr", ts_ns)
 
@@ -274,7 +274,7 @@ class Applier:
         node.guarded = data.undo is not None
         node.unversioned = True
         self.state.modified[node.ino] = node
-        self.state.names.mark_node(node)
+        self.state.names.mark_node_changed(node)
 
     def begin_part(self, data: DataFile, content: Content) -> None:
         """Make a data file stand for a stored content of which it has no byte yet."""
@@ -341,7 +341,7 @@ class Applier:
             assert entry.content is not None
             self._set_content(node, entry.content)
         node.mtime_ns, node.ctime_ns = mtime_ns, ts_ns
-        names.mark_node(node)
+        names.mark_node_changed(node)
         if parent is not None:
             self._history.add(names.join(parent, name), node, "restore", ts_ns)
         return node
@@ -350,10 +350,10 @@ class Applier:
         """Give a file a content that the blob store has; versions keep its data file."""
         self.drop_data(node)
         # Otherwise the index would offer the inode's data file as clean when that content is wanted again.
-        self._files.forget_clean(node.ino)
+        self._files.unindex(node.ino)
         self.state.modified.pop(node.ino, None)
         node.content = content
-        node.sparse = None
+        node.sparse_blocks = None
         node.dirty = node.unversioned = False
         node.guarded = True
         self._usage.resize(node, content.size)

@@ -8,7 +8,7 @@ Invariant, which makes a seal cost what changed: if anything differs from the la
 is in the ``changed`` set of its directory, and so on up to the root.
 
 What does not differ may be dropped from memory at any time between two operations, as it can be had again: when it is
-forgotten by whoever refers to it by number (`Names.forget`), and when there is much of it (`Names.shed`).
+forgotten by whoever refers to it by number (`Names.forget`), and when there is much of it (`Names.evict_surplus`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import msgpack
 from chronicle.errors import Corrupt
 from chronicle.workspace.history.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.layer.state.evicted_inodes import EvictedInodes
-from chronicle.workspace.layer.state.node import DirNode, FileNode, Node, kind_bits, new_node, node_paths
+from chronicle.workspace.layer.state.node import DirNode, FileNode, Node, kind_bits, loaded_names, new_node
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, Entry
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
 
-__all__ = ["KEPT_NODES", "Names", "Referred"]
+__all__ = ["MAX_CLEAN_NODES", "Names", "ReferencedInodes"]
 
-KEPT_NODES: Final = 10_000
+MAX_CLEAN_NODES: Final = 10_000
 """How many nodes may be in memory although nothing of them differs from the last seal: 7 MB."""
 
 
-class Referred(Protocol):
+class ReferencedInodes(Protocol):
     """The inode numbers by which nodes are called from outside."""
 
     def __contains__(self, inode: int, /) -> bool:
@@ -45,7 +45,7 @@ class Referred(Protocol):
         """Take as little memory as can be: many nodes were dropped."""
 
 
-class _Nobody:
+class _NoReferences:
     """Calls no node by its number."""
 
     def __contains__(self, inode: int, /) -> bool:
@@ -67,22 +67,22 @@ class Names:
     def __init__(self, reader: BlobReader, commit: OplogRoot, owner: tuple[int, int]) -> None:
         self._reader = reader
         self._owner = owner
-        self._age = 0
+        self._generation = 0
         """Grows whenever a directory gets another path."""
         self.links = commit.links
         """The map of hard-linked files at the last seal."""
         self.next_ino = commit.next_ino
         self.by_ino: dict[int, Node] = {}
         """Those in memory."""
-        self.referred: Referred = _Nobody()
+        self.referenced: ReferencedInodes = _NoReferences()
         """Set by what calls nodes by their numbers."""
-        self.kept_nodes = KEPT_NODES
-        self.places = EvictedInodes()
+        self.max_clean_nodes = MAX_CLEAN_NODES
+        self.evicted = EvictedInodes()
         """Where those are that are not in memory and called by their numbers."""
-        self._unstored: set[int] = set()
+        self._unstored_inodes: set[int] = set()
         """Numbers that were given to what is in the tree without one: they must not be given again."""
         self._loaded = 0
-        """How many nodes were made from the tree since `shed` looked at them."""
+        """How many nodes were made from the tree since `evict_surplus` looked at them."""
         self._tree_finder = nodes.NodeCache(reader)
         self._attr_finder = nodes.NodeCache(reader)
         root = tree.entry_at(reader, commit.tree_id, b"")
@@ -137,7 +137,7 @@ class Names:
                     self._make(directory, name, tree.decode_entry(value), known.get(name))
         return sorted((name, node) for name, node in children.items() if node is not None)
 
-    def listed(self, directory: DirNode) -> list[tuple[bytes, int, int]]:
+    def dirents(self, directory: DirNode) -> list[tuple[bytes, int, int]]:
         """Return what a directory holds by name, with inode numbers and kinds as in ``st_mode``, loading nothing."""
         children = directory.children
         found = [(name, node.ino, stat.S_IFMT(node.mode)) for name, node in children.items() if node is not None]
@@ -155,20 +155,20 @@ class Names:
 
     def path(self, directory: DirNode) -> bytes:
         """Return a directory's path, ``b""`` for the root."""
-        age = self._age
-        if directory.path_age == age:
+        generation = self._generation
+        if directory.path_generation == generation:
             return directory.path_cache
         below = []  # not by recursion: directories may be nested deeper than calls
         at = directory
-        while at.path_age != age and at.parent is not None:
+        while at.path_generation != generation and at.parent is not None:
             below.append(at)
             at = at.parent
-        if at.path_age != age:
-            at.path_cache, at.path_age = b"", age
+        if at.path_generation != generation:
+            at.path_cache, at.path_generation = b"", generation
         path = at.path_cache
         for at in reversed(below):
             path = path + b"/" + at.name if path else at.name
-            at.path_cache, at.path_age = path, age
+            at.path_cache, at.path_generation = path, generation
         return path
 
     def join(self, directory: DirNode, name: bytes) -> bytes:
@@ -186,11 +186,11 @@ class Names:
         """Return every path of a node."""
         if node.nlink > 1 and not isinstance(node, DirNode):
             self.load_links(node)
-        return [self.join(directory, name) for directory, name in node_paths(node)]
+        return [self.join(directory, name) for directory, name in loaded_names(node)]
 
     def load_links(self, node: Node) -> None:
         """Load the names of a hard-linked file that are not loaded yet. Of any other node nothing is read."""
-        if len(node_paths(node)) < node.nlink:
+        if len(loaded_names(node)) < node.nlink:
             value = nodes.lookup(self._reader, self.links, node.ino.to_bytes(8, "big"))
             for path in msgpack.unpackb(value) if value is not None else ():
                 self.resolve(path)
@@ -208,7 +208,7 @@ class Names:
             attr = decode_attr(attributes)
         else:
             attr = Attr(self.next_ino, directory.mtime_ns, directory.ctime_ns)
-            self._unstored.add(attr.ino)
+            self._unstored_inodes.add(attr.ino)
             self.next_ino += 1
         node = self.by_ino.get(attr.ino)
         if node is not None:
@@ -232,7 +232,7 @@ class Names:
         node.name = name
         directory.children[name] = node
         self.by_ino[attr.ino] = node
-        self.places.remove(attr.ino)
+        self.evicted.remove(attr.ino)
         self._loaded += 1
         return node
 
@@ -248,7 +248,7 @@ class Names:
         above = []
         at = ino
         while at not in self.by_ino:
-            place = self.places.find(at)
+            place = self.evicted.find(at)
             if place is None:
                 return None
             at, name = place
@@ -269,12 +269,12 @@ class Names:
                     del self.by_ino[node.ino]
                 return
             parent = node.parent
-            if not self._drop(node) or parent is None or parent.ino in self.referred:
+            if not self._drop(node) or parent is None or parent.ino in self.referenced:
                 return
             node = parent  # it was kept for what is in it
         self._forget_place(ino)
 
-    def shed(self) -> bool:
+    def evict_surplus(self) -> bool:
         """Drop what is as it was sealed, if that may be much. To be called between operations only.
 
         Amortised, it costs a constant for each node that is loaded: it looks at all when half as many were loaded.
@@ -282,31 +282,32 @@ class Names:
         Returns:
             whether much was dropped.
         """
-        if self._loaded <= max(self.kept_nodes, len(self.by_ino) // 2):
+        if self._loaded <= max(self.max_clean_nodes, len(self.by_ino) // 2):
             return False
-        return self.shed_all()
+        return self.evict_clean()
 
-    def shed_all(self) -> bool:
+    def evict_clean(self) -> bool:
         """Drop what is as it was sealed, if there are more nodes than may be kept; return whether much was dropped."""
         self._loaded = 0
         before = len(self.by_ino)
-        if before <= self.kept_nodes:
+        if before <= self.max_clean_nodes:
             return False
         for node in reversed(list(self.by_ino.values())):  # directories are mostly older than what is in them
             self._drop(node)
-        self.places.pack()
-        self.referred.pack()
+        self.evicted.pack()
+        self.referenced.pack()
         self.by_ino = dict(self.by_ino)  # the table of a dictionary does not shrink by itself
-        return before - len(self.by_ino) > self.kept_nodes
+        return before - len(self.by_ino) > self.max_clean_nodes
 
     def _drop(self, node: Node) -> bool:
         """Drop a node if it can be had again; note where it is if somebody may call it by its number."""
         parent = node.parent
-        if parent is None or node.nlink == 0 or node.name in parent.changed or node.ino in self._unstored:
+        if parent is None or node.nlink == 0 or node.name in parent.changed or node.ino in self._unstored_inodes:
             return False
         if isinstance(node, FileNode):
             data = node.data
-            if node.dirty or node.opens or node.sparse is not None or (data is not None and data.partial is not None):
+            is_partial = data is not None and data.partial is not None
+            if node.dirty or node.opens or node.sparse_blocks is not None or is_partial:
                 return False
         elif isinstance(node, DirNode) and (node.children or node.changed):
             return False
@@ -317,8 +318,8 @@ class Names:
                 self._drop_name(directory, name)
         self._drop_name(parent, node.name)
         del self.by_ino[node.ino]
-        if node.ino in self.referred or self.places.has_below(node.ino):
-            self.places.add(node.ino, parent.ino, node.name)
+        if node.ino in self.referenced or self.evicted.has_below(node.ino):
+            self.evicted.add(node.ino, parent.ino, node.name)
         return True
 
     def _drop_name(self, directory: DirNode, name: bytes) -> None:
@@ -328,8 +329,8 @@ class Names:
 
     def _forget_place(self, ino: int | None) -> None:
         """Forget where a node is that nobody calls by its number, and those above that were kept for it."""
-        while ino is not None and ino not in self.referred and not self.places.has_below(ino):
-            ino = self.places.remove(ino)
+        while ino is not None and ino not in self.referenced and not self.evicted.has_below(ino):
+            ino = self.evicted.remove(ino)
 
     # -- changing -------------------------------------------------------------------------------------------------
 
@@ -358,11 +359,11 @@ class Names:
         elif node.links:
             node.links.remove((directory, name))
 
-    def moved(self) -> None:
+    def invalidate_paths(self) -> None:
         """Note that a directory got another path, or none."""
-        self._age += 1
+        self._generation += 1
 
-    def mark(self, directory: DirNode, name: bytes) -> None:
+    def mark_changed(self, directory: DirNode, name: bytes) -> None:
         """Note that a name's entry or attributes differ from the last seal."""
         while name not in directory.changed:
             directory.changed.add(name)
@@ -371,14 +372,14 @@ class Names:
                 return
             directory, name = parent, directory.name
 
-    def mark_node(self, node: Node) -> None:
+    def mark_node_changed(self, node: Node) -> None:
         """Note that a node differs from the last seal. Reads nothing once `load_links` was called for it."""
         if node.nlink > 1 and not isinstance(node, DirNode):
             self.load_links(node)
-            for directory, name in node_paths(node):
-                self.mark(directory, name)
+            for directory, name in loaded_names(node):
+                self.mark_changed(directory, name)
         elif node.parent is not None:
-            self.mark(node.parent, node.name)
+            self.mark_changed(node.parent, node.name)
         elif node is self.root:
             self.root_changed = True
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer.disk.data_file import DataFile
     from chronicle.workspace.trees.tree import Entry
 
-__all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_bits", "kind_of", "new_node", "node_paths"]
+__all__ = ["DeviceNode", "DirNode", "FileNode", "LinkNode", "Node", "kind_bits", "kind_of", "loaded_names", "new_node"]
 
 _KINDS = {
     stat.S_IFREG: Kind.FILE,
@@ -104,7 +104,7 @@ class FileNode(Node):
     It is *clean* while its bytes are those of `content`, which the blob store has, and *dirty* since they differ.
     """
 
-    __slots__ = ("content", "data", "dirty", "fd", "guarded", "length", "opens", "sparse", "unversioned")
+    __slots__ = ("content", "data", "dirty", "fd", "guarded", "length", "opens", "sparse_blocks", "unversioned")
 
     def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
         super().__init__(ino, mode, uid, gid, now_ns)
@@ -121,7 +121,7 @@ class FileNode(Node):
         """Whether something is to be done before the next write: log that it is dirty now, or preserve blocks."""
         self.unversioned = False
         """Whether it was written since its last version was made."""
-        self.sparse: int | None = None
+        self.sparse_blocks: int | None = None
         """What its data file took on the disk when it was last closed, in blocks of 512 bytes, if it may have holes."""
 
     @property
@@ -132,13 +132,13 @@ class FileNode(Node):
     @property
     def blocks(self) -> int:
         """What it takes on the disk, in blocks of 512 bytes; holes are known while it has all of it in a data file."""
-        if self.sparse is not None and self.data is not None and self.data.partial is None:
-            return os.fstat(self.fd).st_blocks if self.fd >= 0 else self.sparse
+        if self.sparse_blocks is not None and self.data is not None and self.data.partial is None:
+            return os.fstat(self.fd).st_blocks if self.fd >= 0 else self.sparse_blocks
         return -(-self.length // _PAGE_BYTES) * (_PAGE_BYTES // 512)
 
     def note_holes(self, status: os.stat_result) -> None:
         """Take note of whether its data file, whose status this is, has holes."""
-        self.sparse = status.st_blocks if status.st_blocks * 512 < status.st_size else None
+        self.sparse_blocks = status.st_blocks if status.st_blocks * 512 < status.st_size else None
 
 
 class LinkNode(Node):
@@ -170,7 +170,7 @@ class DeviceNode(Node):
 class DirNode(Node):
     """A directory: what was loaded or changed, over what is in the blob store."""
 
-    __slots__ = ("attrs", "changed", "children", "path_age", "path_cache", "tree")
+    __slots__ = ("attrs", "changed", "children", "path_cache", "path_generation", "tree")
 
     def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
         super().__init__(ino, mode, uid, gid, now_ns)
@@ -184,7 +184,7 @@ class DirNode(Node):
         self.changed: set[bytes] = set()
         """Names whose entry or attributes differ from the last seal, or below which something does."""
         self.path_cache = b""
-        self.path_age = -1
+        self.path_generation = -1
 
 
 def kind_bits(kind: Kind) -> int:
@@ -218,7 +218,7 @@ def kind_of(node: Node) -> Kind:
     return _KINDS[stat.S_IFMT(node.mode)]
 
 
-def node_paths(node: Node) -> list[tuple[DirNode, bytes]]:
+def loaded_names(node: Node) -> list[tuple[DirNode, bytes]]:
     """Return the loaded names of a node, none if it was removed."""
     names = [] if node.parent is None else [(node.parent, node.name)]
     return names + node.links if node.links else names

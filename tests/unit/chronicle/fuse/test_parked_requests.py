@@ -129,7 +129,7 @@ def test_what_is_put_aside_does_the_same_as_what_is_not(tmp_path: Path, seed: in
     heartbeat = unwatched_heartbeat()
     far = TimedBlobStore(memory, LONG_S, heartbeat.beat)
     world = Elsewhere(tmp_path / "far", far, seed + 100, base)
-    parking = far.parking = ParkingPolicy(lambda: world.layer.logged)
+    parking = far.parking = ParkingPolicy(lambda: world.layer.log_end)
     again = Again(world.operations, parking)
     world.operations = again  # type: ignore[assignment]
     parking.enabled = True
@@ -155,7 +155,7 @@ def opened(tmp_path: Path) -> tuple[Far, TimedBlobStore, ParkingPolicy, Chronicl
     far = TimedBlobStore(memory, LONG_S, heartbeat.beat)
     (tmp_path / "there").mkdir()
     layer, _ = open_layer(LayerSpec("w", tmp_path / "there", base, 1, 1), far, ManualClock())
-    parking = far.parking = ParkingPolicy(lambda: layer.logged)
+    parking = far.parking = ParkingPolicy(lambda: layer.log_end)
     parking.enabled = True
     heartbeat.cells[1] = REQUEST
     parking.begin()
@@ -243,7 +243,7 @@ def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_pa
     far = TimedBlobStore(memory, LONG_S, heartbeat.beat)
     (tmp_path / "there").mkdir()
     layer, _ = open_layer(LayerSpec("w", tmp_path / "there", base, 1, 2), far, ManualClock())
-    far.parking = parking = ParkingPolicy(lambda: layer.logged)
+    far.parking = parking = ParkingPolicy(lambda: layer.log_end)
     operations = ChronicleOperations(layer, parking)
     session = raw_session.RawSession(operations, tmp_path, heartbeat, source="x", allow_other=False)
     kernel, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -236,7 +236,7 @@ class Looking:
             assert operations.read(handle, 0, 1 << 20).startswith(b"[")
             operations.release(handle)
 
-    def let_go(self) -> None:
+    def close_unsynced(self) -> None:
         for handle, _ in self._handles:
             self.world.operations.release(handle)
 
@@ -272,7 +272,7 @@ def test_whoever_looks_meanwhile_changes_nothing(tmp_path: Path, seed: int, kind
         looks += looking.looks
         assert shown(watched.layer) == looking.was == shown(alone.layer)
         assert versions(watched.layer) == versions(alone.layer)
-        looking.let_go()
+        looking.close_unsynced()
         watched.layer.adopt(ref)
         alone.layer.adopt(alone.layer.seal())
         for handle in alone.open:  # those that looking let go of, and all others: so both go on alike

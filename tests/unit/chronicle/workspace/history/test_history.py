@@ -22,6 +22,7 @@ from chronicle.workspace.content.content import Content
 from chronicle.workspace.history import oplog, path_histories
 from chronicle.workspace.history.oplog import Attr, Gap, Operation, OplogRoot
 from chronicle.workspace.history.path_histories import PathHistory, Record
+from chronicle.workspace.layer.disk.data_file import DataFile
 from chronicle.workspace.layer.disk.log import LayerLog
 from chronicle.workspace.layer.disk.log_records import Header, pack, unpack_ref
 from chronicle.workspace.layer.disk.undo_file import UndoFile

@@ -173,7 +173,7 @@ def test_versions_after_a_seal_are_of_the_turn_they_were_made_in(tmp_path: Path)
     layer.release(layer.create(layer.root, b"before", 0o644, *layer.owner))
     layer.seal()
     layer.release(layer.create(layer.root, b"after", 0o644, *layer.owner))
-    layer.let_go()
+    layer.close_unsynced()
     layer, _ = open_layer(LayerSpec("w", tmp_path, base, 1, 1), blobs, ManualClock())
     assert [layer.history(path)[0].turn for path in ("before", "after")] == [7, 7]
     layer.close()

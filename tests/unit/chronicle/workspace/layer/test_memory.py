@@ -40,7 +40,7 @@ def blobs() -> MemoryBlobStore:
 @pytest.fixture
 def layer(tmp_path: Path, blobs: MemoryBlobStore) -> Iterator[Layer]:
     opened, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), blobs, ManualClock())
-    opened.names.kept_nodes = KEPT
+    opened.names.max_clean_nodes = KEPT
     yield opened
     opened.close()
 
@@ -129,7 +129,7 @@ def test_what_was_sealed_leaves_memory_and_is_found_by_its_number(layer: Layer) 
 def test_after_a_large_commit_no_cached_blobs_keep_the_memory_around_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrapped: bool
 ) -> None:
-    monkeypatch.setattr("chronicle.workspace.layer.commit_cycle.KEPT_NODES", KEPT)
+    monkeypatch.setattr("chronicle.workspace.layer.commit_cycle.MAX_CLEAN_NODES", KEPT)
     store = FsspecBlobStore(f"file://{tmp_path}/blobs")
     blobs = TimedBlobStore(store, 60, lambda: None) if wrapped else store
     layer, _ = open_layer(LayerSpec("w", tmp_path / "layers", None, 1, 1), blobs, ManualClock())
@@ -189,11 +189,11 @@ def test_opening_and_reading_everything_keeps_no_more_either(layer: Layer) -> No
 def test_nothing_is_kept_of_what_the_kernel_forgot(layer: Layer) -> None:
     kernel, directory, inodes = filled(layer)
     commit(layer)
-    assert len(layer.names.places) >= FILES
+    assert len(layer.names.evicted) >= FILES
     kernel.forget(directory)  # the kernel may forget a directory before what was looked up in it
     assert layer.node(inodes[0]).ino == inodes[0]
     kernel.forget(*inodes)
-    assert len(layer.names.places) == 0
+    assert len(layer.names.evicted) == 0
     assert set(layer.names.by_ino) == {ROOT_INO}
     with pytest.raises(OSError, match="inode number"):
         layer.node(inodes[3])
@@ -246,7 +246,7 @@ def test_names_change_although_nobody_had_them_in_memory(layer: Layer) -> None:
 
 def test_the_log_is_read_back_to_the_same(tmp_path: Path, blobs: MemoryBlobStore) -> None:
     layer, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), blobs, ManualClock())
-    layer.names.kept_nodes = KEPT
+    layer.names.max_clean_nodes = KEPT
     kernel, directory, inodes = filled(layer)
     commit(layer)
     for number, inode in enumerate(inodes):

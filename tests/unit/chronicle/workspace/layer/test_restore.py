@@ -16,7 +16,7 @@ from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.layer.disk import log as layer_log
 from chronicle.workspace.layer.disk import log_records
 from chronicle.workspace.layer.disk.log import LayerLog
-from chronicle.workspace.layer.disk.log_records import TOGETHER, pack, whole
+from chronicle.workspace.layer.disk.log_records import TOGETHER, count_complete, pack
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import DirNode, FileNode
 from chronicle.workspace.port import LayerSpec
@@ -161,12 +161,12 @@ def test_what_counts_together_counts_if_all_is_there() -> None:
     def log(*codes: int | tuple[int, int]) -> list[bytes]:
         return [pack(code) if isinstance(code, tuple) else pack((code, 0)) for code in codes]
 
-    assert whole(log(0)) == 1
-    assert whole(log(0, 3, (TOGETHER, 2), 3, 4)) == 5
-    assert whole(log(0, 3, (TOGETHER, 2), 3)) == 2
-    assert whole(log(0, 3, (TOGETHER, 2))) == 2
-    assert whole(log(0, (TOGETHER, 1), 3, (TOGETHER, 1), 3, 4)) == 6
-    assert whole(log(0, (TOGETHER, 1), 3, (TOGETHER, 3), 3, 4)) == 3
+    assert count_complete(log(0)) == 1
+    assert count_complete(log(0, 3, (TOGETHER, 2), 3, 4)) == 5
+    assert count_complete(log(0, 3, (TOGETHER, 2), 3)) == 2
+    assert count_complete(log(0, 3, (TOGETHER, 2))) == 2
+    assert count_complete(log(0, (TOGETHER, 1), 3, (TOGETHER, 1), 3, 4)) == 6
+    assert count_complete(log(0, (TOGETHER, 1), 3, (TOGETHER, 3), 3, 4)) == 3
 
 
 def test_a_log_of_an_older_format_is_taken_over(tmp_path: Path, blobs: MemoryBlobStore) -> None:
