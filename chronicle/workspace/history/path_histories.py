@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
+    from chronicle.workspace.layer.disk.data_file import LocalContent
 
 __all__ = [
     "DIRECTORY",

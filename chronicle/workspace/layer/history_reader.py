@@ -1,4 +1,4 @@
-"""Reading a layer's history: versions of paths, whether sealed or not, and their contents."""
+"""Reading a layer's history: versions of paths, sealed and pending, and their contents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HistoryReader:
 
         Args:
             path: whose.
-            hashed: read what was not hashed yet; else zeros stand for its hash, as many as it has digits.
+            hashed: hash contents that were not hashed yet; otherwise zeros stand for their hash.
         """
         found = list(self.iterations(encode_path(path), hashed=hashed))
         if not found:
@@ -59,7 +59,7 @@ class HistoryReader:
         return found
 
     def iterations(self, path: bytes, *, hashed: bool = True) -> Iterations:
-        """Return a path's iterations at this moment, to be gone through in pieces; none if it never existed."""
+        """Return a path's iterations as of now, read lazily; none if it never existed."""
         return Iterations(self._history.view().in_order(path), self.content_id if hashed else _as_long)
 
     def at(self, path: str, iteration: int) -> BinaryIO:
@@ -95,7 +95,7 @@ class HistoryReader:
         return self._history.view().names(path)
 
     def operations(self) -> Operations:
-        """Return every operation there ever was until now, oldest first, those not yet sealed included."""
+        """Return every operation until now, oldest first, pending ones included."""
         view = self._history.view()
         fresh = [
             Operation(
@@ -132,7 +132,7 @@ class HistoryReader:
         return self._files.open_version(record.held, self._reader)
 
     def content_id(self, record: Record) -> str:
-        """Return the id in the tree of a version's content; empty for what has none."""
+        """Return the id of a version's content as in a tree; empty if it has none."""
         if record.held is None or record.deleted:
             return iteration_of(record).hash
         if record.held.content is None:
@@ -142,11 +142,11 @@ class HistoryReader:
 
 
 class Iterations:
-    """A path's iterations at a moment, which can be gone through again and again.
+    """A path's iterations as of a moment; can be iterated repeatedly.
 
     Args:
-        versions: what they are.
-        content_id: says what a version's content is called.
+        versions: the path's versions.
+        content_id: returns the id of a version's content.
     """
 
     def __init__(self, versions: Versions, content_id: Callable[[Record], str]) -> None:
@@ -160,13 +160,13 @@ class Iterations:
 
 
 class Operations:
-    """Operations up to a moment, which can be gone through again and again; those that are stored are read each time.
+    """Operations up to a moment; can be iterated repeatedly, and reads stored ones each time.
 
     Args:
-        reader: where blobs are read.
-        oplog_id: the last commit of that moment.
-        fresh: what came after it.
-        beat: called again and again.
+        reader: reads blobs.
+        oplog_id: the last seal at that moment.
+        fresh: the pending operations after it.
+        beat: progress callback.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Operations:
 
 
 class _Discard:
-    """A buffer that keeps nothing, to learn an id."""
+    """A buffer that discards blobs, to compute an id."""
 
     def __init__(self, reader: BlobReader, beat: Callable[[], None]) -> None:
         self._reader = reader
@@ -198,7 +198,7 @@ class _Discard:
 
 
 def _as_long(record: Record) -> str:
-    """Return the id of a version's content, or as many zeros if it is not known yet."""
+    """Return the id of a version's content, or zeros of its length if it is not known yet."""
     if record.held is None or record.deleted:
         return iteration_of(record).hash
     return record.held.content.id if record.held.content is not None else _ZEROS
@@ -209,7 +209,7 @@ def iteration_of(record: Record, content_id: str | None = None) -> Iteration:
 
     Args:
         record: the version.
-        content_id: its content's id, if the record itself does not have it.
+        content_id: the id of its content, if the record does not have it.
     """
     if content_id is None:
         if record.content is not None:

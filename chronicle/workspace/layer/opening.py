@@ -1,16 +1,16 @@
-"""Opening a workspace's layer, whatever an earlier process left behind.
+"""Opening a workspace's layer, in whatever state an earlier process left it.
 
 On disk, under ``LayerSpec.layers``::
 
-    <workspace_id>/lock            held by whoever has a layer of the workspace open
+    <workspace_id>/lock            locked by the process that has a layer of the workspace open
     <workspace_id>/<epoch>/log     the local log; without it the directory is not a layer
     <workspace_id>/<epoch>/...     see `chronicle.workspace.layer.disk.files`
 
-A layer of the same epoch is gone on with: its server died, the turn did not. A layer of an older epoch is cut off. If
-it holds anything beyond what was committed, that is sealed first and reported; then it is rolled back and becomes the
-new epoch's layer by a rename, for the contents it has fetched are as good as ever. Where the disk is too full for that,
-it is removed if `LayerSpec.gives_up_when_full` says so: it may be what fills the disk, and agents must go on. Else the
-workspace cannot be opened until somebody makes room.
+A layer of the same epoch is continued: its server died, the turn did not. A layer of an older epoch is fenced off. If
+it holds anything that was not committed, that is sealed first and reported; then the layer is rolled back and becomes
+the new epoch's layer by a rename, since the contents that it has fetched stay valid. Where the disk is too full to seal
+it, it is removed if `LayerSpec.gives_up_when_full` is set: it may be what fills the disk, and agents must go on.
+Otherwise the workspace cannot be opened until there is space.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ if TYPE_CHECKING:
 __all__ = ["open_layer"]
 
 _FULL_BYTES: Final = 16 * 1024 * 1024
-"""With less than that a disk is full for a layer's sealing, which may fail before the last byte is taken."""
+"""A disk with less free space counts as full: a seal may fail before the last byte is used."""
 _log: Final = logging.getLogger(__name__)
 
 
 def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, TreeRef | None]:
     """Open a workspace's layer.
 
-    The caller has cut off whoever served an older epoch; this process holds the workspace's lock until it ends. The
-    environment says how much of what is committed is kept in data files (`chronicle.workspace.layer.disk.warm_files`).
+    The caller has fenced off the server of an older epoch. This process holds the workspace's lock until the layer is
+    closed. The environment limits the committed content in data files (`chronicle.workspace.layer.disk.warm_files`).
 
     Returns:
-        the layer, and what an older epoch's held beyond the base (durable in the blob store) or None. It is told again
-        whenever the layer is opened, until a turn is begun: `Layer.begin_turn`.
+        the layer, and what an older epoch's layer held beyond the base (durable in the blob store) or None. Every
+        opening returns it again until a turn is begun (`CommitCycle.begin_turn`).
 
     Raises:
-        InvalidInput: the workspace's id cannot be one, or a setting cannot be used.
+        InvalidInput: the workspace's id or a setting is invalid.
         StaleEpoch: a newer epoch has a layer here.
         Conflict: another process has a layer of this workspace open.
-        Corrupt: a layer cannot be read back. It is left as it is.
+        Corrupt: a layer cannot be replayed. It is left as it is.
         UnsupportedFormat: a layer was written by a newer version.
         Unavailable: the blob store could not be reached.
     """
@@ -91,7 +91,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
 
 
 def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, TreeRef | None]:
-    """Go on with the layer of this epoch, or begin it."""
+    """Continue the layer of this epoch, or begin it."""
     epochs = sorted(int(path.name) for path in home.iterdir() if path.name.isdecimal())
     if epochs and epochs[-1] > spec.epoch:
         raise StaleEpoch(spec.epoch, epochs[-1])
@@ -106,8 +106,8 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
             layer = _reopen(directory, spec.base, blobs, clock)
             if layer.epoch == spec.epoch and _has_base(layer, spec.base):
                 return layer, layer.commits.unreported
-            # The commit that the layer does not know of, or the other way round: what it has is not the base. Or the
-            # layer of an older epoch, which got its directory's name, but nothing else yet.
+            # Its base is not the wanted one: it missed a commit, or the commit was undone. Or it is an older epoch's
+            # layer whose directory was renamed, and nothing else yet.
             found, kept = _recover(layer, spec, issued)
             recovered, warm = found or recovered, directory if kept else None
         else:
@@ -121,17 +121,17 @@ def _open(home: Path, spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[
 
 
 def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Clock) -> Layer:
-    """Read a layer back."""
+    """Open and replay an existing layer."""
     undo = ExitStack()
     try:
         log, payloads = LayerLog.open(directory / "log")
         undo.callback(log.close)
         header = Header.decode(payloads[0])
         count = count_complete(payloads)
-        if count < len(payloads):  # a crash came before all was logged that counts together
+        if count < len(payloads):  # a crash tore a group of records that count together
             payloads = payloads[:count]
             log.cut(position(payloads))
-        if payloads[0] != header.encode():  # so that older code does not take it for a log of its own
+        if payloads[0] != header.encode():  # so that older code refuses it
             payloads[0] = header.encode()
             old, log = log, LayerLog.create(directory / "log", payloads)
             undo.pop_all()
@@ -151,7 +151,7 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         if sealed is not None:
             layer.commits.resume(position(payloads[:first]), adopt=sealed == base)
         layer.commits.leave_committed_turn()
-        has_orphans = len(payloads) > 1 or files.power_lost  # after a boot no data file is believed to be clean
+        has_orphans = len(payloads) > 1 or files.power_lost  # after a boot no data file counts as clean
         if repairs:  # before the crash recovery of this boot is marked done
             layer.log_repair(repairs)
         files.mark_recovered()
@@ -166,21 +166,21 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
 
 
 def _has_base(layer: Layer, base: TreeRef | None) -> bool:
-    """Say whether a layer's base is the one that is wanted."""
+    """Say whether a layer has the wanted base."""
     if base is None:
         return _is_first(layer)
     return layer.commits.base == base
 
 
 def _is_first(layer: Layer) -> bool:
-    """Say whether a layer's base is the empty tree that a workspace without any begins with."""
+    """Say whether a layer's base is the empty first tree of a workspace."""
     base = layer.commits.base
     return base is None or (base.tree_id == EMPTY and read_root(layer.reader, base.oplog_id).previous is None)
 
 
 @dataclass(slots=True)
 class _IssuedNumbers:
-    """Numbers that older epochs' layers gave out and lost."""
+    """Numbers that layers of older epochs gave out; they must not be reused."""
 
     floors: dict[bytes, int]
     gaps: list[Gap]
@@ -190,7 +190,7 @@ class _IssuedNumbers:
 
 
 def _is_disk_full(error: BaseException, directory: Path) -> bool:
-    """Say whether an error comes of a full disk, and giving up what is in a directory makes room there."""
+    """Say whether an error is due to a full disk or quota, so that removing a directory there frees space."""
     cause = error if isinstance(error, OSError) else error.__cause__
     if not isinstance(cause, OSError) or cause.errno not in (errno.ENOSPC, errno.EDQUOT):
         return False
@@ -199,15 +199,13 @@ def _is_disk_full(error: BaseException, directory: Path) -> bool:
 
 
 def _recover(layer: Layer, spec: LayerSpec, issued: _IssuedNumbers) -> tuple[TreeRef | None, bool]:
-    """Seal what a layer holds beyond the base; it is closed afterwards.
+    """Seal what a layer holds beyond the base, and close it.
 
-    If there is nothing, but nobody was told yet of what came before it, that is returned.
-
-    On disk it keeps all of it until the new epoch's log is in its place: if that fails, it is recovered again. But what
+    On disk it stays as it is until the new epoch's log replaces its own: if that fails, it is recovered again. What
     cannot be sealed because the disk is full is removed, if the workspace allows it (`LayerSpec.gives_up_when_full`).
 
     Returns:
-        what was sealed, and whether the layer is still there.
+        what was sealed, or what was recovered before and is not reported yet; and whether the layer still exists.
     """
     recovered, kept = layer.commits.unreported, True
     base, directory = spec.base, layer.directory
@@ -221,7 +219,7 @@ def _recover(layer: Layer, spec: LayerSpec, issued: _IssuedNumbers) -> tuple[Tre
                 _log.warning("the disk is full; what was not committed in %s is given up: %s", directory, error)
                 kept = False
             else:
-                # Versions that were made and undone count, too: nobody else knows of their numbers.
+                # Versions that were rolled back count, too: only the seal has their numbers.
                 if (
                     base is None
                     or sealed.tree_id != base.tree_id
@@ -238,7 +236,7 @@ def _recover(layer: Layer, spec: LayerSpec, issued: _IssuedNumbers) -> tuple[Tre
     issued.gaps.extend(gaps)
     issued.next_seq = max(issued.next_seq, next_seq)
     if not kept:
-        (directory / "log").unlink()  # without it the rest is no layer, should this process be killed in between
+        (directory / "log").unlink()  # first: without it the rest is no layer, should this process be killed in between
         shutil.rmtree(directory)
     return recovered, kept
 
@@ -252,7 +250,7 @@ def _begin(
     issued: _IssuedNumbers,
     recovered: TreeRef | None,
 ) -> Layer:
-    """Make the layer of a new epoch, of an old one's directory if there is one."""
+    """Create the layer of a new epoch, from an old one's directory if there is one."""
     directory = home / str(spec.epoch)
     owner = os.geteuid(), os.getegid()
     if warm is not None:
@@ -286,15 +284,15 @@ def _begin(
         undo.pop_all()
     layer.commits.withhold(issued.floors, gaps)
     layer.commits.leave_committed_turn()
-    with suppress(OSError):  # the layer is there, and what was recovered is to be told; they go at the next opening
+    with suppress(OSError):  # the layer exists, and the recovery must be reported; orphans go at the next opening
         files.remove_orphans(())
     return layer
 
 
 def _gaps_on(base: TreeRef | None, blobs: BlobReader, gaps: list[Gap]) -> list[Gap]:
-    """Return what gaps of layers that stood on other commits are on this one.
+    """Return the gaps of layers on other commits as gaps on this one.
 
-    What the commit has is left out. The others come after it: its versions are numbered without them.
+    Those that the commit has are left out. The others take effect after it: its versions are numbered without them.
     """
     if base is None or not gaps:
         return gaps

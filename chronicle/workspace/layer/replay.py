@@ -1,7 +1,7 @@
-"""Reading a layer's log back: the state it was in when its last process ended, however that ended.
+"""Replay of a layer's log: the state when its last process ended, and repairs after a loss of power.
 
-The log counts from its last `SEALED` record, if there is one, for that names a commit whose blobs are durable; else
-from its base. The size of a file that was being written when the process died is that of its data file.
+Replay starts at the last `SEALED` record, which names a commit whose blobs are durable, else at the base. A file that
+was being written when the process died has the size of its data file.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ __all__ = ["redo", "replay"]
 
 
 def replay(applier: Applier, files: LayerFiles, payloads: Sequence[bytes], now_ns: int) -> tuple[set[int], list[bytes]]:
-    """Do again what the records say, and see to what a loss of power left.
+    """Apply the records of a log, and repair what a loss of power left.
 
     Args:
-        applier: of the state before the records.
+        applier: changes the state, which is that before the records.
         files: the layer's files.
         payloads: the records.
-        now_ns: dates what has to be repairs, epoch nanoseconds.
+        now_ns: dates repairs, epoch nanoseconds.
 
     Returns:
-        the numbers of the data and undo files that the state refers to, and records that are to be appended to the log.
+        the numbers of the data and undo files that the state refers to, and records of repairs to append to the log.
 
     Raises:
-        Corrupt: a record cannot be, given those before it.
+        Corrupt: a record contradicts those before it.
     """
     replayer = _Replayer(applier, files, now_ns)
     replayer.do_all(payloads)
@@ -48,15 +48,15 @@ def replay(applier: Applier, files: LayerFiles, payloads: Sequence[bytes], now_n
 
 
 def redo(applier: Applier, files: LayerFiles, payloads: Sequence[bytes]) -> None:
-    """Do what records say that were logged just now. Reads nothing of the blob store: it may fail no more.
+    """Apply records that were logged just now. Reads nothing of the blob store, so it cannot fail.
 
-    What exists at the paths in the records is in memory.
+    All existing nodes at the paths in the records are in memory.
     """
     _Replayer(applier, files, is_loaded=True).do_all(payloads)
 
 
 class _PartialFile:
-    """A data file that has a part of a stored content."""
+    """A partial data file, and which of its ranges are synced."""
 
     def __init__(self, data: DataFile) -> None:
         assert data.partial is not None
@@ -67,7 +67,7 @@ class _PartialFile:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all that was written is known to be on disk."""
+        """Whether all that was written is on disk for certain."""
         return not self._unsynced
 
     def write(self, start: int, end: int) -> None:
@@ -80,7 +80,7 @@ class _PartialFile:
         self._unsynced.clear()
 
     def lose(self) -> None:
-        """Forget what is not known to be on disk: a hole may be there."""
+        """Drop the ranges that may not be on disk: holes may be there."""
         self.partial.written = Ranges(self._synced)
         self._unsynced.clear()
 
@@ -92,17 +92,17 @@ class _Replayer:
         self._files = files
         self._now_ns = now_ns
         self._is_loaded = is_loaded
-        """Whether what is not in memory does not exist."""
+        """Whether all existing nodes are in memory."""
         self._data: dict[int, DataFile] = {}
         self._used: set[int] = set()
         self._copies: dict[int, FileNode] = {}
-        """By number, data files that began as a copy of stored content, and are not known to be on disk."""
+        """By number, data files that began as a copy of stored content and may not be on disk."""
         self._parts: dict[int, _PartialFile] = {}
-        """By number, data files that have a part of a stored content."""
+        """By number, partial data files."""
         self.repairs: list[bytes] = []
 
     def do_all(self, payloads: Sequence[bytes]) -> None:
-        """Do records again."""
+        """Apply records."""
         for payload in payloads:
             fields = msgpack.unpackb(payload, use_list=False)
             try:
@@ -111,7 +111,7 @@ class _Replayer:
                 raise Corrupt(f"a layer's log has a record that cannot be: {fields!r}") from error
 
     def do(self, fields: Sequence[Any]) -> None:
-        """Do one record again."""
+        """Apply one record."""
         applier, state = self._applier, self._state
         match fields:
             case (records.CREATE, ts, path, ino, mode, uid, gid, number):
@@ -159,7 +159,7 @@ class _Replayer:
                 self._copies.pop(node.data.number, None)
                 applier.revert(node)
             case (records.TOGETHER, _):
-                pass  # those that follow are all there
+                pass  # `count_complete` has checked that the records after it are there
             case (records.TURN, turn):
                 state.history.set_turn(turn)
             case (records.FLOORS, floors, gaps):
@@ -169,7 +169,7 @@ class _Replayer:
                 raise ValueError(fields)
 
     def finish(self) -> set[int]:
-        """Take the sizes and times of files that were being written from their data files."""
+        """Take sizes and times of files that were being written from their data files; return the used file numbers."""
         state, files = self._state, self._files
         if files.power_lost:
             self._repair()
@@ -185,7 +185,7 @@ class _Replayer:
             status = files.stat_data(node.data)
             pinned = node.data.pinned
             if pinned is not None and node.data.partial is not None and status.st_size < pinned.size:
-                files.extend_data(node.data, pinned.size)  # else what the store has of it would be taken for cut off
+                files.extend_data(node.data, pinned.size)  # otherwise its stored end would count as truncated
                 status = files.stat_data(node.data)
             longest = max((held.size for held in node.data.versions), default=0)
             if status.st_size < longest:
@@ -198,11 +198,11 @@ class _Replayer:
         return self._used
 
     def _repair(self) -> None:
-        """See to what a loss of power left: names of data files may be missing, and bytes that were not synced.
+        """Repair what a loss of power left: missing names of data files, and missing bytes that were not synced.
 
-        A file's own writes that were not synced may be lost; POSIX says no more. But what was committed is not lost by
-        a change that was not synced: where the change is in a copy that may not be on disk, the stored content counts,
-        and of a file that has a part of that, where it is not known to have what was written.
+        A file's unsynced writes may be lost, as POSIX permits. But an unsynced change does not lose committed content:
+        where a copy of it may not be on disk, the stored content counts, and so it does for ranges of a partial data
+        file that may not be on disk.
         """
         state = self._state
         modified = [node.data for node in state.modified.values() if node.data is not None]
@@ -217,7 +217,7 @@ class _Replayer:
             if path is not None and node.data is self._data[number]:
                 self._applier.revert(node)
                 repairs: list[tuple[object, ...]] = [(records.REVERTED, path)]
-                if node.unversioned:  # the last version is of what was lost, and so is its time
+                if node.unversioned:  # the last version, and its time, are of what was lost
                     version = (records.VERSION, self._now_ns, path, "write", node.length, self._now_ns)
                     self.do(version)
                     repairs = [(records.TOGETHER, 2), *repairs, version]

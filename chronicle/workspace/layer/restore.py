@@ -1,14 +1,14 @@
-"""Making a layer's files what they were in an earlier commit: all of them, or one path and what is below it.
+"""Restoring a layer's files from an earlier commit: all of them, or one path and what is below it.
 
-Nothing is forgotten by it. Each path that differs gets one more version, ``restore``, ``delete`` or ``link``, and all
-of it can be undone by restoring what was there before. The work is in proportion to what differs, and no content is
-read: files refer to what the blob store has. What differs is found by sealing first.
+A restore adds history, and removes none: each path that differs gets one more version, ``restore``, ``delete`` or
+``link``, and restoring the state before it undoes it. The cost is in proportion to what differs, and no content is
+read: files refer to stored contents. The difference is that of two trees, so the layer is sealed first.
 
-It is one step. All records are worked out before anything is changed, and logged such that they count together or not
-at all; then they are done the way they are when the log is read back. What doing them needs of the blob store was read
-while they were worked out. So whatever fails, fails before, and after a crash all of it was done or nothing.
+A restore is atomic. All records are planned before anything changes, and logged so that they count together or not at
+all; then they are applied by the code of the replay. All blobs that this needs were read while planning. So every
+failure comes before the first change, and after a crash either all of it happened or nothing.
 
-A path that is restored alone does not become one file with names outside of it, whatever it was in the commit.
+A path that is restored alone is not hard-linked to names outside of it, whatever it was in the commit.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "Restorer", "Touched", "plan", "restored_tree"]
 
 Difference = tuple[bytes, Entry | None, Entry | None]
-"""A path, what it is, and what it is to be."""
+"""A path, its entry now, and the wanted one."""
 
 
 class Touched(NamedTuple):
-    """What a restore changed, for whoever keeps names and contents of the layer."""
+    """What a restore changed, for the invalidation of caches."""
 
     names: list[tuple[int, bytes]]
-    """Inode number of a directory, and a name in it."""
+    """Inode number of a directory, and a name in it whose node changed."""
     inodes: list[int]
-    """What is behind those names before and after, and the directories."""
+    """The inodes at those names before and after, and the directories."""
 
 
 class Plan(NamedTuple):
-    """What a restore is going to do."""
+    """The planned changes of a restore."""
 
     records: list[bytes]
-    """To be logged, as one, and done, in this order."""
+    """Records to log together and to apply, in this order."""
     changed: list[Node]
-    """What has another content, mode or target afterwards; new files are not among them."""
+    """Existing nodes that get another content, mode or target."""
     touched: Touched
 
 
 def restored_tree(buffer: nodes.NodeBuffer, now: BlobId, then: BlobId, path: bytes = b"") -> BlobId:
-    """Return the tree that restoring gives, without restoring; for showing what it would change.
+    """Return the tree that a restore would give; for showing what it would change.
 
     Args:
-        buffer: takes new nodes; they need not be kept.
+        buffer: takes new nodes; they may be discarded.
         now: the tree of the layer.
         then: the tree of the commit.
         path: what to restore, ``b""`` for everything.
@@ -99,7 +99,7 @@ def restored_tree(buffer: nodes.NodeBuffer, now: BlobId, then: BlobId, path: byt
 
 
 def plan(state: LayerState, now: BlobId, then: TreeRef | None, path: bytes, ts_ns: int) -> Plan:
-    """Work out what makes a path of a layer what it was in a commit. Changes nothing.
+    """Plan the restore of a path. Changes nothing.
 
     Args:
         state: of the layer, which was just sealed.
@@ -159,7 +159,7 @@ class Restorer:
         """
         planned = plan(self._applier.state, sealed, then, path, self._now())
         if planned.records:
-            for node in planned.changed:  # while this may still fail; data files that are not indexed are not used
+            for node in planned.changed:  # while this may still fail; a data file that is not indexed is not used
                 self._files.unindex(node.ino)
             self._log.append_together([pack((records.TOGETHER, len(planned.records))), *planned.records])
             redo(self._applier, self._files, planned.records)
@@ -171,15 +171,15 @@ class Restorer:
 
 @dataclass(slots=True, eq=False)
 class _PlannedInode:
-    """What has an inode number, as it is at one point of the plan."""
+    """An inode at one point of the plan."""
 
     ino: int
     kind: Kind
     names: int
-    """How many it has; of a directory 1."""
+    """Number of names; 1 for a directory."""
     atime_ns: int
     node: Node | None = field(default=None)
-    """What it is in the layer; None if it is only planned."""
+    """Its node in the layer; None if it is only planned."""
 
 
 class _Planner:
@@ -190,20 +190,20 @@ class _Planner:
         self._alone = alone
         self._finder = nodes.NodeCache(state.reader)
         self._above: dict[bytes, BlobId | None] = {}
-        """By directory, the map of attributes that it had."""
+        """By directory, its map of attributes in the commit."""
         self._at: dict[bytes, _PlannedInode | None] = {}
-        """What paths are that the records so far change."""
+        """By path, the inode after the records so far, where they change it."""
         self._live: dict[int, _PlannedInode] = {}
-        """What was looked at in the layer, by inode number."""
+        """By inode number, existing inodes that were looked up."""
         self._linked: dict[bytes, bytes] = {}
-        """By what the names of a file have in common, the path at which it was put."""
+        """By link group of an entry, the path at which the file was restored."""
         self.records: list[bytes] = []
         self.changed: list[Node] = []
         self.names: list[tuple[int, bytes]] = []
         self.inodes: set[int] = set()
 
     def check(self, found: list[Difference]) -> None:
-        """Refuse what would be over the quota."""
+        """Refuse a result above the quota."""
         meter, root = self._state.usage, self._root
         if meter.quota is None:
             return
@@ -219,7 +219,7 @@ class _Planner:
         meter.check_replaced(after, max((now for was, now in sizes if now > was), default=0))
 
     def run(self, found: list[Difference]) -> None:
-        """Plan what the differences ask for: a directory goes after what is in it, and comes before."""
+        """Plan the differences: a directory is removed after its entries, and created before them."""
         directories = set()
         for path, _, wanted in reversed(found):
             if wanted is None:
@@ -235,7 +235,7 @@ class _Planner:
             self._restore_mtime(path)
 
     def _resolve(self, path: bytes) -> _PlannedInode | None:
-        """Return what is at a path after the records so far."""
+        """Return the inode at a path after the records so far."""
         if path in self._at:
             return self._at[path]
         node = self._state.names.resolve(path)
@@ -283,7 +283,7 @@ class _Planner:
         if there is None:
             names = self._state.names
             there = self._at[path] = _PlannedInode(names.next_ino, wanted.kind, 1, mtime_ns)
-            names.next_ino += 1  # if this comes to nothing, it was not the last number
+            names.next_ino += 1  # a number is not reused if the plan fails
         elif there.node is not None:
             self.changed.append(there.node)
         entry = encode_entry(replace(wanted, link=None))
@@ -295,7 +295,7 @@ class _Planner:
             self._linked[wanted.link] = path
 
     def _note_name(self, path: bytes) -> None:
-        """Note that a name is given to something else."""
+        """Record a name whose node changes."""
         directory, _, name = path.rpartition(b"/")
         parent = self._resolve(directory)
         assert parent is not None
@@ -303,14 +303,14 @@ class _Planner:
         self.names.append((parent.ino, name))
 
     def _restore_mtime(self, path: bytes) -> None:
-        """Give a directory in which something was done the time that it had; none if it was not there."""
+        """Restore the modification time of a directory whose entries change, if it was in the commit."""
         thing = self._resolve(path)
         mtime_ns = self._mtime_ns(path)
         if thing is not None and mtime_ns:
             self.records.append(pack((records.TIMES, self._ts_ns, path, thing.atime_ns, mtime_ns)))
 
     def _mtime_ns(self, path: bytes) -> int:
-        """Return what a path's modification time was; 0 if it was not there."""
+        """Return a path's modification time in the commit; 0 if it was not there."""
         if not path:
             return self._root.root.mtime_ns
         above, _, name = path.rpartition(b"/")
@@ -318,7 +318,7 @@ class _Planner:
         return decode_attr(value).mtime_ns if value is not None else 0
 
     def _attributes_in(self, directory: bytes) -> BlobId | None:
-        """Return the map of attributes of what was in a directory; ``None`` if nothing was."""
+        """Return a directory's map of attributes in the commit; ``None`` if it had no entries."""
         if directory not in self._above:
             below = self._root.root.below
             for name in directory.split(b"/") if directory else ():
@@ -329,7 +329,7 @@ class _Planner:
 
 
 def _ancestors(path: bytes) -> Iterator[bytes]:
-    """Yield the directories that a path is in, the root left out."""
+    """Yield the ancestor directories of a path, without the root."""
     parts = path.split(b"/")[:-1]
     for count in range(1, len(parts) + 1):
         yield b"/".join(parts[:count])

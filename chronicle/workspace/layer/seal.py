@@ -1,14 +1,13 @@
-"""Sealing: what changed in a layer becomes blobs, in one put.
+"""Sealing: the changes of a layer become blobs, in one put.
 
-Reads the dirty data files, the versions that are not stored yet and the changed directories; nothing else. Until the
-put has succeeded nothing of the layer is touched, so a seal that failed can simply be tried again.
+A seal reads the dirty data files, the versions that are not stored yet and the changed directories; nothing else. It
+changes nothing of the layer before the put has succeeded, so a failed seal can be retried.
 
-It takes long where much has changed, and lets others look at the layer meanwhile: whenever a blob is added to the
-buffer, and while blobs are put (`chronicle.blobs.buffer.Meanwhile`). They must change nothing that a seal reads. What
-looking does change is out of its way: nodes of names that did not change are loaded and dropped, files are opened
-and closed, and files that have no name any more let go of data that no version needs. So between two blobs nothing may
-be held here that such a node or file is part of: `Names.by_ino` and ``children`` are not iterated over, and data files
-are opened anew.
+A large seal takes long, so requests are interleaved with it: whenever a blob is added to the buffer, and while blobs
+are put (`chronicle.blobs.buffer.Meanwhile`). They must change nothing that a seal reads. What they may change: clean
+nodes are loaded and evicted, files are opened and closed, and removed files drop data that no version needs. So a seal
+holds no reference to such a node or file from one blob to the next: it does not iterate over `Names.by_ino` or
+``children``, and opens data files again.
 """
 
 from __future__ import annotations
@@ -45,18 +44,18 @@ __all__ = ["SealInput", "Sealed", "put_seal", "store_local"]
 
 @dataclass(frozen=True, slots=True)
 class SealInput:
-    """What a seal reads of a layer."""
+    """The state of a layer that a seal reads."""
 
     names: Names
     files: LayerFiles
     view: HistoryView
     records: dict[bytes, list[Record]]
-    """Versions that are not stored yet, by path."""
+    """By path, versions that are not stored yet."""
     floors: dict[bytes, int]
     gaps: list[Gap]
     owner: tuple[int, int]
     commit: OplogRoot
-    """The state of the last seal."""
+    """The root of the last seal."""
     base: TreeRef | None
     """The last tree that was adopted."""
     base_commit: OplogRoot
@@ -64,21 +63,21 @@ class SealInput:
     next_seq: int
     moved_seq: int
     sealed_operations: tuple[BlobId, ...]
-    """Those of earlier seals since the base."""
+    """The operation blobs of earlier seals since the base."""
     usage: Usage | None
-    """How much it holds; ``None`` if that is unknown, as after a commit of format 1."""
+    """Usage of the working tree; ``None`` if it is unknown, as after a commit of format 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a seal made, durable."""
+    """The result of a seal, durable."""
 
     ref: TreeRef
     commit: OplogRoot
     directories: list[tuple[DirNode, BlobId, BlobId | None]]
-    """Each changed directory, its subtree and its map of attributes now."""
+    """Each changed directory with its new subtree and map of attributes."""
     contents: list[tuple[FileNode, Content]]
-    """Each file that was dirty, and what it is now."""
+    """Each dirty file with its new content."""
     numbers: dict[bytes, int]
     """The last number given out for each path whose history changed."""
 
@@ -87,12 +86,12 @@ def put_seal(store: BlobStore, layer: SealInput, meanwhile: Meanwhile | None = N
     """Store what changed in a layer.
 
     Args:
-        store: where.
-        layer: what is read.
-        meanwhile: lets others look at the layer, who change nothing that is read.
+        store: takes the blobs.
+        layer: the state of the layer.
+        meanwhile: interleaves requests that change nothing of ``layer``.
 
     Raises:
-        Unavailable: the store could not be reached, or it took too long; nothing was changed.
+        Unavailable: the store could not be reached, or took too long; nothing was changed.
         OSError: a data file could not be read.
     """
     buffer = BlobBuffer(store, meanwhile=meanwhile)
@@ -108,11 +107,11 @@ def store_local(
     """Put the content of a version that is on disk into a buffer and return its reference.
 
     Args:
-        buffer: where it goes.
-        files: where it is.
-        held: the version.
-        before: the version of the same data file before it, if its content was put into the same buffer: what it has in
-            common with that is not read again.
+        buffer: takes the content.
+        files: has the data file.
+        held: the content of the version.
+        before: that of the previous version of the same data file, if it was put into the same buffer: what they have
+            in common is not read again.
     """
     content = _put_local(buffer, files, held, before)
     held.content = content
@@ -128,10 +127,10 @@ def _put_local(buffer: nodes.NodeBuffer, files: LayerFiles, held: LocalContent, 
         if before is not None:
             assert before.content is not None
             return contents.store_changes(buffer, before.content, file, data.differences(before, held))
-        if data.partial is not None:  # whatever any version of it has of its own was written at some time
+        if data.partial is not None:  # versions differ from the stored content in written ranges only
             return contents.store_changes(buffer, data.partial.content, file, data.partial.written)
         if data.changes is not None and held is data.versions[0]:
-            with suppress(NotFound, Corrupt):  # a damaged store gets again what it has lost
+            with suppress(NotFound, Corrupt):  # a damaged store gets its lost blobs again
                 return contents.store_changes(buffer, data.changes.content, file, data.changes.ranges)
             file.seek(0)
         return contents.store_file(buffer, file)
@@ -170,10 +169,10 @@ class _Seal:
     # -- names ----------------------------------------------------------------------------------------------------
 
     def _directories(self) -> list[tuple[DirNode, BlobId, BlobId | None]]:
-        """Put the changed directories, those inside others before them."""
+        """Put the changed directories, children before parents."""
         root = self._layer.names.root
         order = [root] if root.changed or self._layer.names.root_changed else []
-        for directory in order:  # grows as it goes
+        for directory in order:  # the list grows during the iteration
             for name in directory.changed:
                 child = directory.children.get(name)
                 if isinstance(child, DirNode) and child.changed:
@@ -236,7 +235,7 @@ class _Seal:
     def _store(self, held: LocalContent) -> Content:
         if held not in self._stored:
             before = None
-            for version in tuple(held.data.versions):  # all are to be stored, and each costs what it changed
+            for version in tuple(held.data.versions):  # all are stored, each at the cost of its changes
                 self._stored[version] = store_local(self._buffer, self._layer.files, version, before)
                 before = version
         return self._stored[held]

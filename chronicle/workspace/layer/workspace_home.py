@@ -25,7 +25,7 @@ def workspace_home(spec: LayerSpec) -> Path:
     """Return the directory of a workspace's layers.
 
     Raises:
-        InvalidInput: the id cannot be one.
+        InvalidInput: the id is invalid.
     """
     if not _WORKSPACE_ID.fullmatch(spec.workspace_id):
         raise InvalidInput(
@@ -36,10 +36,10 @@ def workspace_home(spec: LayerSpec) -> Path:
 
 
 def lock_workspace(home: Path) -> int:
-    """Take the lock of a workspace's layers and return its descriptor; it goes with `unlock_workspace` or the process.
+    """Lock a workspace's layers and return the lock's descriptor; `unlock_workspace` or the end of the process unlocks.
 
     Raises:
-        Conflict: another process has it.
+        Conflict: another process holds it.
     """
     fd = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not try_lock(fd):
@@ -49,6 +49,6 @@ def lock_workspace(home: Path) -> int:
 
 
 def unlock_workspace(fd: int) -> None:
-    """Let go of a lock, also for a child of this process that was forked meanwhile and has the descriptor."""
+    """Unlock, also where a child that was forked meanwhile still has the descriptor."""
     unlock(fd)
     os.close(fd)

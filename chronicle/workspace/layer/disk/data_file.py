@@ -37,10 +37,10 @@ _MOST_RANGES: Final = 4096
 
 
 class ChangedRanges:
-    """Where a data file may differ from a stored content that it was. Forgotten when the process ends.
+    """Where a data file may differ from the stored content that it began as. Not kept on disk.
 
     Args:
-        content: what it was.
+        content: the stored content.
     """
 
     __slots__ = ("content", "ranges")
@@ -48,10 +48,10 @@ class ChangedRanges:
     def __init__(self, content: Content) -> None:
         self.content = content
         self.ranges = Ranges()
-        """In bytes, as whole blocks; nothing beyond the content's size."""
+        """In bytes, as whole blocks, up to the content's size."""
 
     def note(self, offset: int, length: int) -> bool:
-        """Add a range; return False if there are too many to be worth it."""
+        """Add a range; return False if there are too many to be of use."""
         end = min(-(-(offset + length) // BLOCK_BYTES) * BLOCK_BYTES, self.content.size)
         start = offset // BLOCK_BYTES * BLOCK_BYTES
         if start < end:
@@ -60,7 +60,7 @@ class ChangedRanges:
 
 
 class DataFile:
-    """The file on disk that holds a file's bytes, and what its versions had that are not in it any more."""
+    """A data file with its versions and their undo files."""
 
     __slots__ = (
         "changes",
@@ -78,55 +78,54 @@ class DataFile:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        """Names it on disk."""
+        """Its name on disk, in hexadecimal."""
         self.changes: ChangedRanges | None = None
-        """How its oldest version differs from what the blob store had before; None if that is not known."""
+        """Where its oldest version differs from stored content; None if that is unknown."""
         self.pinned: LocalContent | None = None
-        """The version that is just what it holds now, if one is."""
+        """The version that equals its present bytes, if there is one."""
         self.versions: list[LocalContent] = []
-        """Those that refer to it and are not in the blob store."""
+        """Its versions that are not in the blob store, oldest first."""
         self.undo: UndoFile | None = None
-        """Where what is overwritten goes now."""
+        """Takes overwritten blocks now; None before the first version."""
         self.undos: list[UndoFile] = []
-        """Those that kept something, `undo` included, oldest first."""
+        """Undo files that preserve something, `undo` included, oldest first."""
         self.levels = 0
-        """How many there ever were."""
+        """The number of undo files so far."""
         self.is_unsynced_copy = False
-        """Whether it began as a copy of what the blob store has, or has a part of that, and the log says so but not yet
-        that it is on disk."""
+        """Whether it began as a copy of stored content, or is partial, and no record says yet that it is synced."""
         self.synced = False
-        """Whether it may have been synced since the last seal: as long as the log on disk does not say that it goes, a
-        loss of power would bring it back."""
+        """Whether it may have been synced since the last seal: until the log on disk says that it is removed, a loss of
+        power would bring it back."""
         self.lost_bytes = 0
-        """How long a version is whose end it may not have: a loss of power left zeros of that, which are kept, too."""
+        """Length of a version whose end a loss of power may have removed; the zeros in its place are preserved too."""
         self.partial: Partial | None = None
-        """Which part of a stored content it has; None if it has everything."""
+        """Its written ranges if it is partial; None if it has all bytes."""
 
     def read(self, fd: int, offset: int, size: int) -> bytes:
-        """Return so many bytes that the file has, or a version of it: no more than there are, with zeros for lost ones.
+        """Return ``size`` bytes, up to the length of the file or a version of it, with zeros for lost ones.
 
         Raises:
-            NotFound, Corrupt, Unavailable: what is in the blob store only could not be read.
+            NotFound, Corrupt, Unavailable: stored content could not be read.
         """
         if self.partial is not None:
             return self.partial.read(fd, offset, size)
         return read_padded(fd, offset, size)
 
     def pin(self, size: int) -> LocalContent:
-        """Return what it holds now, as a version of so many bytes."""
+        """Return its present bytes as a version of ``size`` bytes."""
         held = self.pinned
-        if held is None or held.size != size:  # after a loss of power it may not be as long as its last version
+        if held is None or held.size != size:  # after a loss of power it may be shorter than its last version
             held = self.pinned = LocalContent(self, self.levels, size)
             self.versions.append(held)
         return held
 
     @property
     def pinned_bytes(self) -> int:
-        """How much of it versions need as it is now; 0 if none does."""
+        """The number of its present bytes that versions need."""
         return max(self.pinned.size, self.lost_bytes) if self.pinned is not None else 0
 
     def unpin(self, undo: UndoFile | None) -> None:
-        """Let what it holds change; what the pinned version needs goes to ``undo``."""
+        """Permit changes; what the pinned version needs goes to ``undo``."""
         self.pinned = None
         if undo is not None:
             undo.level = self.levels
@@ -136,16 +135,16 @@ class DataFile:
                 self.undos.append(undo)
 
     def differences(self, before: LocalContent, after: LocalContent) -> Iterator[tuple[int, int]]:
-        """Yield where two versions differ, one right after the other, besides in what only the longer one has."""
+        """Yield where two consecutive versions differ, except behind the end of the shorter one."""
         for index in range(bisect_left(self.undos, before.level, key=attrgetter("level")), len(self.undos)):
             if self.undos[index].level >= after.level:
                 return
             yield from self.undos[index].ranges
 
     def preserve(self, fd: int, offset: int, length: int) -> None:
-        """Keep what the last version had in a range that is about to be overwritten; see `UndoFile.preserve`.
+        """Preserve what the last version needs of a range before it is overwritten; see `UndoFile.preserve`.
 
-        Before there is a version, what the range was is in the blob store: then it is only noted.
+        Before the first version the old bytes are in the blob store; then the range is only recorded.
         """
         undo = self.undo
         if undo is None:
@@ -155,22 +154,22 @@ class DataFile:
             empty = undo.is_empty
             try:
                 undo.preserve(lambda at, size: self.read(fd, at, size), offset, length)
-            finally:  # also if only a part could be kept
+            finally:  # also if only a part could be preserved
                 if empty and not undo.is_empty:
                     self.undos.append(undo)
 
 
 class LocalContent:
-    """The content of a version that is in a data file and its undo files."""
+    """The content of a version, in a data file and its undo files."""
 
     __slots__ = ("content", "data", "level", "size", "stored")
 
     def __init__(self, data: DataFile, level: int, size: int) -> None:
         self.data = data
         self.level = level
-        """How many undo files the data file had before."""
+        """The number of undo files that the data file had before it."""
         self.size = size
         self.content: Content | None = None
-        """Its id, once somebody asked."""
+        """Its reference, once it was hashed."""
         self.stored = False
-        """Whether the blob store has it: the data file may have changed since, or be gone."""
+        """Whether the blob store has it: the data file may have changed or been removed since."""

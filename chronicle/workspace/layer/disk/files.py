@@ -4,9 +4,9 @@
     <layer>/versions/<n>    an undo file (`chronicle.workspace.layer.disk.data_file`)
     <layer>/cache           which data files are clean, and of what content
 
-The cache index is a log of its own: an entry is written after its data file is complete, and taken back before the
-data file is changed by way of the layer's log, which wins. It holds for one boot of the machine: data files are not
-synced when they are fetched, so after a loss of power nothing of them is believed.
+The cache index is a log of its own. An entry is written after its data file is complete, and revoked by the record in
+the layer's log that comes before a change; the layer's log wins. The index is valid for one boot of the machine: data
+files are not synced when they are fetched, so after a loss of power none counts as clean.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 __all__ = ["LayerFiles"]
 
 _CACHE_SLACK: Final = 1000
-"""How many outdated entries the cache index may have before it is written anew at opening."""
+"""Outdated entries of the cache index at which opening rewrites it."""
 _MAY_BE_SPARSE_BYTES: Final = 1024 * 1024
-"""Of files from this size on it is looked what they take on the disk."""
+"""From this size on, the disk usage of a file is looked up: it may be sparse."""
 _COPY_BYTES: Final = 1024 * 1024
 _PART_BYTES: Final = 4096
-"""Read together with what is asked for of a version that is not all on this node."""
+"""Read-ahead of a version that is only partly on this node."""
 
 
 class LayerFiles:
     """The data files, undo files and cache index of one layer directory.
 
     Args:
-        directory: the layer's directory; what is missing in it is made.
+        directory: the layer's directory; missing subdirectories are created.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -59,15 +59,15 @@ class LayerFiles:
         for name in ("data", "versions"):
             (directory / name).mkdir(exist_ok=True)
         self._fresh_names = True
-        """Whether there are names that may not survive the loss of power, be it of a process that died before this."""
+        """Whether names of files may not be on disk, including those of an earlier process."""
         self._synced_below = 0
-        """The names of data files with smaller numbers are known to survive the loss of power."""
+        """The names of data files with smaller numbers are on disk."""
         self.next_number = 1
-        """Names the next file; never used twice in a layer directory."""
+        """The next file's number; never used twice in a layer directory."""
         self._unneeded: list[DataFile] = []
-        """What goes when the log is synced."""
+        """Data files to remove after the next sync of the log."""
         self.warm = WarmFiles()
-        """The data files that hold what the blob store has too."""
+        """The clean data files: the blob store has their content too."""
         self._cache: LayerLog | None = None
         with contextlib.ExitStack() as undo:
             self._data_fd = os.open(directory / "data", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -77,10 +77,10 @@ class LayerFiles:
             self._cache = self._open_cache()
             undo.pop_all()
         self.power_lost = self._cache is None
-        """Whether the machine may have lost power since the layer was used: what was not synced may be missing."""
+        """Whether the machine may have lost power since the layer was used: unsynced bytes and names may be missing."""
 
     def close(self) -> None:
-        """Close what is open of its own."""
+        """Close its own descriptors."""
         os.close(self._data_fd)
         os.close(self._undo_fd)
         if self._cache is not None:
@@ -89,7 +89,7 @@ class LayerFiles:
     # -- data files -----------------------------------------------------------------------------------------------
 
     def create_data(self) -> tuple[DataFile, int]:
-        """Make an empty data file; return it and a descriptor for reading and writing."""
+        """Create an empty data file; return it and a descriptor for reading and writing."""
         number = self.next_number
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         fd = os.open(b"%x" % number, flags, 0o600, dir_fd=self._data_fd)
@@ -98,8 +98,8 @@ class LayerFiles:
         return DataFile(number), fd
 
     def create_partial(self, size: int) -> tuple[DataFile, int]:
-        """Make a data file of so many bytes with nothing in it; return it and a descriptor."""
-        self._cache_log()  # it says which boot this is: else a death would be taken for a loss of power
+        """Create a data file that is one hole of a size, in bytes; return it and a descriptor."""
+        self._cache_log()  # it names this boot; without it a crash of the process would look like a loss of power
         data, fd = self.create_data()
         try:
             os.ftruncate(fd, size)
@@ -128,7 +128,7 @@ class LayerFiles:
             undo.sync()
 
     def extend_data(self, data: DataFile, size: int) -> None:
-        """Make a data file as long as it was, with a hole for what it lost."""
+        """Extend a data file to the length that it had, with a hole for the lost bytes."""
         fd = self.open_data(data)
         try:
             os.ftruncate(fd, size)
@@ -136,29 +136,29 @@ class LayerFiles:
             os.close(fd)
 
     def recreate_data(self, data: DataFile) -> None:
-        """Make an empty data file if its name did not survive a loss of power."""
+        """Create an empty data file if the name did not survive a loss of power."""
         os.close(os.open(b"%x" % data.number, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._data_fd))
         self._fresh_names = True
 
     def drop_data(self, data: DataFile) -> None:
-        """Remove a data file and its undo files: what stays for an error goes at the next opening."""
+        """Remove a data file and its undo files. What an error leaves is removed at the next opening."""
         self.drop_undos(data)
         with contextlib.suppress(OSError):
             os.unlink(b"%x" % data.number, dir_fd=self._data_fd)
 
     def drop_unneeded(self, data: DataFile) -> None:
-        """Remove a data file that the log needs no more: if it was synced, when that is on disk (`after_log_sync`)."""
+        """Remove a data file that the log needs no more; one that was synced only after the next sync of the log."""
         if data.synced:
             self._unneeded.append(data)
         else:
             self.drop_data(data)
 
     def drop_after_log_sync(self, data: DataFile) -> None:
-        """Remove a data file and its undo files when the log is on disk as it is."""
+        """Remove a data file and its undo files after the next sync of the log."""
         self._unneeded.append(data)
 
     def after_log_sync(self) -> None:
-        """Take note that the layer's log is on disk as it is."""
+        """Remove the data files that waited for a sync of the log. Called after each."""
         for data in self._unneeded:
             self.drop_data(data)
         self._unneeded.clear()
@@ -177,7 +177,7 @@ class LayerFiles:
             self.sync_names()
 
     def remove_orphans(self, kept: Container[int]) -> None:
-        """Remove the files that neither ``kept`` nor the cache index names: what a crash left behind."""
+        """Remove files that neither ``kept`` nor the cache index names: a crash left them."""
         clean = {number for _, (number, _) in self.warm.items()}
         for fd in (self._data_fd, self._undo_fd):
             for name in os.listdir(fd):
@@ -195,11 +195,11 @@ class LayerFiles:
         return self.undo(number, size)
 
     def undo(self, number: int, size: int) -> UndoFile:
-        """Return an undo file, of an earlier process perhaps."""
+        """Return an undo file by number, which an earlier process may have written."""
         return UndoFile(number, size, self._open_undo)
 
     def undo_is_kept(self, number: int) -> bool:
-        """Say whether an earlier process kept anything in an undo file."""
+        """Say whether an undo file exists: it is created with its first block."""
         try:
             os.stat(b"%x" % number, dir_fd=self._undo_fd)
         except FileNotFoundError:
@@ -214,7 +214,7 @@ class LayerFiles:
         return os.open(b"%x" % number, flags, 0o600, dir_fd=self._undo_fd)
 
     def drop_undos(self, data: DataFile) -> None:
-        """Remove the undo files of a data file: its versions are in the blob store, or given up."""
+        """Remove the undo files of a data file, whose versions are in the blob store or rolled back."""
         for held in data.versions:
             held.stored = True
         for undo in data.undos:
@@ -225,7 +225,7 @@ class LayerFiles:
         data.lost_bytes = 0
 
     def read_small(self, held: LocalContent) -> bytes | None:
-        """Return a version's bytes if they are few and nothing of them was overwritten; None if not."""
+        """Return a version's bytes if it is small and none was overwritten; otherwise None."""
         undos = held.data.undos
         if held.size > contents.WHOLE_BYTES or held.stored or held.data.partial is not None:
             return None
@@ -240,7 +240,7 @@ class LayerFiles:
             os.close(fd)
 
     def open_version(self, held: LocalContent, reader: BlobReader) -> BinaryIO:
-        """Open a version for reading. It may be read while its data file is written, sealed and let go."""
+        """Open a version for reading. It stays readable while its data file is written, sealed and removed."""
         fd = os.open(b"%x" % held.data.number, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._data_fd)
         stored = lambda content: cast("io.BufferedIOBase", contents.open(reader, content))  # noqa: E731
         together = _COPY_BYTES if held.data.partial is None else _PART_BYTES
@@ -249,7 +249,7 @@ class LayerFiles:
     # -- clean content --------------------------------------------------------------------------------------------
 
     def find_clean(self, ino: int, content: Content) -> DataFile | None:
-        """Return the data file that holds this content for an inode, if one does."""
+        """Return the clean data file of an inode if it holds this content."""
         known = self.warm.get(ino)
         if known is None or known[1] != content:
             return None
@@ -262,7 +262,7 @@ class LayerFiles:
         return data if size == content.size else None
 
     def fetch(self, reader: BlobReader, ino: int, content: Content) -> DataFile:
-        """Bring content from the blob store into a new data file; if that fails, there is none."""
+        """Fetch content from the blob store into a new data file; a failure leaves none."""
         data, fd = self.create_data()
         try:
             with open(fd, "wb") as file:
@@ -274,7 +274,7 @@ class LayerFiles:
         return data
 
     def index_clean(self, entries: Iterable[tuple[int, DataFile, Content]]) -> None:
-        """Put data files that hold what the blob store has into the cache index."""
+        """Enter clean data files into the cache index."""
         frames = []
         for ino, data, content in entries:
             frames.append(_frame_clean(ino, data.number, content))
@@ -284,22 +284,22 @@ class LayerFiles:
             self.warm.pack()
 
     def unindex(self, ino: int) -> None:
-        """Take an inode out of the cache index: its data file changes, or goes."""
+        """Remove an inode from the cache index: its data file changes, or is removed."""
         if self.warm.get(ino) is not None:
             self._cache_log().append(msgpack.packb((ino,)))
             self.warm.pop(ino)
 
     def drop_clean(self, inodes: Sequence[int]) -> None:
-        """Remove clean data files, which nothing has open: what they hold is read from the blob store from now on.
+        """Remove clean data files of closed files: they are read from the blob store from now on.
 
-        The files go first: an entry without a file is taken for none, and a file without an entry would stay.
+        The files are removed first: an entry without a file is ignored, a file without an entry would leak.
         """
         for ino in inodes:
             known = self.warm.get(ino)
             if known is not None:
                 self.drop_data(DataFile(known[0]))
                 self.warm.pop(ino)
-        with contextlib.suppress(OSError):  # the index then names files that are not there
+        with contextlib.suppress(OSError):  # the index then names missing files, which is harmless
             self._cache_log().append_all([msgpack.packb((ino,)) for ino in inodes])
 
     def _put_warm(self, ino: int, number: int, content: Content) -> None:
@@ -310,7 +310,7 @@ class LayerFiles:
         self.warm.put(ino, number, content, on_disk)
 
     def mark_recovered(self) -> None:
-        """Note that what a loss of power left was seen to: until the next one, everything is as it was written."""
+        """Mark crash recovery done for this boot."""
         self._cache_log()
         self.power_lost = False
 
@@ -321,7 +321,7 @@ class LayerFiles:
         return self._cache
 
     def _open_cache(self) -> LayerLog | None:
-        """Read the cache index; None if it is of another boot, or cannot be read."""
+        """Read the cache index; None if it is of another boot, or unreadable."""
         path = self._directory / "cache"
         boot = boot_id().encode()
         try:

@@ -1,11 +1,11 @@
-"""A layer's local log: an append-only file of checked frames, the truth about what changed since the base.
+"""A layer's local log: an append-only file of checksummed frames, the truth about what changed since the base.
 
 A frame is ``length (4 bytes, little-endian) · crc32 of the payload (4 bytes) · payload``. The first frame is the
 header. A frame is written with one ``write(2)``, so what was appended survives the death of the process; it survives
 the loss of power once `LayerLog.sync` has returned. A crash can tear the last frames only: opening cuts the file
 after the last sound one.
 
-This module knows frames, not what is in them.
+This module knows frames, not records.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ class LayerLog:
         self._fd = fd
         self._end = end
         self._torn = False
-        """Whether something may come after the end that is to be cut off before anything is appended."""
+        """Whether torn bytes may follow the end; they must be cut off before the next append."""
         self._unsynced = True
         self._renamed = True
-        """Whether its name may not be on disk."""
+        """Whether its name may not be on disk yet."""
         self._lost = False
-        """Whether syncing it failed: the system may have dropped what it could not write, and tells so only once."""
+        """Whether a sync failed: the kernel may have dropped dirty pages, and reports that only once."""
 
     @classmethod
     def create(cls, path: Path, payloads: Sequence[bytes]) -> LayerLog:
-        """Put a new log in the place of whatever was there, atomically, and open it.
+        """Create a log, atomically replacing an existing one, and open it.
 
-        After a loss of power before the next `sync` there may be the old log as it was, or none if there was none.
+        After a loss of power before the next `sync`, the old log may be there as it was, or none if there was none.
 
         Args:
             path: where; its directory must exist.
-            payloads: the first frames: the header, then what carries over.
+            payloads: the first frames, the header first.
 
         Raises:
-            OSError: it could not be written; what was there is there.
+            OSError: it could not be written; an existing log is as it was.
         """
         replaces = path.exists()
         log = cls(path, _replace(path, payloads, sync=replaces), position(payloads))
@@ -74,7 +74,7 @@ class LayerLog:
 
     @classmethod
     def open(cls, path: Path) -> tuple[LayerLog, list[bytes]]:
-        """Open a log after an end of any kind.
+        """Open a log, after a crash as after a clean close.
 
         Returns:
             the log, and the payloads of its frames, the header first; a torn tail is cut off the file.
@@ -131,23 +131,23 @@ class LayerLog:
         try:
             if os.write(self._fd, frame) != len(frame):
                 raise OSError(errno.ENOSPC, "no space left for the layer's log")
-        except OSError:  # a part of a frame must not stay before the next one
+        except OSError:  # a torn frame must not precede the next one
             self.cut(self._end)
             raise
         self._end += len(frame)
         self._unsynced = True
 
     def append_all(self, payloads: Sequence[bytes]) -> None:
-        """Append frames that mean something each by itself: a crash may keep the first of them only.
+        """Append independent frames: a crash may keep only the first ones.
 
         Raises:
-            OSError: not all could be written; what comes next goes after the last one that was.
+            OSError: not all could be written; the next frame goes after the last one that was.
         """
         for start in range(0, len(payloads), _BATCH_FRAMES):
             self.append_together(payloads[start : start + _BATCH_FRAMES])
 
     def append_together(self, payloads: Sequence[bytes]) -> None:
-        """Append frames that mean something together only. A crash may keep the first of them: they must tell.
+        """Append frames that count together. A crash may keep only the first ones, so the first must tell their number.
 
         Raises:
             OSError: they could not be written; the log is as it was before.
@@ -164,7 +164,7 @@ class LayerLog:
         self._unsynced = True
 
     def cut(self, end: int) -> None:
-        """Drop the frames from a position on. If the disk fails now, they go before anything else is appended."""
+        """Drop the frames from a position on; if the disk fails now, before the next append."""
         self._end = end
         self._torn = True
         self._unsynced = True
@@ -179,7 +179,7 @@ class LayerLog:
         """Return the payloads of the frames from a position on that `end` gave.
 
         Raises:
-            OSError: EIO: they are not all there any more.
+            OSError: EIO: some are missing.
         """
         payloads, sound = read_frames(_read(self._fd, position, self._end))
         if position + sound != self._end:
@@ -187,10 +187,10 @@ class LayerLog:
         return payloads
 
     def sync(self) -> None:
-        """Make what was appended survive the loss of power. Free if nothing was appended since the last time.
+        """Make what was appended survive the loss of power. Does nothing if nothing was appended since the last sync.
 
         Raises:
-            OSError: it may not survive. The next call writes all of the log again.
+            OSError: it may not survive. The next call rewrites the whole log.
         """
         if self._lost:
             fd = _replace(self._path, self.frames_since(0), sync=True)
@@ -215,7 +215,7 @@ class LayerLog:
 
 
 def _replace(path: Path, payloads: Sequence[bytes], *, sync: bool) -> int:
-    """Put a file of frames in the place of a log, in one step; return its descriptor."""
+    """Replace a log by a new file of frames, atomically; return its descriptor."""
     with ExitStack() as undo:
         with replacing(path, path.with_suffix(".new")) as fresh:
             fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -260,7 +260,7 @@ def read_frames(data: bytes) -> tuple[list[bytes], int]:
         length, check = _HEAD.unpack_from(data, at)
         start = at + _HEAD.size
         payload = data[start : start + length]
-        if length == 0:  # no frame is empty: a size that came to the disk before the bytes
+        if length == 0:  # no frame is empty: the file's size reached the disk before its bytes
             break
         if len(payload) != length or zlib.crc32(payload) != check:
             break

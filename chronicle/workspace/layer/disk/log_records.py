@@ -1,7 +1,7 @@
-"""The records of a layer's local log: their codes, and the one that comes first.
+"""The records of a layer's local log: their codes, and the header.
 
-A record is a MessagePack array, its code first. Times are epoch nanoseconds, paths are bytes. What each holds is in
-docs/internals/workspace.md; `chronicle.workspace.layer.replay` reads them.
+A record is a MessagePack array, its code first. Times are epoch nanoseconds, paths are bytes. The fields of each are in
+docs/internals/workspace.md; `chronicle.workspace.layer.replay` applies them.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ WRITTEN: Final = 19
 LOST: Final = 20
 
 COPY: Final = 1
-"""In a `DATA` record without an undo file: the data file begins as a copy of what the blob store has."""
+"""In a `DATA` record without an undo file: the data file begins as a copy of stored content."""
 PART: Final = 2
-"""Likewise: the data file has nothing of what the blob store has, and gets what is written."""
+"""Likewise: the data file is partial; it has no stored content, and gets what is written."""
 
 _FLOORS_BYTES: Final = 1024 * 1024
-"""How much one `FLOORS` record has about."""
+"""Approximate size of one `FLOORS` record."""
 _FLOOR_BYTES: Final = 32
-"""What a path has at most besides itself there."""
+"""Upper bound of an entry's size in it besides the path."""
 
 pack = msgpack.Packer(use_bin_type=True).pack
-"""Encode a record. One packer serves the process, which has one thread that logs."""
+"""Encode a record. One packer per process: one thread logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,11 @@ class Header:
     next_ino: int
     next_seq: int
     next_number: int
-    """What the next data or undo file is called."""
+    """The number of the next data or undo file."""
     owner: tuple[int, int]
-    """User and group of what has none of its own in the tree."""
+    """User and group of entries that store none."""
     recovered: TreeRef | None = None
-    """What older layers held beyond the base when this one was begun. Once a turn was begun, someone was told."""
+    """What older layers held beyond the base when this one was begun. Reported until a turn is begun."""
 
     def encode(self) -> bytes:
         """Return the record."""
@@ -131,11 +131,11 @@ class Header:
 
     @classmethod
     def decode(cls, data: bytes) -> Header:
-        """Return the header that these bytes are.
+        """Decode a header.
 
         Raises:
             UnsupportedFormat: written by a newer version.
-            Corrupt: not a header.
+            Corrupt: it is not a header.
         """
         try:
             code, version, *fields = msgpack.unpackb(data, use_list=False)
@@ -156,22 +156,22 @@ class Header:
 
 
 def pack_ref(ref: TreeRef | None) -> bytes | None:
-    """Return a tree as it is in a record."""
+    """Encode a tree for a record."""
     return to_raw(ref.tree_id) + to_raw(ref.oplog_id) if ref is not None else None
 
 
 def unpack_ref(raw: bytes | None) -> TreeRef | None:
-    """Return the tree that a record names."""
+    """Decode a tree of a record."""
     return TreeRef(from_raw(raw[:32]), from_raw(raw[32:])) if raw is not None else None
 
 
 def code_of(payload: bytes) -> int:
-    """Return a record's code. MessagePack has what is in a short array after one byte, and small integers as such."""
+    """Return a record's code: in MessagePack, the byte after that of a short array's length."""
     return payload[1] if len(payload) > 1 else HEADER
 
 
 def count_complete(payloads: Sequence[bytes]) -> int:
-    """Return how many records of a log, from its first, count: those logged to count together do if all are there."""
+    """Return how many records of a log count, from the first: a group that counts together must be complete."""
     at = 1
     while at < len(payloads):
         if code_of(payloads[at]) == TOGETHER:
@@ -184,7 +184,7 @@ def count_complete(payloads: Sequence[bytes]) -> int:
 
 
 def last_sealed(payloads: Sequence[bytes]) -> tuple[int, TreeRef | None]:
-    """Return where the records after the last seal begin, and what was sealed; ``(1, None)`` without one."""
+    """Return the index of the first record after the last seal, and the sealed tree; ``(1, None)`` without one."""
     for position in range(len(payloads) - 1, 0, -1):
         if code_of(payloads[position]) == SEALED:
             fields = msgpack.unpackb(payloads[position], use_list=False)
@@ -193,7 +193,7 @@ def last_sealed(payloads: Sequence[bytes]) -> tuple[int, TreeRef | None]:
 
 
 def pack_floors(floors: dict[bytes, int], gaps: list[Gap]) -> list[bytes]:
-    """Return `FLOORS` records, none if there is nothing to say: one may not be too long for the log."""
+    """Return `FLOORS` records, split so that none exceeds the log's limit; none if there are no floors and gaps."""
     packed = []
     some: dict[bytes, int] = {}
     more: list[Gap] = []
@@ -216,15 +216,15 @@ def pack_floors(floors: dict[bytes, int], gaps: list[Gap]) -> list[bytes]:
 
 
 def pack_data(ts_ns: int, path: bytes | None, data: DataFile, undo: int, size: int) -> bytes:
-    """Return a `DATA` record: a file is about to be changed.
+    """Return a `DATA` record, which precedes the first change of a file since its last version.
 
     Args:
         ts_ns: when.
-        path: of the file; None if it has no name any more, and only versions of it are of interest.
-        data: where its bytes are from now on.
-        undo: the number of the undo file of the version that ``data`` holds now; 0 if none does.
-        size: that version's size; without one, `COPY` if ``data`` begins as a copy of what the blob store has, `PART`
-            if it has nothing of that.
+        path: of the file; None if it has no name any more, and only its versions matter.
+        data: its data file from now on.
+        undo: the number of the undo file of the version that ``data`` holds now; 0 without such a version.
+        size: that version's size; without one, `COPY` if ``data`` begins as a copy of stored content, `PART` if it is
+            partial, else 0.
     """
     packed: bytes = pack((DATA, ts_ns, path, data.number, undo, size))
     return packed

@@ -1,12 +1,12 @@
-"""Data files that hold a part of a stored content: what was written over it.
+"""Partial data files: they hold the written ranges of a stored content.
 
-A large file that is changed on a node that does not have its content gets a data file of its full size with nothing in
-it. What is written goes there, and the ranges that were written are remembered, to the byte; all else is read from the
-blob store. So nothing is fetched in order to write. Which ranges count is in the layer's log, never taken from the
-holes of the file: a file system may have none, or make some.
+A large file that is changed on a node that does not have its content gets a data file of its full size that is one
+hole. Writes go there, and the written ranges are remembered, to the byte; all else is read from the blob store. So
+nothing is fetched in order to write. The ranges are in the layer's log and never taken from the holes of the file: a
+file system may have none, or create some.
 
-What lies behind the end of the content is in the data file; what lies behind the end of the file is not read. Before a
-file that became shorter than its content grows again, the rest of the content is noted as written.
+Bytes behind the end of the content are in the data file; nothing is read behind the end of the file. Before a file that
+became shorter than its content grows again, the rest of the content is recorded as written.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ __all__ = ["Partial", "read_padded"]
 
 
 def read_padded(fd: int, offset: int, size: int) -> bytes:
-    """Return so many bytes of a file, with zeros behind its end."""
+    """Return ``size`` bytes of a file, with zeros behind its end."""
     data = os.pread(fd, size, offset)
     while len(data) < size and (more := os.pread(fd, size - len(data), offset + len(data))):
-        data += more  # one call gives 2 GiB at most
+        data += more  # one call returns 2 GiB at most
     return data.ljust(size, b"\0")
 
 
 class Partial:
-    """Which bytes of a data file count, and where the others are.
+    """The written ranges of a partial data file, and the content behind the others.
 
     Args:
         content: the stored content that the file began as.
-        stored: reads it.
+        stored: reads that content.
     """
 
     __slots__ = ("_stored", "content", "written")
@@ -46,11 +46,11 @@ class Partial:
         self.content = content
         self._stored = stored
         self.written = Ranges()
-        """What the data file has of the content's range; nothing beyond the content's size."""
+        """The ranges that the data file has, up to the content's size."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether the data file has all of it."""
+        """Whether the data file has the whole content."""
         return self.has(0, self.content.size)
 
     def has(self, start: int, end: int) -> bool:
@@ -59,7 +59,7 @@ class Partial:
         return is_here and end <= stop
 
     def run(self, offset: int) -> tuple[int, bool]:
-        """Return up to which offset the same holds as for this one, and whether that is to be in the data file."""
+        """Return where the run of bytes at an offset ends, and whether the run is in the data file."""
         size = self.content.size
         if offset >= size:
             return sys.maxsize, True
@@ -69,16 +69,16 @@ class Partial:
         return min(stop, size), False
 
     def read(self, fd: int, offset: int, size: int, stored: LazyFile | None = None) -> bytes:
-        """Return so many bytes, with zeros where the data file ends.
+        """Return ``size`` bytes, with zeros behind the data file's end.
 
         Args:
             fd: the data file.
             offset: where.
             size: no more than the file, or the version of it, has from there on.
-            stored: a reader of the content that reads ahead; without one nothing is fetched but what is needed.
+            stored: a reader of the content with read-ahead; by default only what is needed is fetched.
 
         Raises:
-            NotFound, Corrupt, Unavailable: what is not in the data file could not be read.
+            NotFound, Corrupt, Unavailable: stored content could not be read.
         """
         parts = []
         at, end = offset, offset + size

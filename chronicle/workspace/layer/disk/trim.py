@@ -1,4 +1,4 @@
-"""What the layers of a node take on its disk, and making them smaller where nobody has them open."""
+"""The disk usage of a node's layers, and trimming those that are closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["layer_bytes", "trim_layers"]
 
 
 def layer_bytes(layers: Path) -> int:
-    """Return what the layers in a node's directory of layers take on the disk, bytes."""
+    """Return the disk usage of a node's directory of layers, bytes."""
     total = 0
     for path in layers.rglob("*"):
         try:
@@ -29,10 +29,13 @@ def layer_bytes(layers: Path) -> int:
 
 
 def trim_layers(home: Path, warm_bytes: int) -> None:
-    """Remove data files that the blob store has too from a workspace's layers, beyond what is to be kept.
+    """Remove clean data files beyond a limit from a workspace's layers.
 
-    The caller holds the workspace's lock. Layers that hold something that was not committed are left as they are: they
-    are trimmed when they are opened.
+    The caller holds the workspace's lock. Layers with uncommitted changes are left as they are: opening trims them.
+
+    Args:
+        home: the workspace's directory of layers.
+        warm_bytes: limit of each layer, bytes.
 
     Raises:
         UnsupportedFormat: a newer version wrote one of them.
@@ -42,7 +45,7 @@ def trim_layers(home: Path, warm_bytes: int) -> None:
         first, _ = last_sealed(payloads)
         if not payloads:
             continue
-        Header.decode(payloads[0])  # refuses what is newer
+        Header.decode(payloads[0])  # refuses newer formats
         if all(code_of(payload) == FLOORS for payload in payloads[first:]):
             files = LayerFiles(log.parent)
             try:

@@ -24,15 +24,15 @@ _FRAME_HEAD_BYTES: Final = 8
 
 
 class UndoFile:
-    """What one version had where its data file was overwritten later. Survives the death of the process.
+    """The bytes of one version that were overwritten in its data file later. Survives the death of the process.
 
-    Its file is made when there is something to keep, and open only while it is written or read: a file that is
-    overwritten and closed ten thousand times has ten thousand of these, and a process has fewer descriptors.
+    The file is created with its first block, and open only while it is written or read: a file that is overwritten and
+    closed ten thousand times has ten thousand undo files, and a process has fewer descriptors.
 
     Args:
         number: names its file.
         size: the version's size, bytes.
-        open_file: opens the file of a number for reading and appending; makes it if it is told to.
+        open_file: opens the file of a number for reading and appending; the flag says whether to create it.
     """
 
     __slots__ = ("_end", "_open_file", "_runs", "_starts", "_unsynced", "level", "number", "size")
@@ -41,26 +41,26 @@ class UndoFile:
         self.number = number
         self.size = size
         self.level = 0
-        """How many others its data file had before it."""
+        """The number of undo files that its data file had before."""
         self._open_file = open_file
         self._starts: list[int] = []
         self._runs: list[tuple[int, int]] = []
-        """Beside each start, in order: the end of a run of bytes that is kept, and where it is in the file."""
+        """For each start, in order: the end of the run of preserved bytes, and its position in the file."""
         self._end = 0
         self._unsynced = False
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was kept yet."""
+        """Whether nothing was preserved yet."""
         return not self._starts
 
     @property
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """What is kept, as ranges ``(start, end)`` in bytes, in order."""
+        """The preserved ranges ``(start, end)`` in bytes, in order."""
         return ((start, end) for start, (end, _) in zip(self._starts, self._runs, strict=True))
 
     def recover(self) -> None:
-        """Read what an earlier process preserved; a torn tail was never followed by its overwriting."""
+        """Read the file of an earlier process. A torn tail is cut off: its block was not overwritten yet."""
         with self._opened(make=True) as fd:
             length = os.fstat(fd).st_size
             payloads, self._end = read_frames(os.pread(fd, length, 0))
@@ -75,10 +75,10 @@ class UndoFile:
         self._unsynced = True
 
     def locate(self, offset: int) -> tuple[int, int | None]:
-        """Return what is known of a place.
+        """Find the preserved byte of an offset.
 
         Returns:
-            up to which offset it holds, and where the byte is in the file; None if it is not kept.
+            where the run that holds the offset ends, and the byte's position in the file; None if it is not preserved.
         """
         index = bisect_right(self._starts, offset)
         if index:
@@ -88,15 +88,15 @@ class UndoFile:
         return (self._starts[index] if index < len(self._starts) else max(self.size, offset)), None
 
     def preserve(self, read: Callable[[int, int], bytes], offset: int, length: int) -> None:
-        """Keep what a range of the data file holds, as far as it is not kept yet; to be called before overwriting it.
+        """Preserve a range of the data file, where it is not preserved yet; called before it is overwritten.
 
         Args:
-            read: reads the data file, at an offset so many bytes.
+            read: reads the data file, given offset and size.
             offset: where the range begins.
             length: its bytes.
 
         Raises:
-            OSError: it could not be kept; nothing may be overwritten.
+            OSError: it could not be preserved; the range must not be overwritten.
         """
         end = min(-(-(offset + length) // BLOCK_BYTES) * BLOCK_BYTES, self.size)
         at = offset // BLOCK_BYTES * BLOCK_BYTES
@@ -108,7 +108,7 @@ class UndoFile:
                 with self._opened(make=self._end == 0) as fd:
                     try:
                         write_frames(fd, [_OFFSET.pack(at) + held])
-                    except OSError:  # the disk is full: what was kept in part must not stay before what is kept next
+                    except OSError:  # the disk is full: a torn frame must not precede the next one
                         os.ftruncate(fd, self._end)
                         raise
                 self._note(at, len(held), self._end + _FRAME_HEAD_BYTES + _OFFSET.size)
@@ -117,12 +117,12 @@ class UndoFile:
             at = stop
 
     def read(self, position: int, size: int) -> bytes:
-        """Return bytes of the file, from a position that `locate` gave."""
+        """Return bytes of the file, from a position that `locate` returned."""
         with self._opened() as fd:
             return os.pread(fd, size, position)
 
     def sync(self) -> None:
-        """Make what is kept survive the loss of power."""
+        """Make the file survive the loss of power."""
         if self._unsynced:
             with self._opened() as fd:
                 os.fdatasync(fd)

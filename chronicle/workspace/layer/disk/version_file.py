@@ -27,9 +27,9 @@ class VersionFile(io.RawIOBase):
     """A version of a data file, read-only and seekable. It may be read while the data file is written.
 
     Args:
-        fd: the data file; closed with this.
+        fd: the data file, owned by this.
         held: the version.
-        stored: opens it in the blob store; called if it has gone there meanwhile.
+        stored: opens the content in the blob store; called if the version was sealed meanwhile.
     """
 
     def __init__(self, fd: int, held: LocalContent, stored: Callable[[Content], io.BufferedIOBase]) -> None:
@@ -58,7 +58,7 @@ class VersionFile(io.RawIOBase):
         return self._at
 
     def readinto(self, into: WriteableBuffer) -> int:
-        """Read on, up to where the bytes come from another file.
+        """Read on, at most up to where the bytes come from another file.
 
         Raises:
             OSError: ESTALE: the version was rolled back.
@@ -78,7 +78,7 @@ class VersionFile(io.RawIOBase):
             stop, position = undos[index].locate(self._at)
             if position is not None:
                 return undos[index].read(position, min(end, stop) - self._at)
-            if stop > self._at:  # else it is behind the end of that later, shorter version
+            if stop > self._at:  # otherwise the offset is behind the end of that later, shorter version
                 end = min(end, stop)
         return self._held.data.read(self._fd, self._at, end - self._at)
 
@@ -98,7 +98,7 @@ class VersionFile(io.RawIOBase):
         if held.data.partial is not None:
             stop, is_here = held.data.partial.run(offset)
             end = min(end, stop)
-            if not is_here:  # a hole, and yet no zeros
+            if not is_here:  # a hole of the data file that stands for stored bytes
                 return end, False
         if offset >= os.fstat(self._fd).st_size:
             return end, True

@@ -1,12 +1,11 @@
-"""Which committed files a layer keeps as data files beside the blob store, and for how many bytes.
+"""The cache of clean data files: committed content that a layer keeps beside the blob store, up to a limit.
 
-What a seal has stored is in the blob store. Its data files are kept for reading and changing them fast, up to a number
-of bytes; beyond that they go, and the files are read from the blob store as on a node that never had them. A large file
-goes before small ones: reading each small one costs a request, and a large one would drive out thousands. Among equals
-the one goes that was opened longest ago, as far as that is known, and else the one that was written longest ago.
+Data files make reading and changing committed files fast. Beyond the limit they are removed, and the files are read
+from the blob store as on a node that never had them. Large files are removed before small ones: reading each small one
+costs a request, and one large file would evict thousands. Among equals the least recently opened one is removed first
+where that is known, else the one that was written longest ago.
 
-Files that differ from what is stored, and those that somebody has open (or mapped, which the kernel counts as open),
-are never taken: that is for the caller to say.
+Changed files, and open or mapped ones (the kernel counts a mapping as open), must stay; the caller names them.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ __all__ = ["WarmFiles"]
 _ENTRY: Final = struct.Struct("<QQQ32s")
 """Number of the data file, bytes of the content, bytes on the disk, raw id of the content."""
 _RECENT: Final = 2000
-"""So many entries are remembered in the order in which they were used."""
+"""Entries whose order of use is remembered."""
 _BLOCK_BYTES: Final = 4096
 _LARGE_PART: Final = 4
-"""A file that would take more than such a part of all is large."""
+"""A file of more than this part of the limit is large."""
 _FREE_PART: Final = 8
-"""Such a part is freed at a time: looking at all entries is paid for by that many new ones."""
+"""This part of the limit is freed at a time: the scan of all entries is amortised over as many new ones."""
 
 
 class WarmFiles:
-    """The clean data files of a layer: for each inode the number of its data file and what that holds."""
+    """The clean data files of a layer: for each inode the number of its data file and its content."""
 
     def __init__(self) -> None:
         self._entries = PackedMap()
-        """By inode number, as `_ENTRY` has it."""
+        """By inode number, packed as `_ENTRY`."""
         self._recent: dict[int, None] = {}
-        """Those used last come last; of more than `_RECENT` the numbers of the data files tell the order."""
+        """The most recently used last. Beyond `_RECENT`, the numbers of data files give the order."""
         self.taken_bytes = 0
-        """What all of them take on the disk."""
+        """Their disk usage."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def items(self) -> Iterator[tuple[int, tuple[int, Content]]]:
-        """Yield all entries, in no order: inode, and number and content."""
+        """Yield all entries in no order: inode, and number and content."""
         for ino, raw in self._entries.items():
             yield ino, _decode(raw)
 
@@ -62,7 +61,7 @@ class WarmFiles:
         """Set an entry.
 
         Args:
-            on_disk: what the data file takes, bytes, if that is known and may be less than its size.
+            on_disk: disk usage of the data file in bytes, if it is known and may be less than the size.
         """
         self.pop(ino)
         size = content.size if on_disk is None else min(on_disk, content.size)
@@ -71,11 +70,11 @@ class WarmFiles:
         self.taken_bytes += taken
 
     def pack(self) -> None:
-        """Let the entries take little memory; after many were put."""
+        """Compact in memory, after many entries were put."""
         self._entries.pack()
 
     def touch(self, ino: int) -> None:
-        """Note that an entry was used, if there is one."""
+        """Record that an entry was used, if it exists."""
         recent = self._recent
         recent.pop(ino, None)
         recent[ino] = None
@@ -92,19 +91,19 @@ class WarmFiles:
         return True
 
     def size_of(self, ino: int) -> int:
-        """Return what an entry's data file takes on the disk, bytes; 0 if there is none."""
+        """Return the disk usage of an entry's data file, bytes; 0 without an entry."""
         raw = self._entries.get(ino)
         return _taken(raw) if raw is not None else 0
 
     def is_large(self, ino: int, limit_bytes: int) -> bool:
-        """Say whether an entry is of a file that goes before small ones."""
+        """Say whether an entry is of a large file, which is removed before small ones."""
         return self.size_of(ino) > limit_bytes // _LARGE_PART
 
     def surplus(self, limit_bytes: int, busy: Iterable[int]) -> list[int]:
-        """Return the inodes whose data files are to go, so that at most so many bytes are kept.
+        """Return the inodes whose data files must be removed to meet a limit.
 
         Args:
-            limit_bytes: of those that are not busy.
+            limit_bytes: disk usage of the data files that are not busy.
             busy: inodes that must stay.
         """
         kept = frozenset(busy)

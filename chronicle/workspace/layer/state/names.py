@@ -1,14 +1,13 @@
-"""The names of a layer: which node is where, over the tree of the last seal.
+"""The names of a layer: a cache of nodes over the tree of the last seal, with what changed since.
 
-A name is looked up in its directory's loaded children first and in the blob store's tree then. Everything here is in
-memory and reads blobs; nothing is logged or checked, which is for the caller (`chronicle.workspace.layer.layer`) to do
-before.
+A name is looked up in the loaded children of its directory first, then in the tree. This module reads blobs and changes
+memory; the parts of `chronicle.workspace.layer` check and log before they call it.
 
 Invariant, which makes a seal cost what changed: if anything differs from the last seal at a name or below it, the name
 is in the ``changed`` set of its directory, and so on up to the root.
 
-What does not differ may be dropped from memory at any time between two operations, as it can be had again: when it is
-forgotten by whoever refers to it by number (`Names.forget`), and when there is much of it (`Names.evict_surplus`).
+A node that does not differ is clean: it can be loaded again, so it may be evicted between two operations. That happens
+when the kernel forgets its inode number (`Names.forget`), and when many are loaded (`Names.evict_surplus`).
 """
 
 from __future__ import annotations
@@ -32,27 +31,27 @@ if TYPE_CHECKING:
 __all__ = ["MAX_CLEAN_NODES", "Names", "ReferencedInodes"]
 
 MAX_CLEAN_NODES: Final = 10_000
-"""How many nodes may be in memory although nothing of them differs from the last seal: 7 MB."""
+"""Nodes in memory before clean ones are evicted: 7 MB."""
 
 
 class ReferencedInodes(Protocol):
-    """The inode numbers by which nodes are called from outside."""
+    """The inode numbers that are in use outside of the layer, by the kernel."""
 
     def __contains__(self, inode: int, /) -> bool:
-        """Say whether a node is called by this number."""
+        """Say whether a number is in use."""
 
     def pack(self) -> None:
-        """Take as little memory as can be: many nodes were dropped."""
+        """Compact in memory; called after many nodes were evicted."""
 
 
 class _NoReferences:
-    """Calls no node by its number."""
+    """No number is in use."""
 
     def __contains__(self, inode: int, /) -> bool:
         return False
 
     def pack(self) -> None:
-        """Nothing is kept."""
+        """Nothing to compact."""
 
 
 class Names:
@@ -61,28 +60,28 @@ class Names:
     Args:
         reader: reads trees and attributes.
         commit: the state to start from.
-        owner: user and group of what has none of its own in the tree.
+        owner: user and group of entries that store none.
     """
 
     def __init__(self, reader: BlobReader, commit: OplogRoot, owner: tuple[int, int]) -> None:
         self._reader = reader
         self._owner = owner
         self._generation = 0
-        """Grows whenever a directory gets another path."""
+        """Incremented when a directory gets another path; invalidates cached paths."""
         self.links = commit.links
         """The map of hard-linked files at the last seal."""
         self.next_ino = commit.next_ino
         self.by_ino: dict[int, Node] = {}
-        """Those in memory."""
+        """The nodes in memory."""
         self.referenced: ReferencedInodes = _NoReferences()
-        """Set by what calls nodes by their numbers."""
+        """Set by a presentation whose callers use inode numbers."""
         self.max_clean_nodes = MAX_CLEAN_NODES
         self.evicted = EvictedInodes()
-        """Where those are that are not in memory and called by their numbers."""
+        """Where evicted nodes are whose number is in use."""
         self._unstored_inodes: set[int] = set()
-        """Numbers that were given to what is in the tree without one: they must not be given again."""
+        """Numbers that were assigned to entries that store none: such nodes are not evicted, to keep their numbers."""
         self._loaded = 0
-        """How many nodes were made from the tree since `evict_surplus` looked at them."""
+        """Nodes loaded since the last eviction."""
         self._tree_finder = nodes.NodeCache(reader)
         self._attr_finder = nodes.NodeCache(reader)
         root = tree.entry_at(reader, commit.tree_id, b"")
@@ -101,14 +100,14 @@ class Names:
     # -- looking up -----------------------------------------------------------------------------------------------
 
     def child(self, directory: DirNode, name: bytes) -> Node | None:
-        """Return what a name in a directory is, loading it if need be."""
+        """Return the node at a name in a directory, loading it if needed."""
         try:
             return directory.children[name]
         except KeyError:
             return self._load(directory, name) if directory.tree != EMPTY else None
 
     def resolve(self, path: bytes) -> Node | None:
-        """Return what is at a path, ``b""`` being the root; symlinks are not followed."""
+        """Return the node at a path, ``b""`` being the root; symlinks are not followed."""
         node: Node | None = self.root
         if path:
             for name in path.split(b"/"):
@@ -125,7 +124,7 @@ class Names:
         return all(name in children for name, _ in tree.list_dir(self._reader, directory.tree))
 
     def entries(self, directory: DirNode) -> list[tuple[bytes, Node]]:
-        """Return a directory's entries, loaded, by name."""
+        """Load and return a directory's entries by name."""
         children = directory.children
         if directory.tree != EMPTY:
             entries = nodes.items(self._reader, directory.tree)
@@ -138,7 +137,7 @@ class Names:
         return sorted((name, node) for name, node in children.items() if node is not None)
 
     def dirents(self, directory: DirNode) -> list[tuple[bytes, int, int]]:
-        """Return what a directory holds by name, with inode numbers and kinds as in ``st_mode``, loading nothing."""
+        """Return a directory's names with inode numbers and kinds as in ``st_mode``, loading no node."""
         children = directory.children
         found = [(name, node.ino, stat.S_IFMT(node.mode)) for name, node in children.items() if node is not None]
         if directory.tree != EMPTY:
@@ -147,7 +146,7 @@ class Names:
             for name, value in nodes.items(self._reader, directory.tree):
                 if name in children or name == b".":
                     continue
-                if name not in known:  # it gets its number when it is loaded
+                if name not in known:  # an entry without a number gets one when it is loaded
                     return [(name, node.ino, stat.S_IFMT(node.mode)) for name, node in self.entries(directory)]
                 found.append((name, known[name], kind_bits(tree.entry_kind(value))))
         found.sort()
@@ -158,7 +157,7 @@ class Names:
         generation = self._generation
         if directory.path_generation == generation:
             return directory.path_cache
-        below = []  # not by recursion: directories may be nested deeper than calls
+        below = []  # no recursion: directories may be nested deeper than the stack
         at = directory
         while at.path_generation != generation and at.parent is not None:
             below.append(at)
@@ -189,7 +188,7 @@ class Names:
         return [self.join(directory, name) for directory, name in loaded_names(node)]
 
     def load_links(self, node: Node) -> None:
-        """Load the names of a hard-linked file that are not loaded yet. Of any other node nothing is read."""
+        """Load the missing names of a hard-linked file. For any other node nothing is read."""
         if len(loaded_names(node)) < node.nlink:
             value = nodes.lookup(self._reader, self.links, node.ino.to_bytes(8, "big"))
             for path in msgpack.unpackb(value) if value is not None else ():
@@ -203,7 +202,7 @@ class Names:
         return self._make(directory, name, tree.decode_entry(value), attr)
 
     def _make(self, directory: DirNode, name: bytes, entry: Entry, attributes: bytes | None) -> Node:
-        """Make the node of an entry of the last seal, or give the node of a hard-linked file one more name."""
+        """Load an entry of the last seal: a new node, or one more name of a hard-linked file's node."""
         if attributes is not None:
             attr = decode_attr(attributes)
         else:
@@ -241,10 +240,10 @@ class Names:
         uid, gid = self._owner
         return (uid if entry.uid is None else entry.uid, gid if entry.gid is None else entry.gid)
 
-    # -- memory ---------------------------------------------------------------------------------------------------
+    # -- eviction -------------------------------------------------------------------------------------------------
 
     def node(self, ino: int) -> Node | None:
-        """Return what has an inode number, loading it if it was dropped; ``None`` if nothing has it, or it is lost."""
+        """Return the node of an inode number, loading it if it was evicted; ``None`` if there is none."""
         above = []
         at = ino
         while at not in self.by_ino:
@@ -261,7 +260,7 @@ class Names:
         return node if node is not None and node.ino == ino else None
 
     def forget(self, ino: int) -> None:
-        """Drop what nobody calls by its inode number any more, if it can be had again or is gone for good."""
+        """Evict a node whose number is in use no more, if it is clean or removed."""
         node = self.by_ino.get(ino)
         while node is not None:
             if node.nlink == 0:
@@ -271,28 +270,28 @@ class Names:
             parent = node.parent
             if not self._drop(node) or parent is None or parent.ino in self.referenced:
                 return
-            node = parent  # it was kept for what is in it
+            node = parent  # it was in memory for its children only
         self._forget_place(ino)
 
     def evict_surplus(self) -> bool:
-        """Drop what is as it was sealed, if that may be much. To be called between operations only.
+        """Evict clean nodes if many were loaded. Must be called between operations only.
 
-        Amortised, it costs a constant for each node that is loaded: it looks at all when half as many were loaded.
+        The cost is amortised constant per loaded node: all nodes are scanned after half as many were loaded.
 
         Returns:
-            whether much was dropped.
+            whether many were evicted.
         """
         if self._loaded <= max(self.max_clean_nodes, len(self.by_ino) // 2):
             return False
         return self.evict_clean()
 
     def evict_clean(self) -> bool:
-        """Drop what is as it was sealed, if there are more nodes than may be kept; return whether much was dropped."""
+        """Evict clean nodes if there are more nodes than `max_clean_nodes`; return whether many were evicted."""
         self._loaded = 0
         before = len(self.by_ino)
         if before <= self.max_clean_nodes:
             return False
-        for node in reversed(list(self.by_ino.values())):  # directories are mostly older than what is in them
+        for node in reversed(list(self.by_ino.values())):  # children first: directories are mostly older
             self._drop(node)
         self.evicted.pack()
         self.referenced.pack()
@@ -300,7 +299,7 @@ class Names:
         return before - len(self.by_ino) > self.max_clean_nodes
 
     def _drop(self, node: Node) -> bool:
-        """Drop a node if it can be had again; note where it is if somebody may call it by its number."""
+        """Evict a node if it is clean; remember where it is if its number is in use."""
         parent = node.parent
         if parent is None or node.nlink == 0 or node.name in parent.changed or node.ino in self._unstored_inodes:
             return False
@@ -328,14 +327,14 @@ class Names:
             directory.children = {}  # as above
 
     def _forget_place(self, ino: int | None) -> None:
-        """Forget where a node is that nobody calls by its number, and those above that were kept for it."""
+        """Forget where an evicted node is, and its ancestors that were remembered for it only."""
         while ino is not None and ino not in self.referenced and not self.evicted.has_below(ino):
             ino = self.evicted.remove(ino)
 
     # -- changing -------------------------------------------------------------------------------------------------
 
     def attach(self, directory: DirNode, name: bytes, node: Node) -> None:
-        """Give a node a name; link counts are the caller's."""
+        """Add a name to a node. The caller changes link counts."""
         directory.children[name] = node
         if node.parent is None:
             node.parent = directory
@@ -346,7 +345,7 @@ class Names:
             node.links.append((directory, name))
 
     def detach(self, directory: DirNode, name: bytes, node: Node) -> None:
-        """Take a name away from its node."""
+        """Remove a name from its node."""
         if directory.tree != EMPTY:
             directory.children[name] = None
         else:
@@ -360,11 +359,11 @@ class Names:
             node.links.remove((directory, name))
 
     def invalidate_paths(self) -> None:
-        """Note that a directory got another path, or none."""
+        """Invalidate cached paths: a directory was moved or removed."""
         self._generation += 1
 
     def mark_changed(self, directory: DirNode, name: bytes) -> None:
-        """Note that a name's entry or attributes differ from the last seal."""
+        """Mark a name as different from the last seal."""
         while name not in directory.changed:
             directory.changed.add(name)
             parent = directory.parent
@@ -373,7 +372,7 @@ class Names:
             directory, name = parent, directory.name
 
     def mark_node_changed(self, node: Node) -> None:
-        """Note that a node differs from the last seal. Reads nothing once `load_links` was called for it."""
+        """Mark all names of a node as different from the last seal. Reads nothing after `load_links`."""
         if node.nlink > 1 and not isinstance(node, DirNode):
             self.load_links(node)
             for directory, name in loaded_names(node):
@@ -386,8 +385,8 @@ class Names:
     def links_below(self, path: bytes) -> list[Node]:
         """Load and return the hard-linked files with a name below a directory, with all their names.
 
-        The map of links holds the paths of the last seal, so this comes before a directory is renamed, while those
-        below it can be resolved still. It reads the whole map: few workspaces have hard links, and few of them many.
+        The map of links holds the paths of the last seal, so this must be called before a directory is renamed, while
+        paths below it still resolve. It reads the whole map: few workspaces have hard links, and few of them many.
         """
         prefix = path + b"/"
         found: dict[int, Node] = {}

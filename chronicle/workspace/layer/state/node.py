@@ -1,7 +1,7 @@
-"""What a layer knows of a file, a directory or a symlink: one object each, in memory, by inode number.
+"""The inodes of a layer in memory: files, directories, symlinks, devices.
 
-Nodes are plain data; what may be done with them, and what must be logged before, is in
-`chronicle.workspace.layer.layer`. There can be 100,000 of them, so they have slots and no more than they need.
+Nodes are plain data; `chronicle.workspace.layer.state.apply` changes them. There can be 100,000 of them, so they have
+slots, and no field that they can do without.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _NO_XATTRS: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 
 class Node:
-    """Anything that has an inode number; as it is, a FIFO or a socket."""
+    """An inode. This class itself stands for FIFOs and sockets."""
 
     device = 0
-    """A device's number."""
+    """Device number, as in ``st_rdev``."""
     __slots__ = (
         "atime_ns",
         "ctime_ns",
@@ -68,14 +68,14 @@ class Node:
         self.atime_ns = self.mtime_ns = self.ctime_ns = now_ns
         self.nlink = 1
         self.parent: DirNode | None = None
-        """The directory it is in; None for the root, and for what was removed."""
+        """The directory of its first name; None for the root, and for a removed node."""
         self.name = b""
         self.links: list[tuple[DirNode, bytes]] | None = None
-        """Its names besides ``parent`` and ``name``, as far as they are loaded."""
+        """Its loaded names besides ``parent`` and ``name``."""
         self.versioned = False
-        """Whether its path has a version that is this node; else removing it leaves no trace."""
+        """Whether its path has a version of this node; otherwise its removal leaves no trace."""
         self.xattrs: Mapping[bytes, bytes] = _NO_XATTRS
-        """Its extended attributes; changed by `set_xattr`."""
+        """Extended attributes; changed by `set_xattr`."""
 
     @property
     def size(self) -> int:
@@ -84,11 +84,11 @@ class Node:
 
     @property
     def blocks(self) -> int:
-        """What it takes on the disk, in blocks of 512 bytes."""
+        """Disk usage in blocks of 512 bytes, as in ``st_blocks``."""
         return 0
 
     def set_xattr(self, name: bytes, value: bytes | None) -> None:
-        """Set an extended attribute, or remove one that there is, at a cost that does not grow with their number."""
+        """Set an extended attribute, or remove an existing one (``None``), in constant time."""
         attributes = self.xattrs
         if not isinstance(attributes, dict):
             attributes = self.xattrs = {}
@@ -101,7 +101,7 @@ class Node:
 class FileNode(Node):
     """A regular file.
 
-    It is *clean* while its bytes are those of `content`, which the blob store has, and *dirty* since they differ.
+    It is *clean* while its bytes are those of `content`, which the blob store has, and *dirty* after its first change.
     """
 
     __slots__ = ("content", "data", "dirty", "fd", "guarded", "length", "opens", "sparse_blocks", "unversioned")
@@ -109,20 +109,20 @@ class FileNode(Node):
     def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
         super().__init__(ino, mode, uid, gid, now_ns)
         self.content: Content | None = None
-        """Its content at the last seal."""
+        """Its content at the last seal, if it had one."""
         self.data: DataFile | None = None
-        """Where its bytes are on this node; None if only in the blob store."""
+        """Its data file on this node; None if its bytes are only in the blob store."""
         self.fd = -1
-        """The data file, open for reading and writing while anything has the file open."""
+        """Descriptor of the data file while the file is open; -1 without."""
         self.opens = 0
         self.length = 0
         self.dirty = False
         self.guarded = True
-        """Whether something is to be done before the next write: log that it is dirty now, or preserve blocks."""
+        """Whether the next write must log that the file becomes dirty, or preserve blocks; see `FileData.guard`."""
         self.unversioned = False
-        """Whether it was written since its last version was made."""
+        """Whether it was written since its last version."""
         self.sparse_blocks: int | None = None
-        """What its data file took on the disk when it was last closed, in blocks of 512 bytes, if it may have holes."""
+        """Blocks of 512 bytes of its data file when it was last closed; None if it has no holes."""
 
     @property
     def size(self) -> int:
@@ -131,13 +131,13 @@ class FileNode(Node):
 
     @property
     def blocks(self) -> int:
-        """What it takes on the disk, in blocks of 512 bytes; holes are known while it has all of it in a data file."""
+        """Disk usage in blocks of 512 bytes. Holes are known while a data file has the whole content."""
         if self.sparse_blocks is not None and self.data is not None and self.data.partial is None:
             return os.fstat(self.fd).st_blocks if self.fd >= 0 else self.sparse_blocks
         return -(-self.length // _PAGE_BYTES) * (_PAGE_BYTES // 512)
 
     def note_holes(self, status: os.stat_result) -> None:
-        """Take note of whether its data file, whose status this is, has holes."""
+        """Record from the status of its data file whether that has holes."""
         self.sparse_blocks = status.st_blocks if status.st_blocks * 512 < status.st_size else None
 
 
@@ -152,7 +152,7 @@ class LinkNode(Node):
 
     @property
     def size(self) -> int:
-        """Bytes of its target."""
+        """Length of its target, bytes."""
         return len(self.target)
 
 
@@ -164,11 +164,11 @@ class DeviceNode(Node):
     def __init__(self, ino: int, mode: int, uid: int, gid: int, now_ns: int) -> None:
         super().__init__(ino, mode, uid, gid, now_ns)
         self.device = 0
-        """Its number, as in ``st_rdev``."""
+        """Device number, as in ``st_rdev``."""
 
 
 class DirNode(Node):
-    """A directory: what was loaded or changed, over what is in the blob store."""
+    """A directory: loaded and changed entries over its stored tree."""
 
     __slots__ = ("attrs", "changed", "children", "path_cache", "path_generation", "tree")
 
@@ -180,9 +180,9 @@ class DirNode(Node):
         self.attrs: BlobId | None = None
         """Its map of attributes at the last seal."""
         self.children: dict[bytes, Node | None] = {}
-        """Names that are loaded or new; None for those that were there at the last seal and are gone."""
+        """Loaded and new names; None for a name of the last seal that was removed."""
         self.changed: set[bytes] = set()
-        """Names whose entry or attributes differ from the last seal, or below which something does."""
+        """Names that differ from the last seal, or below which something does."""
         self.path_cache = b""
         self.path_generation = -1
 
@@ -193,7 +193,7 @@ def kind_bits(kind: Kind) -> int:
 
 
 def new_node(entry: Entry, ino: int, uid: int, gid: int, now_ns: int) -> Node:
-    """Return a node of an entry's kind with its mode, attributes, target and device; without content and place."""
+    """Return a node of an entry's kind with its mode, attributes, target and device, without content and name."""
     node: Node
     mode = _KIND_BITS[entry.kind] | entry.mode
     if entry.content is not None:
@@ -214,11 +214,11 @@ def new_node(entry: Entry, ino: int, uid: int, gid: int, now_ns: int) -> Node:
 
 
 def kind_of(node: Node) -> Kind:
-    """Return what a node is."""
+    """Return the kind of a node."""
     return _KINDS[stat.S_IFMT(node.mode)]
 
 
 def loaded_names(node: Node) -> list[tuple[DirNode, bytes]]:
-    """Return the loaded names of a node, none if it was removed."""
+    """Return the loaded names of a node, each with its directory; none if it was removed."""
     names = [] if node.parent is None else [(node.parent, node.name)]
     return names + node.links if node.links else names
