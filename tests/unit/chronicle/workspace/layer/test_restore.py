@@ -12,6 +12,7 @@ import pytest
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound, Unavailable
+from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.layer.disk import log as layer_log
 from chronicle.workspace.layer.disk import log_records
@@ -100,7 +101,7 @@ def test_a_full_disk_changes_nothing(layer: Layer, blobs: MemoryBlobStore) -> No
             return os.write(fd, data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_log, "os", Full())
+        patch.setattr(atomic_files, "os", Full())
         patch.setattr(layer_log, "_BATCH_FRAMES", 4)
         with pytest.raises(OSError, check=lambda error: error.errno == errno.ENOSPC):
             layer.restore(first)
