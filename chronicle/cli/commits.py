@@ -24,7 +24,7 @@ def commit(
 ) -> None:
     """Commit the content of the workspace, mounted or not. Without a change there is no commit."""
     if not message.strip():
-        raise InvalidInput("the message is empty; say what this commit is: chronicle commit -m TEXT")
+        raise InvalidInput("the message is empty; describe the commit: chronicle commit -m TEXT")
     done = repository(store).commit(workspace_name(store, workspace), message)
     if as_json:
         write_json(commit_object(done) if done is not None else None)
@@ -45,7 +45,7 @@ def log(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json
 
 
 def fork(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new workspace.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new workspace.")],
     moment: Annotated[
         str, typer.Argument(metavar="[@MOMENT]", help="The commit to continue from; default: the last one.")
     ] = "last",
@@ -67,7 +67,7 @@ def fork(
 
 def restore(
     what: Annotated[
-        list[str], typer.Argument(metavar="[PATH] @MOMENT", help="What to restore, all without a path; and from when.")
+        list[str], typer.Argument(metavar="[PATH] @MOMENT", help="A path, everything by default, and the moment.")
     ],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
@@ -75,13 +75,13 @@ def restore(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a path, or everything, what it was in a commit.
+    """Restore a path, or everything, to a commit.
 
     @3 is commit 3, @last the last one. In a mount the path is relative to the current directory, or absolute; elsewhere
     it is relative to the workspace's root, and nothing need be mounted.
 
-    What was there before stays in the history, and is had back in the same way once it is committed. Nothing is
-    committed by this. Programs that have the files open read what they hold now.
+    The content before the restore stays in the history, and can be restored in the same way once it is committed. The
+    restore is not committed. Programs that have the files open keep reading their current content.
     """
     *paths, moment = what
     if len(paths) > 1:

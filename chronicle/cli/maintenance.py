@@ -43,10 +43,10 @@ def gc(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Free what no commit needs any more. Every version of every committed file is needed.
+    """Free blobs that no commit needs. Every version of every committed file is needed.
 
-    Safe while workspaces are in use: one call marks what is not needed, another one, an hour or more later, frees what
-    is still not.
+    Safe while workspaces are in use: one call marks what is not needed; another one, an hour or more later, frees what
+    is still not needed.
     """
     from chronicle.repository import maintenance  # noqa: PLC0415 - the help needs none of it
 
@@ -64,7 +64,7 @@ def gc(
 
 
 def stats(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Count a workspace's commits, and what the store takes on disk."""
+    """Show the numbers of commits and files of a workspace, and the size of its store."""
     from chronicle.repository import maintenance  # noqa: PLC0415 - the help needs none of it
 
     place, name = repository(store), workspace_name(store, workspace)

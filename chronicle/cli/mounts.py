@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["checkout", "mount", "unmount"]
 
-NameOption = Annotated[str, typer.Option("--workspace", "-w", metavar="NAME", help="Of the store.")]
+NameOption = Annotated[str, typer.Option("--workspace", "-w", metavar="NAME", help="A workspace of the store.")]
 
 _FOREGROUND_POLL_S: Final = 0.5
 _NAMED: Final = 3
@@ -45,44 +45,47 @@ def _size(text: str | None) -> int | None:
         return None
     found = _SIZE.fullmatch(text.strip())
     if found is None or ("." in found[1] and not found[2]):
-        raise InvalidInput(f"{text!r} is no size: give bytes, or a number with K, M, G or T, such as 500M or 1.5G")
+        raise InvalidInput(f"{text!r} is not a size: give bytes, or a number with K, M, G or T, such as 500M or 1.5G")
     size = int(Fraction(found[1]) * 1024 ** _UNITS[found[2].lower()])
     if size > _LARGEST:
-        raise InvalidInput(f"{text!r} is more than a file system can hold; leave the limit out to have none")
+        raise InvalidInput(f"{text!r} is more than a file system can hold; omit the option for no limit")
     return size
 
 
 def mount(
     store: Annotated[
-        str, typer.Argument(metavar="STORE", help="A directory or a URL (s3://bucket/prefix); made if it is not there.")
+        str,
+        typer.Argument(
+            metavar="STORE", help="A directory or a URL (s3://bucket/prefix); created if it does not exist."
+        ),
     ],
     mountpoint: Annotated[
-        Path, typer.Argument(metavar="MOUNTPOINT", parser=parse_directory, help="An empty directory; made likewise.")
+        Path, typer.Argument(metavar="MOUNTPOINT", parser=parse_directory, help="An empty directory; created likewise.")
     ],
     *,
     workspace: NameOption = DEFAULT_WORKSPACE,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C, then unmount.")] = False,
     quota_bytes: Annotated[
         str | None,
-        typer.Option("--quota-bytes", metavar="SIZE", help="Most bytes of its files, such as 500M."),
+        typer.Option("--quota-bytes", metavar="SIZE", help="Limit of the bytes of all files, such as 500M."),
     ] = None,
     quota_files: Annotated[
         int | None,
         typer.Option(
-            "--quota-files", metavar="N", min=0, max=_LARGEST, help="How many files and directories it may have."
+            "--quota-files", metavar="N", min=0, max=_LARGEST, help="Limit of the number of files and directories."
         ),
     ] = None,
     quota_file_size: Annotated[
-        str | None, typer.Option("--quota-file-size", metavar="SIZE", help="How large one file may be.")
+        str | None, typer.Option("--quota-file-size", metavar="SIZE", help="Limit of the size of one file.")
     ] = None,
     transport: Annotated[
         Transport,
-        typer.Option("--transport", envvar=TRANSPORT_VARIABLE, help="How the mount speaks to the kernel."),
+        typer.Option("--transport", envvar=TRANSPORT_VARIABLE, help="The driver between the mount and the kernel."),
     ] = DEFAULT_TRANSPORT,
 ) -> None:
-    """Mount a workspace. What is written is kept in the store at once, and committed with `chronicle commit`.
+    """Mount a workspace. Written data is kept in the store immediately; `chronicle commit` commits it.
 
-    Quotas hold while it is mounted; old versions do not count. Without the options there is no limit.
+    Quotas apply while it is mounted; old versions do not count. Without the options there is no limit.
     """
     from chronicle.repository import mounts  # noqa: PLC0415 - the help needs none of it
     from chronicle.workspace.port import Quota  # noqa: PLC0415
@@ -98,10 +101,10 @@ def mount(
 
 def checkout(
     source: Annotated[
-        str, typer.Argument(metavar="STORE[@TURN]", help="The store, and which commit; default: the last one.")
+        str, typer.Argument(metavar="STORE[@TURN]", help="A store and one of its commits; default: the last one.")
     ],
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", parser=parse_directory, help="For the files: a new or empty directory.")
+        Path, typer.Argument(metavar="DIR", parser=parse_directory, help="A new or empty directory for the files.")
     ],
     *,
     workspace: NameOption = DEFAULT_WORKSPACE,
@@ -154,13 +157,13 @@ def unmount(
     *,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also if programs use it: what they write later is lost."),
+        typer.Option("--force", help="Also while programs use it: their later writes are lost."),
     ] = False,
 ) -> None:
-    """Unmount a workspace that nobody uses.
+    """Unmount a workspace that is not in use.
 
-    What was not committed stays in the store, and is there again after the next mount. While programs have files open
-    or are in it, or something is mounted below it, nothing is done, and they are named.
+    Uncommitted changes stay in the store, and are there again after the next mount. If programs have files open or
+    their working directory in it, or something is mounted below it, nothing is done, and the command names them.
     """
     # The help needs none of these.
     from chronicle.fuse.mountpoints.mountinfo import is_mounted, resolve_mountpoint  # noqa: PLC0415
@@ -172,7 +175,7 @@ def unmount(
     try:
         repository = Repository.around(point)
     except NotFound:
-        raise NotFound(f"what is mounted at {point} is no workspace of a store; umount unmounts it") from None
+        raise NotFound(f"the mount at {point} is not a workspace of a store; umount unmounts it") from None
     mounts.unmount(repository, point, force=force)
 
 

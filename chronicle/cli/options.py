@@ -30,10 +30,14 @@ StoreOption = Annotated[
 ]
 WorkspaceOption = Annotated[
     str | None,
-    typer.Option("--workspace", "-w", metavar="NAME", help="Of the store; default: that of this mount, else 'main'."),
+    typer.Option(
+        "--workspace", "-w", metavar="NAME", help="A workspace of the store; default: that of this mount, else 'main'."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
-PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="From here in a mount, else from the root.")]
+PathArgument = Annotated[
+    str, typer.Argument(metavar="PATH", help="Relative to this directory in a mount, else to the root.")
+]
 
 
 def parse_directory(text: str) -> Path:

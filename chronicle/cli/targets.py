@@ -92,7 +92,7 @@ def workspace_path(store: str | None, path: str) -> str:
     here = _mounted_here(store)
     if here is None:
         if path.startswith("/"):
-            raise InvalidInput(f"{path!r} is not a path in a workspace: outside of a mount they begin at its root")
+            raise InvalidInput(f"{path!r} is not a path in a workspace: without a mount, paths begin at its root")
         clean = os.path.normpath(path)
     else:
         point, cwd = here
@@ -103,7 +103,7 @@ def workspace_path(store: str | None, path: str) -> str:
             raise InvalidInput(f"{path!r} is not in the workspace that is mounted at {point}")
         clean = os.fspath(whole.relative_to(point))
     if clean.split("/")[0] == "..":
-        raise InvalidInput(f"{path!r} leads out of the workspace; outside of a mount paths begin at its root")
+        raise InvalidInput(f"{path!r} is outside of the workspace; without a mount, paths begin at its root")
     return "" if clean == "." else clean
 
 

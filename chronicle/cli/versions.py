@@ -28,7 +28,7 @@ def history(
 ) -> None:
     """List the versions of a path, oldest first.
 
-    Those that are not committed are among them. In a mount the path is relative to the current directory, or absolute;
+    Uncommitted versions are listed, too. In a mount the path is relative to the current directory, or absolute;
     elsewhere it is relative to the workspace's root.
     """
     inside = workspace_path(store, path)
@@ -71,18 +71,18 @@ def diff(
         str, typer.Argument(metavar="[A]", help="A commit, such as 3 or @3; default: the last one.")
     ] = "last",
     after: Annotated[
-        str, typer.Argument(metavar="[B]", help="Another one; default: what is now, not committed included.")
+        str, typer.Argument(metavar="[B]", help="Another one; default: now, uncommitted changes included.")
     ] = "now",
     *,
-    stat: Annotated[bool, typer.Option("--stat", help="How much of each file changed, and not what.")] = False,
-    names: Annotated[bool, typer.Option("--names", help="Names and kinds of change alone.")] = False,
+    stat: Annotated[bool, typer.Option("--stat", help="Numbers of changed lines instead of the changes.")] = False,
+    names: Annotated[bool, typer.Option("--names", help="Names and kinds of change only.")] = False,
     store: StoreOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what changed from one moment to another.
+    """Show the changes from one moment to another.
 
-    It is a unified diff; binary and huge files are only named, and all paths begin at the workspace's root. A moment is
+    As a unified diff; binary and huge files are only named, and all paths begin at the workspace's root. A moment is
     the number of a commit, 0 for the time before the first one, 'last', or 'now'.
     """
     from chronicle.cli import changes  # noqa: PLC0415 - the help needs none of it

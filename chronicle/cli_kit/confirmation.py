@@ -17,7 +17,7 @@ def confirm(question: str, *, without_terminal: str) -> None:
     """Return if the user answers yes.
 
     Args:
-        question: what is to be done; the prompt.
+        question: the prompt, which names the operation.
         without_terminal: the message of the refusal if stdin is not a terminal.
 
     Raises:

@@ -175,7 +175,7 @@ class _Exchange:
             return False
         self.interrupted = True
         self._view.break_off()
-        say("cancelling the reply; Ctrl-C again leaves")
+        say("cancelling the reply; Ctrl-C again exits")
         if self._message_id is not None:
             self._cancel()
         return True

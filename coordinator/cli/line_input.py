@@ -52,7 +52,7 @@ class Prompt:
                 if warned:
                     return None
                 warned = True
-                say("Ctrl-D leaves, and so does Ctrl-C again.")
+                say("Ctrl-D exits, and so does Ctrl-C again.")
 
 
 class DescriptorLines:

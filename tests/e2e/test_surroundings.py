@@ -42,7 +42,7 @@ def test_other_surroundings_than_the_services_are_told(
     monkeypatch.chdir(elsewhere)
     other = podium("run", spec, "--message", "hi")
     assert other.stdout == f"{tmp_path} EUR\n", "they are still those of the first"
-    told = "agents have the surroundings of the command that started the home's service: "
+    told = "agents run in the environment of the command that started the home's service: "
     told += (
         f"working directory {tmp_path} (here {elsewhere}); CURRENCY (another value here); SHOP_API_KEY (set here only)."
     )

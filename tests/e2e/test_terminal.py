@@ -22,7 +22,7 @@ def test_a_chat_on_a_terminal(podium: Podium) -> None:
     chat = [*command(), "run", PATIENT, "--key", "t", "--home", str(podium.home)]
     with TerminalProcess(chat, podium.home.parent, limit_s=TIMEOUT_S) as terminal:
         terminal.expect("patient/t, new")
-        terminal.expect("Ctrl-C cancels a reply, Ctrl-D leaves.")
+        terminal.expect("Ctrl-C cancels a reply, Ctrl-D exits.")
         terminal.expect(">")
         terminal.press("hello\r")
         terminal.expect(" 1\r\n")
@@ -30,7 +30,7 @@ def test_a_chat_on_a_terminal(podium: Podium) -> None:
         terminal.press("hang\r")
         terminal.expect("patient/t …")
         terminal.press(CTRL_C)
-        terminal.expect("cancelling the reply; Ctrl-C again leaves")
+        terminal.expect("cancelling the reply; Ctrl-C again exits")
         terminal.expect("cancelled: nothing of this turn was kept")
         terminal.expect(">")
         terminal.press("fail\r")
@@ -61,7 +61,7 @@ def test_a_chat_on_a_terminal(podium: Podium) -> None:
         terminal.expect(" 3\r\n")
         terminal.expect(">")
         terminal.press(CTRL_C)
-        terminal.expect("Ctrl-D leaves, and so does Ctrl-C again.")
+        terminal.expect("Ctrl-D exits, and so does Ctrl-C again.")
         terminal.expect(">")
         terminal.press(CTRL_D)
         assert terminal.wait() == ExitCode.OK

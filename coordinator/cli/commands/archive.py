@@ -35,7 +35,7 @@ def export(
     from podium.history.archive import export_agent  # noqa: PLC0415
 
     if file.exists():
-        raise InvalidInput(f"{file} is there already; name another file")
+        raise InvalidInput(f"{file} exists already; name another file")
     with read_journal(home) as store, opened_blobs(home) as blobs:
         manifest = export_agent(store, blobs, Address.parse(find_agent(store, agent).name), file)
     size = file.stat().st_size

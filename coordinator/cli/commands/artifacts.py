@@ -135,7 +135,7 @@ def _saved(found: Artifact, content: BinaryIO, output: Path) -> Path:
 
     path = output / found.name if output.is_dir() else output
     if path.exists():
-        raise InvalidInput(f"{path} is there already; name another file")
+        raise InvalidInput(f"{path} exists already; name another file")
     with replacing(path) as partial, partial.open("xb") as file:
         shutil.copyfileobj(content, file, _PIECE_BYTES)
     return path
@@ -151,7 +151,7 @@ def _show(found: Artifact, content: BinaryIO) -> None:
 
     if not _is_text(content):
         raise InvalidInput(
-            f"{found.name} ({found.media_type}, {found.size_bytes} bytes) is no text to show on a terminal; write it "
+            f"{found.name} ({found.media_type}, {found.size_bytes} bytes) is not text, so it is not shown on a terminal; write it "
             "to a file with -o, or redirect the output"
         )
     content.seek(0)

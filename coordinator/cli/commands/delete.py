@@ -46,7 +46,7 @@ def delete(
         address = Address.parse(find_agent(store, agent).name)
         if not yes:
             confirm(
-                f"Delete {address} for good?",
+                f"Delete {address} permanently?",
                 without_terminal=f"deleting {address} cannot be undone; add --yes to do it",
             )
         deleted = delete_agent(

@@ -26,9 +26,10 @@ def erase(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Erase the content of messages, replies and artifacts permanently; their events stay, and the chain verifies.
+    """Erase the content of messages, replies and artifacts permanently.
 
-    It cannot be undone. Copies that the agent made in its state or its files are not erased: see podium fold.
+    Their events stay, and the chain verifies. It cannot be undone. Copies that the agent made in its state or its files
+    are not erased: see podium fold.
     """
     from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
     from podium.artifacts.artifacts import event_id_of  # noqa: PLC0415
@@ -39,7 +40,7 @@ def erase(
         address = Address.parse(find_agent(store, agent).name)
         if not yes:
             confirm(
-                f"Erase {len(set(events))} messages of {address} for good?",
+                f"Erase {len(set(events))} messages of {address} permanently?",
                 without_terminal=f"erasing messages of {address} cannot be undone; add --yes to do it",
             )
         erased = erase_messages(store, address, [event_id_of(event) for event in events])

@@ -59,7 +59,7 @@ def fold(
         return
     dropped = folded.dropped
     write_line(f"{_events(dropped)} dropped: {_turns(dropped)}, {dropped.size_bytes} bytes")
-    write_line(f"{address} can be looked at from turn {folded.first_turn} on")
+    write_line(f"the history of {address} begins at turn {folded.first_turn}")
     if folded.later_mark is not None:
         write_line(f"{_events(folded.later)} can be dropped later: {_turns(folded.later)}, {_when(folded, retention)}")
     say("nothing was changed (--dry-run)" if dry_run else "podium gc frees the blobs that nothing else needs")

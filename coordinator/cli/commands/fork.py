@@ -22,10 +22,10 @@ def fork(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Make a new agent that continues another one from its last turn, or from an earlier one.
+    """Make a new agent that continues another one.
 
-    It has the state, the files and the history of that moment; from there the two are independent. Nothing is copied,
-    and the agent may be running.
+    It has the state, the files and the history of the other one's last turn, or of an earlier turn; from there the two
+    are independent. Nothing is copied, and the agent may be running.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415

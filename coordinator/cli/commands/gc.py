@@ -33,10 +33,11 @@ def gc(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Free blobs that nothing needs: of deleted agents, and of turns that were never committed.
+    """Free blobs that nothing needs.
 
-    Safe while agents run: one call marks what is not needed; another one, an hour or more later, frees what is still
-    not needed. Everything that a turn, a fork or a version of a file reaches is needed.
+    These are blobs of deleted agents, and of turns that were never committed. Safe while agents run: one call marks
+    what is not needed; another one, an hour or more later, frees what is still not needed. Everything that a turn, a
+    fork or a version of a file reaches is needed.
     """
     from chronicle.blobs.gc.collector import collect  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.home import Home  # noqa: PLC0415

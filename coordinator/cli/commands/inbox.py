@@ -30,9 +30,10 @@ def inbox(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Show the messages that wait for an agent, and those that were parked after their last failed attempt.
+    """Show the pending and the parked messages of an agent.
 
-    The first one may be in progress. podium retry makes parked messages wait again, podium drop removes a message.
+    Pending messages wait; the first one may be in progress. Parked ones failed their last attempt: podium retry makes
+    them pending again, podium drop removes a message.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from podium.messages.inbox import list_inbox  # noqa: PLC0415
@@ -61,10 +62,11 @@ def retry(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Put parked messages back into their places, with their attempts reset to 0, and wake the agent.
+    """Make parked messages pending again, and wake the agent.
 
-    A message that waits because its agent could not be woken stays in its place. Messages are handled at once if a
-    running service knows the agent's code, else after the next podium run for the agent.
+    They return to their places in the inbox, with their attempts reset to 0. A message that waits because its agent
+    could not be woken stays in its place. Messages are handled at once if a running service knows the agent's code,
+    else at the next podium run for the agent.
     """
     from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.journal.records import MessageStatus  # noqa: PLC0415
@@ -86,7 +88,7 @@ def retry(
     if not waiting:
         say(f"no message waits for {session.name}, and none is parked")
     elif not looks:
-        say(f"handled when {session.name} is talked to next (podium run)")
+        say(f"handled at the next podium run for {session.name}")
 
 
 def drop(
@@ -97,9 +99,10 @@ def drop(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Remove a pending or parked message permanently; one that is being handled is cancelled.
+    """Remove a pending or parked message permanently.
 
-    The removal is recorded as turn.cancelled. The text of the message is not kept.
+    A message that is being handled is cancelled. The removal is recorded as turn.cancelled. The text of the message is
+    not kept.
     """
     from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
 

@@ -38,7 +38,7 @@ def run(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Talk to an agent; without --message, chat with it.
+    """Send messages to an agent; without --message, chat with it.
 
     In a chat each line is a message. Ctrl-C cancels a reply, Ctrl-D exits. The same --key addresses the same agent
     again. With --json each frame of a reply is one line on stdout.
@@ -81,7 +81,7 @@ async def _talk(
                 return await chat.send_all(texts)
             lines = chosen_input()
             if isinstance(lines, Prompt):
-                say("Ctrl-C cancels a reply, Ctrl-D leaves.")
+                say("Ctrl-C cancels a reply, Ctrl-D exits.")
             return await chat.converse(lines)
 
 
@@ -93,7 +93,7 @@ def _compare(service: Surroundings, agent: AgentRef) -> None:
     names = frozenset(service.variables.keys() | here.variables.keys())
     if found := differences(service, here, names_in(agent.file, names)):
         warn(
-            f"agents have the surroundings of the command that started the home's service: {'; '.join(found)}. To give "
+            f"agents run in the environment of the command that started the home's service: {'; '.join(found)}. To give "
             "them those of this command, end all commands that use the home, and start again"
         )
 

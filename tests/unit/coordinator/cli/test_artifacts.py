@@ -160,7 +160,9 @@ def test_a_terminal_is_given_text_only(podium: Podium, tmp_path: Path) -> None:
     command[2] = podium.picture.artifact_id
     with TerminalProcess(command, tmp_path) as terminal:
         assert terminal.wait() == ExitCode.USAGE
-        assert terminal.raw.startswith("podium: picture.png (image/png, 300000 bytes) is no text to show on a terminal")
+        assert terminal.raw.startswith(
+            "podium: picture.png (image/png, 300000 bytes) is not text, so it is not shown on a terminal"
+        )
         assert len(terminal.raw) < 1000
 
 

@@ -68,14 +68,14 @@ def test_fold_says_what_it_did(podium: Podium) -> None:
     out = podium("fold", "counter/a", "--keep-turns", "2")
     assert out.splitlines() == [
         "0 events dropped: 0 turns, 0 bytes",
-        "counter/a can be looked at from turn 0 on",
+        "the history of counter/a begins at turn 0",
         "11 events can be dropped later: 3 turns, from turn 5 on",
     ]
     again = podium.json("fold", "counter/a", "--keep-turns", "2", "--keep-days", "1.5")
     assert (again["marked"], again["later"]["from_turn"], again["later"]["events"]) == (False, 5, 11)
     assert again["later"]["from_ms"] > 0
     out = podium("fold", "counter/a")
-    assert out.splitlines()[1:] == ["counter/a can be looked at from turn 3 on"]
+    assert out.splitlines()[1:] == ["the history of counter/a begins at turn 3"]
 
 
 def test_fold_is_refused(made: HomeMaker, podium: Podium) -> None:

@@ -97,7 +97,7 @@ def test_messages_that_are_no_text_and_have_a_sender(made: HomeMaker, podium: Po
 def test_putting_back_what_was_set_aside(podium: Podium) -> None:
     parked, _ = ids_of(podium)
     assert podium("retry", "counter/a", parked) == f"{parked}\n"
-    assert podium.err == "handled when counter/a is talked to next (podium run)\n"
+    assert podium.err == "handled at the next podium run for counter/a\n"
     assert [message["status"] for message in podium.json("inbox", "counter/a")["messages"]] == ["pending"] * 2
     assert podium("retry", "counter/b") == ""
     assert podium.err == "no message waits for counter/b, and none is parked\n"
@@ -107,12 +107,12 @@ def test_putting_back_what_was_set_aside(podium: Podium) -> None:
 def test_trying_again_what_waits(podium: Podium) -> None:
     parked, waits = ids_of(podium)
     assert podium("retry", "counter/a", waits) == f"{waits}\n"
-    assert podium.err == "handled when counter/a is talked to next (podium run)\n"
+    assert podium.err == "handled at the next podium run for counter/a\n"
     assert [message["status"] for message in podium.json("inbox", "counter/a")["messages"]] == ["parked", "pending"]
     assert podium.json("retry", "counter/a") == {"agent": "counter/a", "retried": [parked], "now": False}
     assert podium.json("retry", "counter/a") == {"agent": "counter/a", "retried": [], "now": False}
     assert podium("retry", "counter/a") == ""
-    assert podium.err == "handled when counter/a is talked to next (podium run)\n"
+    assert podium.err == "handled at the next podium run for counter/a\n"
     assert [message["status"] for message in podium.json("inbox", "counter/a")["messages"]] == ["pending"] * 2
     podium("drop", "counter/a", waits)
     podium("retry", "counter/a", waits, code=ExitCode.NOT_FOUND)

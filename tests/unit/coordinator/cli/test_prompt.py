@@ -62,7 +62,7 @@ def test_ctrl_c_at_the_prompt_says_how_to_leave_and_leaves_at_the_second() -> No
     with TerminalProcess(COMMAND, ROOT) as terminal:
         terminal.expect(">")
         terminal.press(CTRL_C)
-        terminal.expect("Ctrl-D leaves, and so does Ctrl-C again.")
+        terminal.expect("Ctrl-D exits, and so does Ctrl-C again.")
         terminal.expect(">")
         terminal.press("half a line")
         terminal.press(CTRL_C)
