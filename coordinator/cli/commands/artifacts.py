@@ -151,8 +151,8 @@ def _show(found: Artifact, content: BinaryIO) -> None:
 
     if not _is_text(content):
         raise InvalidInput(
-            f"{found.name} ({found.media_type}, {found.size_bytes} bytes) is not text, so it is not shown on a terminal; write it "
-            "to a file with -o, or redirect the output"
+            f"{found.name} ({found.media_type}, {found.size_bytes} bytes) is not text, so it is not shown on a "
+            "terminal; write it to a file with -o, or redirect the output"
         )
     content.seek(0)
     decoder = codecs.getincrementaldecoder("utf-8")()

@@ -93,8 +93,8 @@ def _compare(service: Surroundings, agent: AgentRef) -> None:
     names = frozenset(service.variables.keys() | here.variables.keys())
     if found := differences(service, here, names_in(agent.file, names)):
         warn(
-            f"agents run in the environment of the command that started the home's service: {'; '.join(found)}. To give "
-            "them those of this command, end all commands that use the home, and start again"
+            f"agents run in the environment of the command that started the home's service: {'; '.join(found)}. To "
+            "give them that of this command, end all commands that use the home, and start again"
         )
 
 

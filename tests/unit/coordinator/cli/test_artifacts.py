@@ -124,7 +124,7 @@ def test_a_file_is_there_whole_or_not_at_all(podium: Podium, tmp_path: Path) -> 
     assert target.read_bytes() == PICTURE
     assert "image/png, 300000 bytes" in podium.err
     podium("artifact", picture, "-o", str(target), code=ExitCode.USAGE)
-    assert "is there already" in podium.err
+    assert "exists already" in podium.err
     folder = tmp_path / "folder"
     folder.mkdir()
     written = podium.json("artifact", podium.note.artifact_id, "--output", str(folder))
