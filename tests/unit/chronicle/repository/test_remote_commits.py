@@ -16,7 +16,8 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository, remote_commits
 from chronicle.repository.remote_commits import RemoteCommits
 from chronicle.repository.store_directory import StoreDirectory
-from chronicle.workspace.layer.layer import Layer
+from chronicle.workspace.layer.commit_cycle import CommitCycle
+from chronicle.workspace.layer.durability import Durability
 from tests.s3_server import BUCKET, running_s3
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def test_a_commit_that_no_url_has_and_the_journal_cannot_take_is_not_done(
 
 
 @pytest.mark.parametrize("error", [StorageRefused("the disk is full"), OSError(28, "No space left on device")])
-@pytest.mark.parametrize("steps", [["adopt"], ["begin_turn"], ["_sync_all"], ["adopt", "_sync_all"]])
+@pytest.mark.parametrize("steps", [["adopt"], ["begin_turn"], ["sync_all"], ["adopt", "sync_all"]])
 @pytest.mark.parametrize("at_url", [True, False])
 def test_a_commit_that_the_workspace_cannot_be_told_of_is_done(
     first: Repository,
@@ -208,14 +209,15 @@ def test_a_commit_that_the_workspace_cannot_be_told_of_is_done(
     write(node, "two")
 
     def fail_at(patch: pytest.MonkeyPatch, step: str) -> None:
-        real = getattr(Layer, step)
+        part = Durability if step == "sync_all" else CommitCycle
+        real = getattr(part, step)
 
         def refuse(*arguments: Any) -> None:
             if len(messages(node)) == 2:  # it is made
                 raise error
             real(*arguments)
 
-        patch.setattr(Layer, step, refuse)
+        patch.setattr(part, step, refuse)
 
     with monkeypatch.context() as patch:
         for step in steps:
@@ -240,12 +242,12 @@ def test_a_disk_that_fails_before_a_commit_is_made_is_told(tmp_path: Path, monke
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Layer, "_sync_all", fail)
+        patch.setattr(Durability, "sync_all", fail)
         with pytest.raises(OSError, match="Input/output error"):
             node.commit("main", "nothing new")
     write(node, "two")
     with monkeypatch.context() as patch:
-        patch.setattr(Layer, "seal", fail)
+        patch.setattr(CommitCycle, "seal", fail)
         with pytest.raises(OSError, match="Input/output error"):
             node.commit("main", "two")
     assert messages(node) == ["one"]
@@ -262,7 +264,7 @@ def test_a_commit_that_the_workspace_was_not_told_of_is_not_kept_when_others_go_
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Layer, "adopt", refuse)
+        patch.setattr(CommitCycle, "adopt", refuse)
         committed = first.commit("main", "two")
     assert committed is not None
     assert "commit 2 of main is made" in caplog.text
