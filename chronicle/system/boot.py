@@ -16,4 +16,4 @@ def boot_id() -> str:
     Raises:
         OSError: /proc is not mounted, or does not show the id.
     """
-    return _BOOT_ID.read_text(encoding="ascii").strip()
+    return _BOOT_ID.read_bytes().decode("ascii").strip()  # read_text would look a codec up, maybe on disk

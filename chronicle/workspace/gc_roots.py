@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.dir.manifest import Memory
+from chronicle.workspace.dir.manifest import Manifest
 from chronicle.workspace.layer.disk.log import read_frames
 from chronicle.workspace.layer.disk.log_records import Header, last_sealed
 
@@ -36,7 +36,7 @@ def layer_refs(layers: Path) -> Iterator[TreeRef]:
         if payloads:
             header = Header.decode(payloads[0])
             yield from filter(None, (header.base, header.recovered, last_sealed(payloads)[1]))
-    for memory in sorted(layers.glob("*/dir")):
-        remembered = Memory.load(memory.parent)
-        if remembered is not None:
-            yield from filter(None, (remembered.base, remembered.sealed, remembered.recovered))
+    for path in sorted(layers.glob("*/dir")):
+        manifest = Manifest.load(path.parent)
+        if manifest is not None:
+            yield from filter(None, (manifest.base, manifest.sealed, manifest.recovered))

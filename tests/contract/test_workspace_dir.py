@@ -164,7 +164,7 @@ class TestDirWorkspace(WorkspaceContract):
         workspace = node.open(self.spec(node)).workspace
         (workspace.root / "f").write_text("text")
         workspace.adopt(workspace.seal())
-        memory = workspace._memory  # type: ignore[attr-defined]
+        memory = workspace._manifest  # type: ignore[attr-defined]
         memory.index = {path: replace(seen, racy=False) for path, seen in memory.index.items()}
         memory.save(node.layers / "w")
         workspace.close()

@@ -28,7 +28,7 @@ from chronicle.workspace.content.chunk_list import (
     end_offset,
 )
 from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, chunks
-from chronicle.workspace.content.holes import Pieces, write_sparsely
+from chronicle.workspace.content.holes import SparseReader, write_sparsely
 from chronicle.workspace.content.lazy_reader import Chunks, LazyFile
 from chronicle.workspace.trees import nodes
 
@@ -86,14 +86,14 @@ def store_file(buffer: nodes.NodeBuffer, fileobj: BinaryIO) -> Content:
     head = _read_up_to(fileobj, WHOLE_BYTES + 1)
     if len(head) <= WHOLE_BYTES:
         return Content(buffer.add(head), len(head), chunked=False)
-    pieces = Pieces(fileobj)
+    source = SparseReader(fileobj)
 
     def read_on(size: int) -> bytes | int:
         nonlocal head
         if head:
             part, head = head[:size], head[size:]
             return part
-        return pieces.read(size)
+        return source.read(size)
 
     end = 0
 
@@ -138,7 +138,7 @@ def store_changes(
     pending = deque(sorted((min(start, old.size - 1), end) for start, end in ranges))
     removed: dict[bytes, bytes | None] = {}
     added: dict[bytes, bytes | None] = {}
-    pieces = Pieces(fileobj)
+    source = SparseReader(fileobj)
     while pending:
         start, until = pending.popleft()
         before = chunk_list(buffer, old, start)
@@ -147,8 +147,8 @@ def store_changes(
             raise Corrupt(f"the chunk list {old.id} has nothing for offset {start} of {old.size}")
         removed[encode_end(first.end)] = None
         at, old_end = first.start, first.end
-        pieces.seek(at)
-        for at, value in _stored(buffer, chunks(pieces.read, _AROUND_BYTES), first.start):
+        source.seek(at)
+        for at, value in _stored(buffer, chunks(source.read, _AROUND_BYTES), first.start):
             added[encode_end(at)] = value
             while pending and pending[0][0] < at:
                 until = max(until, pending.popleft()[1])

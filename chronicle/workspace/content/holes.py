@@ -18,7 +18,7 @@ from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Extents", "Pieces", "extent", "write_sparsely"]
+__all__ = ["Extents", "SparseReader", "extent", "write_sparsely"]
 
 _HOLE_BYTES: Final = MAX_CHUNK_BYTES
 """A shorter hole is read: skipping it would not save a chunk."""
@@ -55,7 +55,7 @@ def extent(fd: int, offset: int) -> tuple[int, bool]:
         return sys.maxsize, False
 
 
-class Pieces:
+class SparseReader:
     """Reads the rest of a file in order, with long holes as counts of zeros.
 
     Args:

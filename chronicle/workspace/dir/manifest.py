@@ -32,27 +32,27 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.oplog import OplogRoot
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["Memory", "Owned", "committed_index", "make_durably"]
+__all__ = ["Manifest", "Ownership", "committed_index", "make_durably"]
 
 FORMAT: Final = 2
-"""1 had no checksum, no boot and no `Owned`."""
+"""1 had no checksum, no boot and no `Ownership`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class Ownership:
     """The ownership of a directory by the workspace."""
 
     root: bytes
     epoch: int
-    whole: bool
-    """See `Memory`."""
+    complete: bool
+    """See `Manifest`."""
 
     def save(self, home: Path) -> None:
         """Store it, durably."""
-        _save(home / "owned", msgpack.packb((self.root, self.epoch, self.whole)))
+        _save(home / "owned", msgpack.packb((self.root, self.epoch, self.complete)))
 
     @classmethod
-    def load(cls, home: Path) -> Owned | None:
+    def load(cls, home: Path) -> Ownership | None:
         """Return the stored ownership, None if there is none or it is damaged.
 
         Raises:
@@ -66,7 +66,7 @@ class Owned:
 
 
 @dataclass(slots=True)
-class Memory:
+class Manifest:
     """The manifest of the directory."""
 
     root: bytes
@@ -74,7 +74,7 @@ class Memory:
     base: TreeRef | None
     sealed: TreeRef | None
     """The last seal, to which the index belongs."""
-    whole: bool
+    complete: bool
     """Whether the directory was ever a complete copy of `sealed`; false while it is being restored."""
     index: Index = field(default_factory=dict)
     floors: dict[bytes, int] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Memory:
             self.epoch,
             pack_ref(self.base),
             pack_ref(self.sealed),
-            self.whole,
+            self.complete,
             encode_index(self.index),
             self.floors,
             boot_id().encode(),
@@ -98,7 +98,7 @@ class Memory:
         _save(home / "dir", msgpack.packb(fields))
 
     @classmethod
-    def load(cls, home: Path) -> Memory | None:
+    def load(cls, home: Path) -> Manifest | None:
         """Return the stored manifest, None without one.
 
         Raises:
@@ -110,13 +110,13 @@ class Memory:
             return None
         try:
             # The first version had no boot, and early ones of the second have no recovered.
-            root, epoch, base, sealed, whole, index, floors, boot, recovered = (*fields, None, None)[:9]
+            root, epoch, base, sealed, complete, index, floors, boot, recovered = (*fields, None, None)[:9]
             seen = decode_index(index)
         except (ValueError, TypeError, msgpack.UnpackException) as error:  # the first version had no checksum
             raise Corrupt(f"{home / 'dir'} cannot be read") from error
         if boot != boot_id().encode():  # a file may have lost content, but not its times
             seen = {path: replace(one, racy=True) for path, one in seen.items()}
-        return cls(root, epoch, unpack_ref(base), unpack_ref(sealed), whole, seen, floors, unpack_ref(recovered))
+        return cls(root, epoch, unpack_ref(base), unpack_ref(sealed), complete, seen, floors, unpack_ref(recovered))
 
 
 def _save(path: Path, body: bytes) -> None:

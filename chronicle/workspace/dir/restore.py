@@ -85,7 +85,7 @@ def check_rights(reader: BlobReader, tree_id: BlobId, present: Index, owner: tup
     if refused:
         more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
         raise StorageRefused(
-            f"the workspace cannot be had as a plain directory by user {os.geteuid()}: only root may restore "
+            f"user {os.geteuid()} cannot restore the workspace in a plain directory: only root may restore "
             f"{', '.join(refused[:_NAMED])}{more}; mount it instead, or run as root. Nothing was changed"
         )
 
@@ -309,8 +309,8 @@ class _Restore:
 
 def _replaced(path: bytes) -> Conflict:
     return Conflict(
-        f"{os.fsdecode(path)} in the workspace was replaced while it was put there; end what still writes there, "
-        "and open the workspace again"
+        f"{os.fsdecode(path)} in the workspace was replaced while it was restored; end the processes that still write "
+        "there, and open the workspace again"
     )
 
 

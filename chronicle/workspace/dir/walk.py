@@ -197,7 +197,7 @@ def _grant(handle: int, status: os.stat_result, bits: int, path: bytes) -> _Gran
 def _refused(path: bytes) -> InvalidInput:
     return InvalidInput(
         f"{os.fsdecode(path) or 'the directory itself'} in the workspace cannot be opened by user {os.geteuid()}, "
-        "and its mode not be changed; give that user access to it, or remove it"
+        "and its mode cannot be changed; give that user access to it, or remove it"
     )
 
 

@@ -23,7 +23,7 @@ from chronicle.blobs.readers import CachingReader
 from chronicle.clock import SystemClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch
 from chronicle.workspace.content import content as contents
-from chronicle.workspace.dir.manifest import Memory, Owned, committed_index, make_durably
+from chronicle.workspace.dir.manifest import Manifest, Ownership, committed_index, make_durably
 from chronicle.workspace.dir.restore import check_rights, restore
 from chronicle.workspace.dir.scan import HIDDEN, Index, scan
 from chronicle.workspace.dir.seal import DirState, commit_scan, known_inos, usage_of
@@ -84,47 +84,47 @@ def _open(
     spec: LayerSpec, blobs: BlobStore, root: Path, clock: Clock, home: Path, lock: int, shown_at: Path | None
 ) -> Opened:
     where = os.fsencode(root.absolute())
-    owned = Owned.load(home)
-    memory = _remembered(home, owned is not None)
+    ownership = Ownership.load(home)
+    manifest = _load_manifest(home, ownership is not None)
     adopted = False
-    if memory is None:
-        if owned is None:
+    if manifest is None:
+        if ownership is None:
             _check_empty(root)
-            memory = Memory(where, spec.epoch, spec.base, spec.base, whole=spec.base is None)
+            manifest = Manifest(where, spec.epoch, spec.base, spec.base, complete=spec.base is None)
         else:
-            memory = Memory(owned.root, owned.epoch, spec.base, spec.base, owned.whole)
-            adopted = owned.whole
-    if memory.epoch > spec.epoch:
-        raise StaleEpoch(spec.epoch, memory.epoch)
-    if memory.root != where:
-        if memory.whole and os.path.isdir(memory.root):
+            manifest = Manifest(ownership.root, ownership.epoch, spec.base, spec.base, ownership.complete)
+            adopted = ownership.complete
+    if manifest.epoch > spec.epoch:
+        raise StaleEpoch(spec.epoch, manifest.epoch)
+    if manifest.root != where:
+        if manifest.complete and os.path.isdir(manifest.root):
             _check_empty(root)
             root.parent.mkdir(parents=True, exist_ok=True)
             if root.exists():
                 root.rmdir()
-            os.rename(memory.root, where)
-        memory.root = where
+            os.rename(manifest.root, where)
+        manifest.root = where
     if not os.path.isdir(where):  # not a removal of all files: the directory was lost
-        memory.whole = adopted = False
+        manifest.complete = adopted = False
     root.mkdir(parents=True, exist_ok=True)
-    workspace = DirWorkspace(root, blobs, memory, home, lock, spec.turn, clock)
+    workspace = DirWorkspace(root, blobs, manifest, home, lock, spec.turn, clock)
     recovered = workspace.resume(spec, adopted=adopted)
     workspace.quota = spec.quota
     workspace.shown_at = shown_at
     return Opened(workspace, recovered)
 
 
-def _remembered(home: Path, owned: bool) -> Memory | None:
+def _load_manifest(home: Path, is_owned: bool) -> Manifest | None:
     """Return the manifest; None if there is none, or it is damaged and the ownership is recorded."""
     try:
-        return Memory.load(home)
+        return Manifest.load(home)
     except Corrupt as error:
-        if not owned:
+        if not is_owned:
             raise Corrupt(
-                f"{error}, and whose directory it is about is not noted; "
-                f"move away what is in it and remove {home}: it is then made from the last commit"
+                f"{error}, and the ownership of the directory is not recorded; "
+                f"move its content away and remove {home}: it is then restored from the last commit"
             ) from error
-        _log.info("%s: the directory is looked at anew", error)
+        _log.info("%s: the directory is scanned in full", error)
         return None
 
 
@@ -134,19 +134,19 @@ def _check_empty(root: Path) -> None:
     else:
         crowded = root.exists() or root.is_symlink()
     if crowded:
-        raise InvalidInput(f"{root} holds something that is not this workspace's; name an empty directory")
+        raise InvalidInput(f"{root} has content that is not this workspace's; name an empty directory")
 
 
 class DirWorkspace:
     """A `chronicle.workspace.port.Workspace` that is a plain directory. Made by `open_dir_workspace`."""
 
     def __init__(
-        self, root: Path, blobs: BlobStore, memory: Memory, home: Path, lock: int, turn: int, clock: Clock
+        self, root: Path, blobs: BlobStore, manifest: Manifest, home: Path, lock: int, turn: int, clock: Clock
     ) -> None:
         self._root = root
         self._blobs = blobs
         self._reader = CachingReader(blobs)
-        self._memory = memory
+        self._manifest = manifest
         self._home = home
         self._lock = lock
         self._turn = turn
@@ -156,11 +156,11 @@ class DirWorkspace:
         self.shown_at: Path | None = None
         """The value of `root`, if it is not the directory itself."""
         self._owner = os.geteuid(), os.getegid()
-        self._take(memory.sealed)
+        self._set_sealed(manifest.sealed)
 
-    def _take(self, sealed: TreeRef | None) -> None:
+    def _set_sealed(self, sealed: TreeRef | None) -> None:
         """Set the last seal."""
-        self._memory.sealed = sealed
+        self._manifest.sealed = sealed
         self._commit = self._load(sealed)
         self._inos = known_inos(self._reader, self._commit)
 
@@ -179,39 +179,39 @@ class DirWorkspace:
             spec: which epoch and base.
             adopted: whether the manifest was lost; then all differences from the base count as changes since.
         """
-        memory = self._memory
+        manifest = self._manifest
         if adopted:
-            memory.index = committed_index(self._reader, self._commit)
-        if memory.whole:
-            if memory.sealed == spec.base:
-                memory.base = spec.base  # it was committed, but its process died before `adopt`
-            known = memory.base == spec.base or (spec.base is None and self._is_first())
-            if memory.epoch != spec.epoch or not known:
-                own = memory.base
+            manifest.index = committed_index(self._reader, self._commit)
+        if manifest.complete:
+            if manifest.sealed == spec.base:
+                manifest.base = spec.base  # it was committed, but its process died before `adopt`
+            known = manifest.base == spec.base or (spec.base is None and self._is_first())
+            if manifest.epoch != spec.epoch or not known:
+                own = manifest.base
                 self._turn = 0  # its content was written in the turn after the base's
                 sealed = self.seal()
                 self._turn = spec.turn
                 if sealed != own and sealed.tree_id != (spec.base.tree_id if spec.base is not None else EMPTY):
-                    memory.recovered = sealed
+                    manifest.recovered = sealed
                 if sealed != spec.base:
-                    self._forget_since(memory.base)
-                    memory.base = spec.base
+                    self._keep_floors_since(manifest.base)
+                    manifest.base = spec.base
                     self._restore(spec.base)
         else:
-            memory.index = {}
-            self._forget_since(memory.base)
-            memory.base = spec.base
+            manifest.index = {}
+            self._keep_floors_since(manifest.base)
+            manifest.base = spec.base
             self._restore(spec.base)
-        memory.epoch = spec.epoch
-        if memory.base is None:
+        manifest.epoch = spec.epoch
+        if manifest.base is None:
             self.adopt(self._commit_found({}))  # the empty tree: files that exist already are not committed
-        memory.save(self._home)
-        Owned(memory.root, memory.epoch, memory.whole).save(self._home)
-        return memory.recovered
+        manifest.save(self._home)
+        Ownership(manifest.root, manifest.epoch, manifest.complete).save(self._home)
+        return manifest.recovered
 
     def _is_first(self) -> bool:
         """Whether the base is the empty tree that a new workspace starts with."""
-        base = self._load(self._memory.base)
+        base = self._load(self._manifest.base)
         return base.previous is None and base.tree_id == EMPTY
 
     # -- the port -------------------------------------------------------------------------------------------------
@@ -224,15 +224,15 @@ class DirWorkspace:
     @property
     def base(self) -> TreeRef:
         """The last adopted (or opened) tree."""
-        assert self._memory.base is not None, "an opened workspace has a base"
-        return self._memory.base
+        assert self._manifest.base is not None, "an opened workspace has a base"
+        return self._manifest.base
 
     def begin_turn(self, turn: int) -> None:
         """Set the turn that changes belong to from now on, and acknowledge what was recovered."""
         self._turn = turn
-        if self._memory.recovered is not None:
-            self._memory.recovered = None
-            self._memory.save(self._home)
+        if self._manifest.recovered is not None:
+            self._manifest.recovered = None
+            self._manifest.save(self._home)
 
     def seal(self) -> TreeRef:
         """Scan the directory and store it as a tree; see `chronicle.workspace.port.Workspace.seal`.
@@ -243,29 +243,27 @@ class DirWorkspace:
             OverQuota: its usage exceeds the quota. The directory is unchanged, and its content is durable.
             InvalidInput: an entry is another user's and cannot be read, or the directory is gone.
         """
-        memory = self._memory
+        manifest = self._manifest
         buffer = BlobBuffer(self._blobs)
         try:
-            found = scan(memory.root, memory.index, buffer, self._owner, time.time_ns())
+            found = scan(manifest.root, manifest.index, buffer, self._owner, time.time_ns())
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise InvalidInput(
-                f"the workspace's directory {self._root} is gone; roll it back to have it again"
-            ) from error
-        if memory.sealed is not None and _same(found, memory.index) and not self._is_of_another_turn():
-            memory.index = found
-            self._check_quota(memory.sealed)
-            return memory.sealed
+            raise InvalidInput(f"the workspace's directory {self._root} is gone; a rollback restores it") from error
+        if manifest.sealed is not None and _same(found, manifest.index) and not self._is_of_another_turn():
+            manifest.index = found
+            self._check_quota(manifest.sealed)
+            return manifest.sealed
         ref = self._commit_found(found, buffer)
         self._check_quota(ref)
         return ref
 
     def _next_turn(self) -> int:
         """Return the turn that changes belong to."""
-        return max(self._turn, self._load(self._memory.base).committed_turn + 1)
+        return max(self._turn, self._load(self._manifest.base).committed_turn + 1)
 
     def _is_of_another_turn(self) -> bool:
         """Whether the last seal was not committed, and would now belong to another turn than the one it has."""
-        return self._memory.sealed != self._memory.base and self._commit.turn != self._next_turn()
+        return self._manifest.sealed != self._manifest.base and self._commit.turn != self._next_turn()
 
     def _commit_found(self, found: Index, buffer: BlobBuffer | None = None) -> TreeRef:
         """Store the result of a scan as a commit, durably.
@@ -274,31 +272,31 @@ class DirWorkspace:
             found: the result.
             buffer: has its contents.
         """
-        memory = self._memory
+        manifest = self._manifest
         buffer = buffer if buffer is not None else BlobBuffer(self._blobs)
         state = DirState(
-            index=memory.index,
+            index=manifest.index,
             inos=self._inos,
             commit=self._commit,
-            base=memory.base,
-            base_commit=self._load(memory.base),
-            floors=memory.floors,
+            base=manifest.base,
+            base_commit=self._load(manifest.base),
+            floors=manifest.floors,
             turn=self._next_turn(),
             now_ns=self._now_ns(),
         )
         ref, commit, inos = commit_scan(buffer, state, found)
         buffer.flush()
-        memory.index, memory.sealed, memory.floors = found, ref, {}
+        manifest.index, manifest.sealed, manifest.floors = found, ref, {}
         self._commit, self._inos = commit, inos
-        memory.save(self._home)
+        manifest.save(self._home)
         return ref
 
     def _check_quota(self, ref: TreeRef) -> None:
         if self.quota is None:
             return
-        base = self._load(self._memory.base)
+        base = self._load(self._manifest.base)
         before = base.usage or measure(self._reader, base.tree_id)
-        reason = self.quota.exceeded(usage_of(self._memory.index), before) or self._too_large(base.tree_id)
+        reason = self.quota.exceeded(usage_of(self._manifest.index), before) or self._too_large(base.tree_id)
         if reason is not None:
             raise OverQuota(reason, ref)
 
@@ -308,7 +306,7 @@ class DirWorkspace:
         limit = self.quota.file_bytes
         if limit is None:
             return None
-        for path, seen in self._memory.index.items():
+        for path, seen in self._manifest.index.items():
             content = seen.entry.content
             if content is not None and content.size > limit:
                 was = tree.entry_at(self._reader, base, path)
@@ -322,17 +320,17 @@ class DirWorkspace:
         Raises:
             InvalidInput: it is not the last seal.
         """
-        if ref == self._memory.base:
+        if ref == self._manifest.base:
             return
-        if ref != self._memory.sealed:
+        if ref != self._manifest.sealed:
             raise InvalidInput(f"tree {ref.tree_id} is not the one sealed last; only that can be adopted")
-        self._memory.base = ref
-        self._memory.save(self._home)
+        self._manifest.base = ref
+        self._manifest.save(self._home)
 
     def rollback(self) -> None:
         """Restore the base in the directory; see `chronicle.workspace.port.Workspace.rollback`."""
-        self._forget_since(self._memory.base)
-        self._restore(self._memory.base)
+        self._keep_floors_since(self._manifest.base)
+        self._restore(self._manifest.base)
 
     def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations up to the last seal; see `chronicle.workspace.port.Workspace.history`."""
@@ -363,39 +361,39 @@ class DirWorkspace:
 
     def _view(self) -> HistoryView:
         commit = self._commit
-        return HistoryView(self._reader, commit.histories, commit.moved_seq, {}, self._memory.floors, commit.gaps)
+        return HistoryView(self._reader, commit.histories, commit.moved_seq, {}, self._manifest.floors, commit.gaps)
 
-    def _forget_since(self, base: TreeRef | None) -> None:
+    def _keep_floors_since(self, base: TreeRef | None) -> None:
         """Keep the numbers of versions that were sealed since the base as floors."""
-        floors = self._memory.floors
-        if self._memory.sealed != base and self._memory.sealed is not None:
+        floors = self._manifest.floors
+        if self._manifest.sealed != base and self._manifest.sealed is not None:
             for operation in stored_operations(self._reader, self._commit):
                 floors[operation.path] = max(operation.iteration, floors.get(operation.path, 0))
 
     def _restore(self, ref: TreeRef | None) -> None:
         """Restore a commit in the directory and make it the last seal."""
-        memory = self._memory
+        manifest = self._manifest
         commit = self._load(ref)
-        check_rights(self._reader, commit.tree_id, memory.index, self._owner)
+        check_rights(self._reader, commit.tree_id, manifest.index, self._owner)
         self._root.mkdir(parents=True, exist_ok=True)
-        memory.whole = False
-        memory.save(self._home)
-        Owned(memory.root, memory.epoch, whole=False).save(self._home)
+        manifest.complete = False
+        manifest.save(self._home)
+        Ownership(manifest.root, manifest.epoch, complete=False).save(self._home)
         try:
             present = scan(
-                memory.root, memory.index, PassingBuffer(self._blobs), self._owner, time.time_ns(), tolerant=True
+                manifest.root, manifest.index, PassingBuffer(self._blobs), self._owner, time.time_ns(), tolerant=True
             )
-            restore(memory.root, self._reader, commit.tree_id, commit.root, present, self._owner)
-            memory.index = scan(memory.root, {}, PassingBuffer(self._blobs), self._owner, time.time_ns())
+            restore(manifest.root, self._reader, commit.tree_id, commit.root, present, self._owner)
+            manifest.index = scan(manifest.root, {}, PassingBuffer(self._blobs), self._owner, time.time_ns())
         except (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
             raise Conflict(
-                f"{self._root} was replaced while it was put back ({error}); end what still writes there, "
+                f"{self._root} was replaced while it was restored ({error}); end the processes that still write there, "
                 "and open the workspace again"
             ) from error
-        memory.whole = True
-        self._take(ref)
-        memory.save(self._home)
-        Owned(memory.root, memory.epoch, whole=True).save(self._home)
+        manifest.complete = True
+        self._set_sealed(ref)
+        manifest.save(self._home)
+        Ownership(manifest.root, manifest.epoch, complete=True).save(self._home)
 
 
 def _same(one: Index, other: Index) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
-__all__ = ["TEXT_BYTES", "Change", "What", "change_object", "changes", "render"]
+__all__ = ["TEXT_BYTES", "Change", "ChangeKind", "change_object", "changes", "render"]
 
 TEXT_BYTES: Final = 1024 * 1024
 """Larger files are reported as different and not compared line by line."""
@@ -29,7 +29,7 @@ _SNIFF_BYTES: Final = 8000
 """A zero byte among the first 8,000 makes a file binary, as in git."""
 
 
-class What(enum.Enum):
+class ChangeKind(enum.Enum):
     """The kind of a change."""
 
     ADDED = "added"
@@ -42,7 +42,7 @@ class What(enum.Enum):
 class Change:
     """One difference between two trees."""
 
-    what: What
+    what: ChangeKind
     path: bytes
     """In the new tree; in the old one for a removed path."""
     old: Entry | None
@@ -65,7 +65,7 @@ def changes(reader: BlobReader, old: BlobId, new: BlobId) -> list[Change]:
     came: dict[bytes, Entry] = {}
     for path, was, now in tree.diff_trees(reader, old, new, whole=True):
         if was is not None and now is not None and was.kind is now.kind:
-            changed.append(Change(What.CHANGED, path, was, now))
+            changed.append(Change(ChangeKind.CHANGED, path, was, now))
             continue
         if was is not None:
             gone[path] = was
@@ -78,9 +78,9 @@ def changes(reader: BlobReader, old: BlobId, new: BlobId) -> list[Change]:
                 side.update((path + b"/" + below, found) for below, found in tree.walk(reader, entry.subtree))
     renamed.extend(_matched(gone, came))
     both = gone.keys() & came.keys()
-    changed.extend(Change(What.CHANGED, path, gone[path], came[path]) for path in both)
-    changed.extend(Change(What.REMOVED, path, entry, None) for path, entry in gone.items() if path not in both)
-    changed.extend(Change(What.ADDED, path, None, entry) for path, entry in came.items() if path not in both)
+    changed.extend(Change(ChangeKind.CHANGED, path, gone[path], came[path]) for path in both)
+    changed.extend(Change(ChangeKind.REMOVED, path, entry, None) for path, entry in gone.items() if path not in both)
+    changed.extend(Change(ChangeKind.ADDED, path, None, entry) for path, entry in came.items() if path not in both)
     return sorted((*changed, *renamed), key=lambda change: change.path)
 
 
@@ -151,7 +151,7 @@ def _matched(gone: dict[bytes, Entry], came: dict[bytes, Entry]) -> list[Change]
             source = next((other for other in reversed(candidates) if fitting(other)), None)
             if source is not None:
                 candidates.remove(source)
-                found.append(Change(What.RENAMED, path, gone.pop(source), came.pop(path), source))
+                found.append(Change(ChangeKind.RENAMED, path, gone.pop(source), came.pop(path), source))
     return found
 
 

@@ -132,7 +132,7 @@ def test_a_tree_deeper_than_any_path(home: Path) -> None:
     assert workspace.seal() == ref
     workspace.rollback()
     assert not any(workspace.root.iterdir())
-    workspace._memory.sealed = ref
+    workspace._manifest.sealed = ref
     workspace.adopt(ref)
     workspace.rollback()
     assert workspace.seal().tree_id == ref.tree_id

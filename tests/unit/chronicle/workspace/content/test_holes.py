@@ -17,7 +17,7 @@ from chronicle.errors import Corrupt
 from chronicle.workspace.content import chunking, content
 from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES
 from chronicle.workspace.content.content import WHOLE_BYTES, Content
-from chronicle.workspace.content.holes import Pieces, extent
+from chronicle.workspace.content.holes import SparseReader, extent
 from chronicle.workspace.layer import file_data
 from chronicle.workspace.layer.disk.data_file import DataFile
 from chronicle.workspace.layer.disk.undo_file import UndoFile
@@ -249,7 +249,7 @@ def test_where_nothing_is_known_of_holes_all_is_data(tmp_path: Path) -> None:
         assert extent(file.fileno(), 0) == (4, False)
         assert extent(file.fileno(), 4)[1] is False
         assert file.read() == b"ta"
-    assert Pieces(io.BytesIO(bytes(MIB))).read(MIB) == bytes(MIB)
+    assert SparseReader(io.BytesIO(bytes(MIB))).read(MIB) == bytes(MIB)
     reader, writer = os.pipe()
     os.write(writer, b"through a pipe")
     os.close(writer)
