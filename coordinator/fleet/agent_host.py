@@ -31,10 +31,10 @@ from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
 from coordinator.fleet.delivery import DeliveryServer
 from coordinator.fleet.model import Loaded
+from coordinator.fleet.path_locks import PathLocks, PathOwner, clear_path
 from coordinator.fleet.process_exit import leave_last_words
 from coordinator.fleet.process_marks import Mark
-from coordinator.fleet.tenancies import Tenancies, Tenant, clear_place
-from coordinator.fleet.workspace_paths import Places
+from coordinator.fleet.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to
 from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
@@ -82,11 +82,11 @@ class HostConfig:
     home_identity: str
     """`coordinator.home.Home.identity`."""
     workspaces: str
-    """Absolute directory of agents' places; see `coordinator.fleet.workspace_paths`."""
-    tenancies: str
-    """The node's directory of notes about who has which place."""
+    """Absolute directory of agents' workspace paths; see `coordinator.fleet.workspace_paths`."""
+    path_locks: str
+    """The node's directory of lock files of workspace paths."""
     link: str
-    """This host's symlink to the place of its agent, from when it has one; ``AGENT_WORKSPACE`` until then."""
+    """This host's symlink to its agent's workspace path once it has an agent; ``AGENT_WORKSPACE`` until then."""
     zygote_socket: str
     presentation: Literal["fuse", "dir"]
     logs: str
@@ -124,8 +124,8 @@ class AgentHost:
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[Ending] | None = None
         self._deliveries = DeliveryServer(self.deliver)
-        self._tenancy = -1
-        """By which this process has its agent's place, for as long as it lives."""
+        self._path_lock = -1
+        """The descriptor that holds the lock of the agent's workspace path while this process lives."""
 
     def load(self, code: Code) -> Loaded:
         """Import an agent's class; return what was imported with it.
@@ -350,7 +350,7 @@ class AgentHost:
         return await asyncio.to_thread(self._open, request)
 
     def _open(self, request: WorkspaceRequest) -> Opened:
-        """Take the agent's place once no process of an earlier activation is left, and show the workspace there."""
+        """Lock the agent's workspace path, which ends processes of earlier activations, and mount the workspace."""
         spec = LayerSpec(
             workspace_id=request.address.workspace_id,
             layers=Path(self._config.layers),
@@ -360,29 +360,27 @@ class AgentHost:
             quota=workspace_quota_of(self._class) if self._class is not None else None,
             gives_up_when_full=True,
         )
-        places = Places(Path(self._config.workspaces), self._config.home_id)
-        place = places.of(request.address)
-        tenant = Tenant(self._config.host_id, request.epoch, str(request.address), self._config.home_identity)
-        self._tenancy = Tenancies(Path(self._config.tenancies), self._config.home_identity).take(place, tenant)
-        places.make()
-        clear_place(place, self._config.host_id)
-        self._lead_to(place)
+        paths = WorkspacePaths(Path(self._config.workspaces), self._config.home_id)
+        path = paths.of(request.address)
+        owner = PathOwner(self._config.host_id, request.epoch, str(request.address), self._config.home_identity)
+        self._path_lock = PathLocks(Path(self._config.path_locks), self._config.home_identity).acquire(path, owner)
+        paths.create()
+        clear_path(path, self._config.host_id)
+        self._link_to(path)
         if self._config.presentation == "fuse":
-            opened = open_fuse_workspace(Path(self._config.zygote_socket), spec, self._config.blobs_url, place)
+            opened = open_fuse_workspace(Path(self._config.zygote_socket), spec, self._config.blobs_url, path)
         else:
             root = spec.layers / spec.workspace_id / "files"
-            opened = open_dir_workspace(
-                spec, FsspecBlobStore(self._config.blobs_url), root, self._clock, shown_at=place
-            )
-            place.symlink_to(root, target_is_directory=True)
-        set_workspace_variable(place)
+            opened = open_dir_workspace(spec, FsspecBlobStore(self._config.blobs_url), root, self._clock, shown_at=path)
+            path.symlink_to(root, target_is_directory=True)
+        set_workspace_variable(path)
         return opened
 
-    def _lead_to(self, place: Path) -> None:
-        """Let this host's fixed path lead to its agent's place: code that was imported before may have noted it."""
+    def _link_to(self, path: Path) -> None:
+        """Point this host's fixed link at the workspace path: code that was imported before may have kept the link."""
         link = Path(self._config.link)
         new = link.with_name(f"{link.name}.new")
-        new.symlink_to(place, target_is_directory=True)
+        new.symlink_to(path, target_is_directory=True)
         new.replace(link)
 
     def _running(self) -> tuple[Activation, ActivationLoop]:

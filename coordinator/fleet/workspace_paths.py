@@ -1,15 +1,15 @@
-"""Places: where agents' workspaces are seen on a node, one short path for each agent, the same on every node.
+"""Workspace paths: one short path for each agent, at which its workspace is seen, the same on every node.
 
 ::
 
-    <base>/podium-<home id>/          mode 0700; not to be guessed, as the id is random
-        home                          the path of the home whose service has it
-        <agent>                       the agent's workspace while it is awake, else nothing
+    <base>/podium-<home id>/          mode 0700; the id is random, so the name cannot be guessed
+        home                          the path of the home whose service has claimed it
+        <agent>                       the agent's workspace while it is awake
 
-``<agent>`` is derived from the agent's address. A place is 37 characters long with the base ``/tmp``: `#!` lines of
-scripts (127 bytes on older kernels) and the paths of sockets (107) leave room for what is in the workspace.
+``<agent>`` is derived from the agent's address. A path is 37 characters long with the base ``/tmp``: `#!` lines of
+scripts (127 bytes on older kernels) and the paths of sockets (107) leave room for files of the workspace.
 
-An agent's place outlives its activations; `coordinator.fleet.tenancies` keeps those apart that follow each other.
+An agent's path outlives its activations; `coordinator.fleet.path_locks` keeps successive activations apart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from podium.address import Address
 
-__all__ = ["Places"]
+__all__ = ["WorkspacePaths"]
 
 _NAME_LENGTH: Final = 12
 """Characters of an agent's name: 60 bits of a hash."""
@@ -40,8 +40,8 @@ _RETRIES: Final = 20
 _POLL_S: Final = 0.02
 
 
-class Places:
-    """The places of a home's agents on this machine. Making one of these touches nothing.
+class WorkspacePaths:
+    """The workspace paths of a home's agents on this machine. Making one of these touches nothing.
 
     Args:
         base: an absolute directory, the same on every node.
@@ -53,15 +53,15 @@ class Places:
         self.directory = base / f"podium-{home_id}"
 
     def of(self, address: Address) -> Path:
-        """Return an agent's place."""
+        """Return an agent's path."""
         digest = base64.b32encode(hashlib.sha256(str(address).encode()).digest()).decode().lower()
         return self.directory / digest[:_NAME_LENGTH]
 
-    def make(self) -> None:
-        """Make the directory for this user only, if it is not there.
+    def create(self) -> None:
+        """Create the directory for this user only, if it does not exist.
 
         Raises:
-            HomeError: it cannot be made, or is someone else's.
+            HomeError: it cannot be created, or belongs to another user.
         """
         try:
             with contextlib.suppress(FileExistsError):
@@ -69,24 +69,24 @@ class Places:
             found = self.directory.lstat()
         except OSError as error:
             raise HomeError(
-                f"{self.directory}, where agents' workspaces are to be, cannot be made ({error.strerror}); let "
+                f"{self.directory}, where agents' workspaces are mounted, cannot be created ({error.strerror}); let "
                 "PODIUM_WORKSPACES name another directory"
             ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise HomeError(
-                f"{self.directory} belongs to another user or can be entered by others, and agents' workspaces are to "
-                "be there: remove it, or let PODIUM_WORKSPACES name another directory"
+                f"{self.directory} belongs to another user or can be entered by others, and agents' workspaces are "
+                "mounted there: remove it, or let PODIUM_WORKSPACES name another directory"
             )
 
     @contextlib.contextmanager
     def claimed(self, home: Path) -> Iterator[None]:
-        """Have the directory for a home's service while the context lasts; remove it at the end if it is empty.
+        """Claim the directory for a home's service while the context lasts; remove it at the end if it is empty.
 
         Args:
             home: the directory of the home.
 
         Raises:
-            HomeError: the service of another home with the same id has it; or as `make`.
+            HomeError: the service of another home with the same id has claimed it; or as `create`.
         """
         held = self._lock(home)
         try:
@@ -99,7 +99,7 @@ class Places:
             os.close(held)
 
     def check(self, home: Path) -> None:
-        """Check that no other home's service has the directory.
+        """Check that no other home's service has claimed the directory.
 
         Raises:
             HomeError: one has.
@@ -119,13 +119,13 @@ class Places:
 
     def _lock(self, home: Path) -> int:
         for _ in range(_RETRIES):
-            self.make()
+            self.create()
             with contextlib.suppress(FileNotFoundError):
                 held = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
                     if not try_lock(held):
                         self._refuse_other(home)
-                        time.sleep(_POLL_S)  # this home's last service is ending, or somebody looks
+                        time.sleep(_POLL_S)  # this home's last service is ending, or another process checks the claim
                     elif os.path.samestat(os.fstat(held), self.directory.lstat()):  # else it was removed meanwhile
                         return held
                 except FileNotFoundError:
@@ -134,10 +134,10 @@ class Places:
         raise HomeError(f"{self.directory} is locked by another process; end it and try again")
 
     def _refuse_other(self, home: Path) -> None:
-        """Raise an error if the holder of the directory is another home's service."""
+        """Raise an error if another home's service has claimed the directory."""
         try:
             other = (self.directory / _OWNER).read_text(encoding="utf-8", errors="surrogateescape").strip()
-        except FileNotFoundError:  # it has only just locked it, or is about to let go
+        except FileNotFoundError:  # its holder has just locked it, or is about to release it
             return
         with contextlib.suppress(OSError):
             if home.samefile(other):  # by whatever path it is named

@@ -24,10 +24,10 @@ from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import unmount_workspace
 from chronicle.fuse.zygote import zygote
 from coordinator.fleet.agent_host import HostConfig
+from coordinator.fleet.path_locks import PathLocks
 from coordinator.fleet.process_exit import OomKills, WatchedProcess, describe_end, last_words
 from coordinator.fleet.process_marks import Mark, end_marked
-from coordinator.fleet.tenancies import Tenancies
-from coordinator.fleet.workspace_paths import Places
+from coordinator.fleet.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
 from coordinator.ray.cluster import NAMESPACE, find_actor
 from coordinator.ray.host_actor import HostActor
@@ -64,12 +64,12 @@ class NodeConfig:
     journal: str
     blobs_url: str
     directory: str
-    """The node's part of the home: layers, hosts' links, tenancies."""
+    """The node's part of the home: layers, hosts' links, path locks."""
     home_id: str
     home_identity: str
     """`coordinator.home.Home.identity`."""
     workspaces: str
-    """Absolute directory of agents' places; see `coordinator.fleet.workspace_paths`."""
+    """Absolute directory of agents' workspace paths; see `coordinator.fleet.workspace_paths`."""
     run_dir: str
     """Short directory for sockets."""
     logs: str
@@ -98,13 +98,13 @@ class NodeManagerActor:
         self._layers = Path(config.directory) / "layers"
         self._ends = Path(config.run_dir) / "ends"
         self._deliveries = Path(config.run_dir) / DELIVERIES
-        self._tenancy_notes = Path(config.directory) / "places"
-        self._tenancies = Tenancies(self._tenancy_notes, config.home_identity)
-        self._places = Places(Path(config.workspaces), config.home_id)
+        self._lock_files = Path(config.directory) / "places"
+        self._path_locks = PathLocks(self._lock_files, config.home_identity)
+        self._paths = WorkspacePaths(Path(config.workspaces), config.home_id)
         self._zygote_socket = Path(config.run_dir) / "zygote.sock"
         self._processes: dict[str, WatchedProcess] = {}
         self._oom_kills = OomKills()
-        for directory in (self._mounts, self._layers, self._ends, self._deliveries, self._tenancy_notes):
+        for directory in (self._mounts, self._layers, self._ends, self._deliveries, self._lock_files):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         threading.Thread(target=self._rotate_logs, name="log-rotation", daemon=True).start()
         if config.presentation == "fuse":
@@ -117,7 +117,7 @@ class NodeManagerActor:
             HomeError: agents' workspaces cannot be where they are to be.
             Unavailable: the mount service does not start.
         """
-        self._places.make()
+        self._paths.create()
         if self._config.presentation == "fuse":
             await asyncio.to_thread(self._start_zygote)
 
@@ -153,7 +153,7 @@ class NodeManagerActor:
                 home_id=self._config.home_id,
                 home_identity=self._config.home_identity,
                 workspaces=self._config.workspaces,
-                tenancies=str(self._tenancy_notes),
+                path_locks=str(self._lock_files),
                 link=str(link),
                 zygote_socket=str(self._zygote_socket),
                 presentation=self._config.presentation,
@@ -179,9 +179,9 @@ class NodeManagerActor:
         return loaded
 
     async def end_host(self, host_id: str, *, died: bool = False) -> str | None:
-        """End a host's process, if it lives, and all that it started, and leave nothing mounted at its agent's place.
+        """End a host's process, if it lives, and all processes that it started, and unmount its agent's workspace.
 
-        Doing it twice is harmless. What cannot be ended keeps the place from the agent's next host.
+        Idempotent. A process that cannot be ended keeps the lock of the workspace path from the agent's next host.
 
         Args:
             died: whether it is known to be dead or dying.
@@ -223,18 +223,18 @@ class NodeManagerActor:
                 await self.end_host(link.name)
 
     async def stop(self) -> None:
-        """Unmount everything, end the mount service, and leave no places of mounts behind."""
+        """Unmount everything, end the mount service, and remove the workspace paths."""
         if self._config.presentation == "fuse":
             await asyncio.to_thread(zygote.shut_down, self._zygote_socket)
         for link in list(self._mounts.iterdir()):
             await self.end_host(link.name)
-        self._places.remove()
+        self._paths.remove()
 
     def _clear_after(self, host_id: str) -> None:
-        """End all processes of a host, and take away its agent's place and its link.
+        """End all processes of a host, and remove its agent's workspace path and its link.
 
         Raises:
-            ChronicleError: a process cannot be ended, or its mount taken away.
+            ChronicleError: a process cannot be ended, or its mount cannot be unmounted.
             OSError: what an earlier version mounted cannot be removed.
         """
         link = self._mounts / host_id
@@ -247,31 +247,31 @@ class NodeManagerActor:
                 mounts.unmount(link)
                 link.rmdir()
             return
-        place = link.readlink()
-        if place.parent.name == self._places.directory.name:  # else it is of the home that this one is a copy of
-            with self._tenancies.ending(place, host_id) as tenant:
+        path = link.readlink()
+        if path.parent.name == self._paths.directory.name:  # else it is of the home that this one is a copy of
+            with self._path_locks.releasing(path, host_id) as owner:
                 # Where this service has not claimed the directory, the home that this one is a copy of may have mounts.
-                ours = place.parent == self._places.directory
-                if tenant is not None and (ours or tenant.home == self._config.home_identity):
-                    self._take_away(place)
+                ours = path.parent == self._paths.directory
+                if owner is not None and (ours or owner.home == self._config.home_identity):
+                    self._unmount(path)
         link.unlink(missing_ok=True)
 
-    def _take_away(self, place: Path) -> None:
-        """Unmount what is at a place, and remove it."""
-        if os.path.islink(place):  # noqa: PTH114  as above
-            place.unlink()
+    def _unmount(self, path: Path) -> None:
+        """Unmount a workspace path, and remove it."""
+        if os.path.islink(path):  # noqa: PTH114  as above
+            path.unlink()
             return
         if self._config.presentation == "fuse":
             with contextlib.suppress(NotFound, Ended):  # it was never mounted, or went with its host or its service
-                unmount_workspace(self._zygote_socket, place)
-            if place.parent != self._places.directory:  # an earlier service, which was killed, had another one
-                mounts.unmount(place)
+                unmount_workspace(self._zygote_socket, path)
+            if path.parent != self._paths.directory:  # an earlier service, which was killed, had another one
+                mounts.unmount(path)
         try:
-            place.rmdir()
+            path.rmdir()
         except FileNotFoundError:
             pass
         except OSError as error:  # still mounted, or written to after the mount was gone: not ours to delete
-            _log.warning("place_left", place=str(place), error=str(error))
+            _log.warning("workspace_path_left", path=str(path), error=str(error))
 
     def _rotate_logs(self) -> None:
         while True:
@@ -286,7 +286,7 @@ class NodeManagerActor:
         """Start the mount service, or find it running."""
         zygote.start(
             self._zygote_socket,
-            self._places.directory,
+            self._paths.directory,
             Path(self._config.logs) / "mounts.log",
             owner_pid=self._config.owner_pid,
             transport=self._config.fuse_transport,

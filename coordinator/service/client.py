@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from chronicle.error_pickling import send_causes_of
-from coordinator.client_environment import Surroundings
 from coordinator.fleet.process_marks import environment_without_mark
-from coordinator.fleet.workspace_paths import Places
+from coordinator.fleet.workspace_paths import WorkspacePaths
+from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
@@ -86,7 +86,7 @@ class ServiceClient:
         self._lost = False
         self.notice: str | None = None
         """What the service says of this machine, such as why workspaces are plain directories; set by `hello`."""
-        self.surroundings: Surroundings | None = None
+        self.surroundings: ProcessEnvironment | None = None
         """What the service's agents have around them; set by `hello`, unless the service is of an earlier version."""
         self._listening = asyncio.get_running_loop().create_task(self._listen(), name="service-listener")
 
@@ -99,7 +99,7 @@ class ServiceClient:
         answer = await self._ask({"op": "hello", "protocol": PROTOCOL})
         self.notice = answer["notice"]
         if "surroundings" in answer:
-            self.surroundings = Surroundings.from_wire(answer["surroundings"])
+            self.surroundings = ProcessEnvironment.from_wire(answer["surroundings"])
         spoken: int = answer["protocol"]
         return spoken
 
@@ -368,7 +368,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
     else:
         from coordinator.settings import read_settings  # noqa: PLC0415  only for starting a service
 
-        Places(read_settings().workspaces, home.id).check(home.path)
+        WorkspacePaths(read_settings().workspaces, home.id).check(home.path)
     log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(

@@ -45,14 +45,14 @@ def main() -> int:
         try:
             _say_stage(home, "starting Ray")
             from coordinator.fleet.process_marks import take_mark_off  # noqa: PLC0415
-            from coordinator.fleet.workspace_paths import Places  # noqa: PLC0415
+            from coordinator.fleet.workspace_paths import WorkspacePaths  # noqa: PLC0415
             from coordinator.logs import log_to  # noqa: PLC0415
             from coordinator.settings import read_settings  # noqa: PLC0415  after the lock: who cannot have it need not wait
 
             log_to(home.logs / "service.log")
             take_mark_off()  # an agent's process may have started it
             settings = read_settings()
-            with Places(settings.workspaces, home.id).claimed(home.path):
+            with WorkspacePaths(settings.workspaces, home.id).claimed(home.path):
                 asyncio.run(_serve(home, settings))
         finally:
             home.remove_run_dir()
@@ -60,11 +60,11 @@ def main() -> int:
 
 
 async def _serve(home: Home, settings: Settings) -> None:
-    from coordinator.client_environment import Surroundings  # noqa: PLC0415
+    from coordinator.process_environment import ProcessEnvironment  # noqa: PLC0415
     from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
 
-    surroundings = Surroundings.of_this_process()  # before Ray adds variables of its own
+    surroundings = ProcessEnvironment.of_this_process()  # before Ray adds variables of its own
     stopping = asyncio.Event()
     _stop_at_signals(stopping)
     router = Router(home, settings)

@@ -11,7 +11,7 @@ choice and an ``op``; the service answers each with objects that carry the same 
     the operation was refused; ends it.
 
 Operations: ``hello {"protocol"}`` first; answers ``{"protocol", "notice", "surroundings"}``, the last what agents have
-around them (`coordinator.client_environment`);
+around them (`coordinator.process_environment`);
 
 ``send {"agent": {"file","class","agent_type"}, "key", "message", "idempotency_key", "when_busy"}``
     admits the message, a JSON object, and streams its frames; ``when_busy`` is a `podium.turn.busy.BusyPolicy`,

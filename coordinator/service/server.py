@@ -15,8 +15,8 @@ from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, InvalidInput
 from chronicle.ids import IdSource, MessageId
 from coordinator.admission import Admission
-from coordinator.client_environment import Surroundings
 from coordinator.fleet.model import Code
+from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from podium.address import Address
 from podium.agent_record import find_session
@@ -49,7 +49,7 @@ class ServiceServer:
     """
 
     def __init__(
-        self, home: Home, settings: Settings, router: Router, surroundings: Surroundings | None = None
+        self, home: Home, settings: Settings, router: Router, surroundings: ProcessEnvironment | None = None
     ) -> None:
         self._home = home
         self._settings = settings
@@ -59,7 +59,7 @@ class ServiceServer:
         self._clock = SystemClock()
         self._ids = IdSource()
         self._admission = Admission(self._store, self._blobs, self._ids, self._clock, settings.inbox_limit)
-        self._surroundings = surroundings or Surroundings.of_this_process()
+        self._surroundings = surroundings or ProcessEnvironment.of_this_process()
         self._clients: set[_Client] = set()
         self._ending = False
         self._came_or_went = asyncio.Event()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.fleet.workspace_paths import Places
+from coordinator.fleet.workspace_paths import WorkspacePaths
 from coordinator.home import Home
 from tests.waiting import wait_until
 
@@ -151,7 +151,7 @@ def text_of(frames: list[dict[str, Any]]) -> str:
 
 def places_of(home: Path) -> Path:
     """Where the workspaces of a home's agents are mounted."""
-    return Places(Path("/tmp"), Home(home).id).directory
+    return WorkspacePaths(Path("/tmp"), Home(home).id).directory
 
 
 def mounts_of(home: Path) -> list[str]:

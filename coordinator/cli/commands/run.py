@@ -14,8 +14,8 @@ from podium.turn.busy import BusyPolicy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.client_environment import Surroundings
     from coordinator.home import Home
+    from coordinator.process_environment import ProcessEnvironment
     from coordinator.service.client import AgentRef
     from podium.address import Address
 
@@ -85,11 +85,11 @@ async def _talk(
             return await chat.converse(lines)
 
 
-def _compare(service: Surroundings, agent: AgentRef) -> None:
+def _compare(service: ProcessEnvironment, agent: AgentRef) -> None:
     """Warn if directory, Python or environment of this command differ from those that the service gives to agents."""
-    from coordinator.client_environment import Surroundings, differences, names_in  # noqa: PLC0415
+    from coordinator.process_environment import ProcessEnvironment, differences, names_in  # noqa: PLC0415
 
-    here = Surroundings.of_this_process()
+    here = ProcessEnvironment.of_this_process()
     names = frozenset(service.variables.keys() | here.variables.keys())
     if found := differences(service, here, names_in(agent.file, names)):
         warn(

@@ -17,7 +17,7 @@ from coordinator.environment import variables
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Surroundings", "differences", "is_conventional", "names_in"]
+__all__ = ["ProcessEnvironment", "differences", "is_conventional", "names_in"]
 
 _CONVENTIONAL: Final = re.compile(
     r"""
@@ -40,7 +40,7 @@ _DIGEST: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProcessEnvironment:
     """What agents find around them."""
 
     directory: str
@@ -51,7 +51,7 @@ class Surroundings:
     """The environment: names, and hashes of the values."""
 
     @classmethod
-    def of_this_process(cls) -> Surroundings:
+    def of_this_process(cls) -> ProcessEnvironment:
         """Return those of this process as they are now."""
         try:
             directory = str(Path.cwd())
@@ -65,12 +65,12 @@ class Surroundings:
         return asdict(self)
 
     @classmethod
-    def from_wire(cls, value: dict[str, Any]) -> Surroundings:
+    def from_wire(cls, value: dict[str, Any]) -> ProcessEnvironment:
         """Return what such an object describes."""
         return cls(value["directory"], value["python"], value["variables"])
 
 
-def differences(service: Surroundings, client: Surroundings, named: frozenset[str]) -> list[str]:
+def differences(service: ProcessEnvironment, client: ProcessEnvironment, named: frozenset[str]) -> list[str]:
     """Return in which ways a client's surroundings differ from a service's, a phrase each, without values of variables.
 
     Args:

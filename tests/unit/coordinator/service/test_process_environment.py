@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.client_environment import Surroundings, differences, is_conventional, names_in
+from coordinator.process_environment import ProcessEnvironment, differences, is_conventional, names_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,18 +16,18 @@ SECRET = "sk-do-not-show-this"
 NONE: frozenset[str] = frozenset()
 
 
-def here(monkeypatch: pytest.MonkeyPatch, directory: Path, **variables: str) -> Surroundings:
+def here(monkeypatch: pytest.MonkeyPatch, directory: Path, **variables: str) -> ProcessEnvironment:
     """The surroundings of a process that has these variables, and no others that differ."""
     with monkeypatch.context() as context:
         context.chdir(directory)
         for name, value in variables.items():
             context.setenv(name, value)
-        return Surroundings.of_this_process()
+        return ProcessEnvironment.of_this_process()
 
 
 def test_the_same_surroundings_do_not_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = here(monkeypatch, tmp_path, MY_API_KEY=SECRET)
-    wired = Surroundings.from_wire(json.loads(json.dumps(service.to_wire())))
+    wired = ProcessEnvironment.from_wire(json.loads(json.dumps(service.to_wire())))
     assert differences(wired, here(monkeypatch, tmp_path, MY_API_KEY=SECRET), NONE) == []
 
 
@@ -35,7 +35,7 @@ def test_what_matters_is_told_and_no_value_is(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "other").mkdir()
     service = here(monkeypatch, tmp_path, MY_API_KEY="one", DB_URL="there", PODIUM_WARM_HOSTS="1", CURRENCY="EUR")
     client = here(monkeypatch, tmp_path / "other", MY_API_KEY=SECRET, PODIUM_WARM_HOSTS="2", CURRENCY="USD", TZ="UTC")
-    client = Surroundings(client.directory, "/other/venv", client.variables)
+    client = ProcessEnvironment(client.directory, "/other/venv", client.variables)
     assert differences(service, client, NONE) == [
         f"working directory {tmp_path} (here {tmp_path / 'other'})",
         f"Python {service.python} (here /other/venv)",
@@ -91,4 +91,4 @@ def test_a_directory_that_was_removed_has_a_name(tmp_path: Path, monkeypatch: py
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert Surroundings.of_this_process().directory == "a removed directory"
+    assert ProcessEnvironment.of_this_process().directory == "a removed directory"
