@@ -1,4 +1,4 @@
-"""Admitting messages for the edges: the one way in, and what can be known of a message while its sender waits."""
+"""Admission of messages, the only way into an inbox from outside, and the state of a message while its sender waits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["Admission", "Admitted"]
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A message in an inbox, durably, whose sender waits for what becomes of it."""
+    """An admitted message, durably in its inbox, whose sender waits for its frames."""
 
     receipt: Receipt
     when_busy: BusyPolicy
     before: int
-    """How many messages waited before it when it was admitted, the one that was being handled included."""
+    """Messages before it in the inbox when it was admitted, including the one that was being handled."""
     _store: JournalStore
     _blobs: BlobReader
     _session: Session
@@ -57,7 +57,7 @@ class Admitted:
         return await asyncio.to_thread(self._failed_tries)
 
     async def count_before(self) -> int:
-        """Return how many messages wait before it now.
+        """Return how many messages are before it in the inbox now.
 
         Raises:
             NotFound: its record was pruned.
@@ -89,9 +89,9 @@ class Admission:
         self._inbox_limit = inbox_limit
 
     def admit(self, address: Address, body: bytes, idempotency_key: str | None, when_busy: BusyPolicy) -> Admitted:
-        """Give a message its place, durably; the agent need not exist yet.
+        """Put a message into its agent's inbox, durably; the agent need not exist yet.
 
-        A repeat of an idempotency key with the same body gives the first receipt, whatever the policy.
+        A repeated idempotency key with the same body gives the first receipt, whatever the policy.
 
         Args:
             body: canonical JSON.

@@ -1,4 +1,4 @@
-"""Working directory, Python and environment of a service, which its agents have, and where those of a client differ.
+"""Working directory, Python and variables of a service, which its agents inherit, and how those of a client differ.
 
 Values of variables may be secrets: they are compared by their hashes, and never shown.
 """
@@ -41,7 +41,7 @@ _DIGEST: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnvironment:
-    """What agents find around them."""
+    """The environment of a process."""
 
     directory: str
     """The working directory."""
@@ -52,7 +52,7 @@ class ProcessEnvironment:
 
     @classmethod
     def of_this_process(cls) -> ProcessEnvironment:
-        """Return those of this process as they are now."""
+        """Return that of this process as it is now."""
         try:
             directory = str(Path.cwd())
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class ProcessEnvironment:
 
 
 def differences(service: ProcessEnvironment, client: ProcessEnvironment, named: frozenset[str]) -> list[str]:
-    """Return in which ways a client's surroundings differ from a service's, a phrase each, without values of variables.
+    """Return how a client's environment differs from a service's, a phrase for each difference, without values.
 
     Args:
         named: the variables that the agent's source names; those that are conventional count in any case.

@@ -18,7 +18,7 @@ __all__ = ["Settings", "read_settings"]
 
 
 class Settings(BaseSettings):
-    """What can be set. Frozen: a running process does not change its mind."""
+    """The settings of a process, frozen."""
 
     model_config = SettingsConfigDict(env_prefix="PODIUM_", frozen=True, extra="ignore")
 
@@ -32,25 +32,25 @@ class Settings(BaseSettings):
     workspace's path, which is to stay the same: give each node and each service of a home the same one, and a short
     one."""
     presentation: Literal["auto", "fuse", "dir"] = "auto"
-    """How agents see their workspace. ``auto`` takes FUSE where it works and says once where it does not."""
+    """How agents see their workspace. ``auto`` uses FUSE where it works and reports once where it does not."""
     fuse_transport: Literal["raw", "pyfuse3"] = "raw"
     """How mounts speak to the kernel: by its own protocol, or through pyfuse3, which is slower and to be installed."""
     warm_hosts: int = Field(default=1, ge=0)
     """Processes kept ready with an agent's code imported: one hides a cold start of over a second from a first
     message; each costs about 90 MB."""
     most_starting: int = Field(default_factory=lambda: max(2, os.cpu_count() or 1), ge=1)
-    """Hosts that may be on their way at a time; a start keeps a core busy for about a second. By default one for each
-    core, and two at least."""
+    """Hosts that may be starting at a time; a start keeps a core busy for about a second. By default one for each core,
+    and at least two."""
     log_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
-    """How long a log file may grow, about, before it is begun anew. What it had is then beside it as ``….1``, in place
-    of what was there, so that it takes twice as much at most."""
+    """Approximate limit of a log file before it is rotated. Its content is then kept beside it as ``….1``, replacing an
+    older one, so that both take at most twice as much."""
     host_cpus: float = Field(default=0.1, gt=0)
     """CPUs that Ray sets aside for a host. Agents mostly wait; with 0.1 a node takes ten for each of its CPUs."""
     lease_ttl_s: float = Field(default=15.0, gt=0)
-    """How long a host that is cut off keeps its agents to itself; renewed every third of it."""
+    """Time to live of a host's lease: for so long a host that is cut off keeps its agent. Renewed every third of it."""
     silence_s: float = Field(default=60.0, gt=0)
-    """How long a process may give no sign of life before it counts as dead. Code of the user's that does not let go of
-    the interpreter silences its process; a busy machine must never be taken for a dead one."""
+    """Silence after which a process counts as dead. User code that holds the interpreter's lock silences its process; a
+    busy machine must not be mistaken for a dead one."""
     start_timeout_s: float = Field(default=120.0, gt=0)
     """Longest wait for Ray: 4 to 17 s were measured on two busy cores."""
     wake_timeout_s: float = Field(default=60.0, gt=0)

@@ -1,8 +1,8 @@
 """A host's work without Ray: one process, one agent, its lease, its workspace and its loop.
 
-A host imports an agent's code while it is warm, is given one agent, runs it until the agent goes to zero, and is then
-ended by its node manager; it is not used again. A thread of its own renews the lease, because user code may block the
-event loop; the same thread ends the process when a turn ignores its deadline.
+A warm host has imported an agent's code. It is given one agent, runs it until the agent goes to zero, and is then ended
+by its node manager; it is not reused. A thread of its own renews the lease, because user code may block the event loop;
+the same thread ends the process when a turn ignores its deadline.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _log = structlog.stdlib.get_logger("coordinator.host")
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
-    """What a host is told when it is started; fixed for its life."""
+    """The configuration of a host, fixed for its life."""
 
     host_id: str
     journal: str
@@ -103,7 +103,7 @@ class AgentHost:
 
     Args:
         config: of this host.
-        on_sent: told when the agent has committed messages to others: they wait in the outbox.
+        on_sent: called when the agent has committed messages to others, which wait in the outbox.
     """
 
     def __init__(self, config: HostConfig, on_sent: Callable[[], None]) -> None:
@@ -146,14 +146,14 @@ class AgentHost:
         *,
         unclean: bool,
         lost: str | None = None,
-        taken_back: Sequence[MessageId] = (),
+        withdrawn: Sequence[MessageId] = (),
     ) -> int:
-        """Take an agent: load its state, open its workspace and begin to handle its messages.
+        """Activate an agent: load its state, open its workspace and begin to handle its messages.
 
         Args:
             unclean: the activation before did not end in order.
             lost: how its process ended, in a few words; ``None`` if that is not known.
-            taken_back: messages not to be handled any more: their sender took them back.
+            withdrawn: messages to drop first; see `coordinator.fleet.cancellation`.
 
         Returns:
             the turns it has committed.
@@ -184,7 +184,7 @@ class AgentHost:
         except BaseException:
             await activation.abandon()
             raise
-        for message_id in taken_back:
+        for message_id in withdrawn:
             await activation.cancel(message_id)
         self._activation = activation
         self._loop = ActivationLoop(activation, self._class.idle_timeout_s)
@@ -205,7 +205,7 @@ class AgentHost:
             yield batch
 
     async def cancel(self, message_id: MessageId) -> None:
-        """Take a message back, or give a parked one up; that is durable on return, unless it was handled meanwhile.
+        """Cancel a message that waits, is being handled or is parked; durable on return, unless it is handled first.
 
         It may be called from any thread's event loop. Code that handles the message and blocks the agent's own has a
         grace of some seconds, then its process is ended.
@@ -217,7 +217,7 @@ class AgentHost:
         assert self._event_loop is not None
         activation.expire_deadline(message_id)
         cancelling = asyncio.run_coroutine_threadsafe(self._cancel(activation, loop, message_id), self._event_loop)
-        await asyncio.shield(asyncio.wrap_future(cancelling))  # a caller that goes must not stop it half-way
+        await asyncio.shield(asyncio.wrap_future(cancelling))  # the caller's cancellation must not stop it half-way
 
     async def _cancel(self, activation: Activation, loop: ActivationLoop, message_id: MessageId) -> None:
         await activation.cancel(message_id)
@@ -226,13 +226,13 @@ class AgentHost:
             pass
 
     def preempt(self, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
-        """Do what the sender of a message that was admitted asks for if the agent is busy with another one.
+        """Apply the policy of an admitted message if the agent is busy with another one.
 
         It may be called from any thread. As with `cancel`, code that blocks is given some seconds when it is to stop.
 
         Returns:
-            the message whose turn is to end for it, if one runs now: should this process have to be ended for that, the
-            next activation is to be told.
+            the message whose turn is stopped for it, if one runs now: if this process has to be ended for that,
+            the next activation drops the message.
 
         Raises:
             AgentAsleep: no agent runs here.
@@ -243,7 +243,7 @@ class AgentHost:
         if stopped is not None:
             activation.expire_deadline(stopped)
         preempting = asyncio.run_coroutine_threadsafe(activation.preempt(message_id, policy), self._event_loop)
-        preempting.add_done_callback(_log_failure)  # not waited for: code that blocks would hold up the sender's stream
+        preempting.add_done_callback(_log_failure)  # not awaited: code that blocks would hold up the sender's stream
         return stopped
 
     def _stopped_for(self, message_id: MessageId) -> MessageId | None:
@@ -258,7 +258,7 @@ class AgentHost:
         """End in order after the turn that runs.
 
         Args:
-            patient: let the turn take its time; else one that goes on for long is given up, and its message waits.
+            patient: wait for the turn without a limit; else a long turn is interrupted, and its message waits.
         """
         if self._loop is not None and self._activation is not None:
             self._loop.stop()
@@ -287,7 +287,7 @@ class AgentHost:
         return await asyncio.shield(self._ended)
 
     def poke(self) -> None:
-        """Say that a message has come in."""
+        """Look into the inbox: a message has come in."""
         if self._loop is not None:
             self._loop.poke()
 

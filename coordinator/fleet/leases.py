@@ -1,4 +1,4 @@
-"""Taking an agent's lease for a host: from nobody, from a host that died, or as soon as a command lets go of it.
+"""Acquiring an agent's lease for a host: a free one, one of a dead host, or one that a command is about to release.
 
 It knows no Ray: whether a host lives is asked of a function that it is given.
 """
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["HOST_PREFIX", "LEASE_POLL_S", "HostLeases"]
 
 HOST_PREFIX: Final = "host_"
-"""How the names of hosts begin, and so those of leases' holders that are processes."""
+"""Prefix of hosts' names, and so of the holders of leases that are processes."""
 LEASE_POLL_S: Final = 0.2
-"""How often a lease that a command has is asked for again; it is held for milliseconds."""
+"""Interval of attempts to acquire a lease that a command holds, which takes milliseconds."""
 
 _log = structlog.stdlib.get_logger("coordinator.fleet.leases")
 
@@ -46,7 +46,7 @@ class HostLeases:
         self._alive = alive
 
     async def wait_for(self, address: Address, host_id: str, timeout_s: float) -> tuple[Lease, bool]:
-        """Take an agent's lease as soon as whoever has it for a moment lets go.
+        """Acquire an agent's lease, waiting for a command that holds it to release it.
 
         Returns:
             as `take`.
@@ -63,14 +63,14 @@ class HostLeases:
                     await asyncio.sleep(LEASE_POLL_S)
 
     def take(self, address: Address, host_id: str) -> tuple[Lease, bool]:
-        """Take an agent's lease for a host, also from a host that is dead.
+        """Acquire an agent's lease for a host, also from a host that is dead.
 
         Returns:
-            the lease, and whether the one before it was not given back in order: its host may have tried a message. A
-            command that wrote to the agent since leaves such a lease to run out, so that this is not forgotten.
+            the lease, and whether the one before it was not released in order: its host may have tried a message. A
+            command that wrote to the agent since lets such a lease expire, so that this is not forgotten.
 
         Raises:
-            LeaseHeld: someone who is no host has it, such as a command that rewinds the agent, for a moment.
+            LeaseHeld: a command holds it, such as one that rewinds the agent.
         """
         session = self._store.session(str(address))
         before = self._store.lease(session.session_id)

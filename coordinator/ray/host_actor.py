@@ -27,11 +27,11 @@ __all__ = ["HostActor"]
 
 
 _CONTROL_CALLS: Final = 100
-"""Calls to a blocked host that may be under way at once; each waits for a message of the agent's inbox."""
+"""Concurrent calls to a blocked host; each waits for a message of the agent's inbox."""
 
 
 def _announce() -> None:
-    """Tell the coordinator that the outbox has something; it looks by itself too, if this is lost."""
+    """Tell the coordinator that the outbox is not empty; it also looks by itself, should this call be lost."""
     coordinator = find_actor(COORDINATOR_NAME)
     if coordinator is not None:
         coordinator.outbox_filled.remote()
@@ -41,7 +41,7 @@ def _announce() -> None:
 class HostActor:
     """One process for one agent. Its methods are `AgentHost`'s; arguments and answers are pickled.
 
-    What must reach a host whose agent blocks the event loop runs in an event loop and thread of its own (``control``).
+    Calls that must reach a host whose agent blocks the event loop run in another loop and thread (``control``).
     """
 
     def __init__(self, config: HostConfig) -> None:
@@ -67,27 +67,27 @@ class HostActor:
         self._host.retire()
 
     async def activate(
-        self, address: Address, lease: Lease, unclean: bool, lost: str | None, taken_back: Sequence[MessageId]
+        self, address: Address, lease: Lease, unclean: bool, lost: str | None, withdrawn: Sequence[MessageId]
     ) -> int:
-        """Take an agent; return the turns it has committed."""
-        return await self._host.activate(address, lease, unclean=unclean, lost=lost, taken_back=taken_back)
+        """Activate an agent; return the turns it has committed."""
+        return await self._host.activate(address, lease, unclean=unclean, lost=lost, withdrawn=withdrawn)
 
     @ray.method(concurrency_group="control")
     async def cancel(self, message_id: MessageId) -> None:
-        """Take a message back; durable on return."""
+        """Cancel a message; durable on return."""
         await self._host.cancel(message_id)
 
     @ray.method(concurrency_group="control")
     async def preempt(self, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
-        """Do what the sender of a message asks for if the agent is busy."""
+        """Apply the policy of a message if the agent is busy."""
         return self._host.preempt(message_id, policy)
 
     @ray.method(concurrency_group="control")
     async def ping(self) -> None:
-        """Answer, whatever the agent's code does."""
+        """Answer a liveness probe, whatever the agent's code does."""
 
     async def poke(self) -> None:
-        """Say that a message has come in."""
+        """Look into the inbox: a message has come in."""
         self._host.poke()
 
     async def stop(self, patient: bool = False) -> None:

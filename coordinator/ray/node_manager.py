@@ -1,7 +1,7 @@
 """The node manager: the Ray actor of each node that starts and ends hosts there, and owns the node's mounts.
 
-It decides nothing: which hosts are wanted is the coordinator's plan. What it keeps is on the node's disk or in Ray, so
-that it can be started again at any time.
+It makes no decisions: which hosts are wanted is the coordinator's plan. Its state is on the node's disk or in Ray, so
+it can be restarted at any time.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ __all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor"]
 DELIVERIES: Final = "hosts"
 """Directory below the home's ``run_dir`` with a socket for each host; see `coordinator.fleet.delivery`."""
 _LOAD_DEADLINE_S: Final = 120.0
-"""For a process to be made and user code to be imported, while others are on a busy machine."""
+"""For a process to start and to import user code on a busy machine."""
 
 _DYING_S: Final = 15.0
-"""How long a process that Ray holds to be dead may take to end: the kernel may write a core dump first, say."""
+"""For a process that Ray reports as dead to end: the kernel may write a core dump first."""
 
 _NO_PLACE: Final = "not-awake-yet"
-"""Where a host's link leads before it has an agent: nowhere, so that code cannot use it while it is imported."""
+"""Target of a host's link before it has an agent. It does not exist, so that code cannot use it during its import."""
 
 _ROTATE_EVERY_S: Final = 2.0
-"""How often the lengths of log files are looked at; what is written meanwhile is what they may grow beyond theirs."""
+"""Interval of checks of log files' lengths; between two of them a file may exceed its limit."""
 
 _log = structlog.stdlib.get_logger("coordinator.node_manager")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """What a node manager is told when it is started."""
+    """The configuration of a node manager, fixed for its life."""
 
     journal: str
     blobs_url: str
@@ -111,10 +111,10 @@ class NodeManagerActor:
             self._start_zygote()
 
     async def ready(self) -> None:
-        """Answer when the node can take hosts, its mount service started again if it is gone.
+        """Answer when the node can take hosts; restarts its mount service if that has ended.
 
         Raises:
-            HomeError: agents' workspaces cannot be where they are to be.
+            HomeError: the directory of workspace paths cannot be used.
             Unavailable: the mount service does not start.
         """
         self._paths.create()
@@ -122,7 +122,7 @@ class NodeManagerActor:
             await asyncio.to_thread(self._start_zygote)
 
     async def start_host(self, host_id: str, code: Code) -> Loaded:
-        """Start a host under that name and let it import an agent's code. Takes a second or more.
+        """Start a host of that name and have it import an agent's code. Takes a second or more.
 
         Returns:
             what it imported.
@@ -217,7 +217,7 @@ class NodeManagerActor:
         return describe_end(status, oom=self._oom_kills.lately(), words=words)
 
     async def end_others(self, host_ids: Sequence[str]) -> None:
-        """End all hosts of this node but these, and clear up after those that died with an earlier service."""
+        """End all hosts of this node but these, and clean up after those that died with an earlier service."""
         for link in list(self._mounts.iterdir()):
             if link.name not in host_ids:
                 await self.end_host(link.name)
@@ -283,7 +283,7 @@ class NodeManagerActor:
             time.sleep(_ROTATE_EVERY_S)
 
     def _start_zygote(self) -> None:
-        """Start the mount service, or find it running."""
+        """Start the mount service, unless it runs."""
         zygote.start(
             self._zygote_socket,
             self._paths.directory,

@@ -1,7 +1,4 @@
-"""The fleet as its users see it: known code, routes to agents, messages delivered.
-
-All Ray calls of the edge are here.
-"""
+"""The service's way to agents: a cache of routes, the delivery of messages, and all other Ray calls of the service."""
 
 from __future__ import annotations
 
@@ -50,14 +47,14 @@ __all__ = ["Router"]
 _EMBEDDED_NODE: Final = "local"
 _NODE_MANAGER: Final = f"node-manager-{_EMBEDDED_NODE}"
 _PLACE_EVERY_S: Final = 2.0
-"""How often a message that waits is told how many are before it."""
+"""Interval at which a waiting message's position is reported."""
 
 
 class Router:
-    """The actors of one home.
+    """The actors of one home, and the routes to its agents.
 
     Args:
-        home: where they keep everything.
+        home: the home.
         settings: of this process.
     """
 
@@ -76,13 +73,13 @@ class Router:
         self._ids = IdSource()
         self._clock = SystemClock()
         self.notice: str | None = None
-        """What clients should be told once: why workspaces are plain directories here, if they are."""
+        """Shown once to clients: why workspaces are plain directories here, if they are."""
 
     async def start(self, on_stage: Callable[[str], None]) -> None:
         """Start or join Ray, and start the coordinator and this node's manager.
 
         Args:
-            on_stage: told in a few words what is being waited for.
+            on_stage: called with a few words on what is being waited for.
 
         Raises:
             Exception: Ray did not start.
@@ -279,7 +276,7 @@ class Router:
             channel.close()
 
     def _start_frame(self, address: Address, route: Route) -> Frame:
-        """Say that an agent is awake, with which code, and whether it was moved to it because its files changed."""
+        """Return the frame that says that an agent is awake, with which code, and whether it was reloaded."""
         frame: Frame = {"type": "agent_start", "agent": str(address), "turn": route.turn}
         if route.loaded is not None:
             frame["code"] = {"file": route.loaded.code.file, "stamp": route.loaded.stamp}
@@ -322,7 +319,7 @@ class Router:
         return route
 
     def _presentation(self) -> Literal["fuse", "dir"]:
-        """Return how workspaces are presented here, and keep the reason when it is not as one would like."""
+        """Return how workspaces are presented here; sets `notice` where FUSE was preferred and does not work."""
         if self._settings.presentation == "dir":
             return "dir"
         reason = available(self._settings.fuse_transport)

@@ -1,4 +1,4 @@
-"""The client's side of a home's service: find it or start it, and talk to it.
+"""The client of a home's service: it attaches to the service, starting one if none runs.
 
 Starting takes as long as Ray takes. A client imports no Ray; the service is a process of its own session, so that
 neither the client's terminal nor its signals reach it.
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["AgentRef", "ServiceClient", "ServiceError", "ServiceRefused", "attach", "connect"]
 
 _POLL_S: Final = 0.1
-"""How often a starting service is looked for; a fraction of what starting takes."""
+"""Interval of attempts to connect to a starting service; a fraction of the time of a start."""
 _HELLO_S: Final = 30.0
-"""Longest wait for a service that runs to say which protocol it speaks."""
+"""Limit for a running service to answer ``hello``."""
 _BEAT_S: Final = 10.0
-"""How often the service is asked for a sign of life while an answer is waited for."""
+"""Interval of liveness probes while an answer is awaited."""
 _SILENT_S: Final = 60.0
-"""How long it may give none; it must never be mistaken for dead because the machine is busy."""
+"""Limit for the answer to a probe; a busy machine must not be mistaken for a dead service."""
 _CLOSE_S: Final = 2.0
-"""Longest wait for the connection to close."""
+"""Limit for the connection to close."""
 _LOST: Final = {"lost": "the service of this home ended; run the command again: accepted messages are kept"}
 
 
@@ -143,7 +143,7 @@ class ServiceClient:
                     return
 
     async def cancel(self, agent: str, message_id: str) -> None:
-        """Take a message back, or give up one that was set aside; durable on return.
+        """Cancel a message that waits, is being handled or is parked; durable on return.
 
         The message's stream ends with an ``error`` frame.
 
@@ -157,7 +157,7 @@ class ServiceClient:
         await self._ask({"op": "cancel", "agent": agent, "message_id": message_id})
 
     async def poke(self, agent: str) -> bool:
-        """Let an agent look into its inbox; return ``False`` if the service does not know its code."""
+        """Have an agent look into its inbox; return ``False`` if the service does not know its code."""
         looks: bool = (await self._ask({"op": "poke", "agent": agent}))["looks"]
         return looks
 
@@ -166,7 +166,7 @@ class ServiceClient:
         await self._ask({"op": "passivate", "agent": agent})
 
     async def rewind(self, agent: str, turn: int, only: str | None) -> tuple[int, int | None]:
-        """Take an agent back to a turn, after the one that it is in.
+        """Rewind an agent to a turn, after its running turn.
 
         Returns:
             its last turn before, and the one that going back is; ``None`` if there was nothing to change.
@@ -180,7 +180,7 @@ class ServiceClient:
         return result
 
     async def _listen(self) -> None:
-        """Pass what the service says on to those who asked, until the connection ends."""
+        """Pass answers on to the requests they belong to, until the connection ends."""
         try:
             while line := await self._reader.readline():
                 answer = json.loads(line)
@@ -200,7 +200,7 @@ class ServiceClient:
             return result
 
     async def _next(self, answers: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
-        """Return the next answer, however long it takes, for as long as the service gives signs of life.
+        """Return the next answer, however long it takes, while the service answers liveness probes.
 
         Raises:
             ServiceError: it gave none.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _GRACE_S: Final = 60.0
-"""What starting and ending may take beyond the limits of their parts."""
+"""Time for starting and ending beyond the limits of their parts."""
 _FIRST_CLIENT_S: Final = 30.0
-"""How long a service waits for the client that started it before it ends again."""
+"""Limit for the first client to connect; then the service ends."""
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def main() -> int:
             from coordinator.fleet.process_marks import take_mark_off  # noqa: PLC0415
             from coordinator.fleet.workspace_paths import WorkspacePaths  # noqa: PLC0415
             from coordinator.logs import log_to  # noqa: PLC0415
-            from coordinator.settings import read_settings  # noqa: PLC0415  after the lock: who cannot have it need not wait
+            from coordinator.settings import read_settings  # noqa: PLC0415  after the lock: a process that does not get it need not wait
 
             log_to(home.logs / "service.log")
             take_mark_off()  # an agent's process may have started it
@@ -107,7 +107,7 @@ def _stop_at_signals(stopping: asyncio.Event) -> None:
 
 
 def _say_stage(home: Home, text: str) -> None:
-    """Tell waiting clients what is being waited for."""
+    """Record the stage of the start for the clients that wait."""
     home.stage_path.write_text(text, encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What a client and the service of a home say to each other over the home's Unix socket.
+"""The protocol between a client and the service of a home, over the home's Unix socket.
 
 Both sides send JSON objects, one per line (UTF-8, at most `MAX_LINE` bytes). A client's request has an ``id`` of its
 choice and an ``op``; the service answers each with objects that carry the same ``id``:
@@ -17,15 +17,15 @@ around them (`coordinator.process_environment`);
     admits the message, a JSON object, and streams its frames; ``when_busy`` is a `podium.turn.busy.BusyPolicy`,
     ``enqueue`` without it; what one connection sends to an agent is admitted in the order it was sent;
 ``cancel {"agent", "message_id"}``
-    takes a message back, or gives a parked one up; durable when answered;
+    cancels a message that waits, is being handled or is parked; durable when answered;
 ``poke {"agent"}``
-    lets an agent look into its inbox; answers ``{"looks"}``, false if its code is not known to the service;
+    has an agent look into its inbox; answers ``{"looks"}``, false if its code is not known to the service;
 ``passivate {"agent"}``
     lets an agent go to sleep after its running turn; answered when it sleeps;
 ``rewind {"agent", "turn", "only"}``
     does that, takes the agent back to a turn, and lets it go on with the messages that wait; answers ``{"from",
     "turn"}``, the turns before and after, the latter null when there was nothing to change;
-``ps {}``; ``ping {}``, a sign of life.
+``ps {}``; ``ping {}``, a liveness probe.
 
 Where not said otherwise ``agent`` is an address. A line that is no request, or too long, ends the connection.
 

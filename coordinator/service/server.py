@@ -87,7 +87,7 @@ class ServiceServer:
             self._blobs.close()
 
     async def wait_unused(self, stopping: asyncio.Event, first_client_s: float) -> None:
-        """Return when the last client has gone, or ``stopping`` is set, or no client came in time at first."""
+        """Return when the last client has disconnected, or ``stopping`` is set, or no first client came in time."""
         stop = asyncio.ensure_future(stopping.wait())
         try:
             timeout_s: float | None = first_client_s
@@ -243,7 +243,7 @@ def _sent(request: dict[str, Any]) -> tuple[Code, Address, bytes, BusyPolicy]:
 
 
 class _Client:
-    """The way back to one client. What is said to a client that has gone is dropped."""
+    """The connection to one client. Answers to a client that has disconnected are dropped."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -252,11 +252,11 @@ class _Client:
         self.gone = False
 
     def in_order(self, address: Address) -> asyncio.Lock:
-        """Return what the client's messages to an agent are admitted under, so that they are in the order they came."""
+        """Return the lock that keeps the client's messages to an agent in the order they were sent."""
         return self._admitting.setdefault(address, asyncio.Lock())
 
     def ends_with(self, task: asyncio.Task[None]) -> None:
-        """Let a request end when the client goes, because it only waits for the client's sake."""
+        """Cancel a request when the client disconnects: only the client needs its result."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
