@@ -77,7 +77,7 @@ def wait_for_end(pid: int) -> None:
 def served(socket: Path) -> list[dict[str, object]]:
     """What a mount service has mounted, as `list_mounts` says, when it knows of each which process serves it.
 
-    A server may be up before its template has told the service which process it is. Till then that is 0, by which a
+    A server may be up before its prefork process has told the service its pid. Till then that is 0, by which a
     signal reaches the test's own processes, and a limit the test itself.
     """
     found: list[dict[str, object]] = []
@@ -95,7 +95,7 @@ def prefork_process_of(service: int, *, after: int = 0) -> int:
 
     Args:
         service: the service's process id.
-        after: the template before, which was killed: it may be about to end, and then there is none for a moment.
+        after: the prefork process before, which was killed: it may be about to end, and then there is none for a moment.
     """
 
     def only_child() -> int:

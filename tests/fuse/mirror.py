@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.fuse.mountpoints import mountinfo
-from chronicle.fuse.server.server import MountRequest, Served
+from chronicle.fuse.server.engine import Served
+from chronicle.fuse.server.request import MountRequest
 from chronicle.fuse.transport.choice import import_transport
 from chronicle.fuse.watchdog import Heartbeat
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote

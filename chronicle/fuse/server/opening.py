@@ -12,12 +12,12 @@ from chronicle.clock import SystemClock
 from chronicle.errors import StorageRefused
 from chronicle.fuse.deadlines import ParkingPolicy, TimedBlobStore
 from chronicle.fuse.served.operations import ChronicleOperations
-from chronicle.fuse.server.server import Served
+from chronicle.fuse.server.engine import Served
 from chronicle.workspace.layer.opening import open_layer
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
-    from chronicle.fuse.server.server import MountRequest
+    from chronicle.fuse.server.request import MountRequest
     from chronicle.fuse.watchdog import Heartbeat
 
 __all__ = ["open_served"]

@@ -25,11 +25,9 @@ import logging
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from socket import MSG_DONTWAIT, MSG_PEEK
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, StorageRefused
 from chronicle.fuse import control
@@ -37,22 +35,22 @@ from chronicle.fuse.control import Acceptor, Connection, answer_error, answer_ok
 from chronicle.fuse.mountpoints import guard, stray_files
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.mountpoints.mounts import detach, unmount
+from chronicle.fuse.server.request import Exit
 from chronicle.fuse.transport.choice import make_session
 from chronicle.workspace.history.oplog import ROOT_INO
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from chronicle.blobs.buffer import Meanwhile
     from chronicle.fuse.mountpoints.availability import Transport
-    from chronicle.fuse.served.filesystem import FileSystem
+    from chronicle.fuse.server.engine import Served
+    from chronicle.fuse.server.request import MountRequest
     from chronicle.fuse.transport.choice import Session
     from chronicle.fuse.watchdog import Heartbeat
-    from chronicle.workspace.layer.restore import Touched
-    from chronicle.workspace.port import Iteration, LayerSpec, TreeRef
+    from chronicle.workspace.port import TreeRef
 
-__all__ = ["Engine", "Exit", "MountRequest", "Served", "request_from_wire", "request_to_wire", "serve"]
+__all__ = ["serve"]
 
 log = logging.getLogger(__name__)
 
@@ -63,110 +61,6 @@ _LAST_CLAIM_S: Final = 2.0
 """How long to wait for the claim on the mountpoint that a dead zygote had. It may still have it when its connections
 are closed already, for the moment that the kernel takes to end a process. In an orderly close there is no waiting."""
 _LAST_CLAIM_POLL_S: Final = 0.005
-
-
-class Exit(IntEnum):
-    """How a mount server's process ends: what the zygote does next depends on it."""
-
-    CLOSED = 0
-    """It was told to; or someone unmounted it from outside."""
-    ROLLED_BACK = 10
-    """The layer is at its base; mount it again."""
-    FAILED = 11
-    """An operation raised what it should not; it is in the log. Mount it again, a few times."""
-    REFUSED = 12
-    """It could not be opened or mounted; the channel said why."""
-
-
-class Engine(Protocol):
-    """What a served layer does: the workspace port without its root."""
-
-    @property
-    def base(self) -> TreeRef | None:
-        """The last adopted (or opened) tree."""
-        ...
-
-    @property
-    def sealed(self) -> TreeRef | None:
-        """The last sealed tree, which alone can be adopted; the base if there is none since."""
-        ...
-
-    @property
-    def unreported(self) -> TreeRef | None:
-        """What was recovered, as long as no host has begun a turn since it was told."""
-        ...
-
-    def begin_turn(self, turn: int) -> None:
-        """See `Workspace.begin_turn`."""
-        ...
-
-    def seal(self, meanwhile: Meanwhile, /) -> TreeRef:
-        """See `Workspace.seal`; requests that change nothing are served meanwhile."""
-        ...
-
-    def adopt(self, ref: TreeRef) -> None:
-        """See `Workspace.adopt`."""
-        ...
-
-    def rollback(self) -> object:
-        """See `Workspace.rollback`. The mount answers no request any more when this is called."""
-        ...
-
-    def history(self, path: str) -> Sequence[Iteration]:
-        """See `Workspace.history`."""
-        ...
-
-    def at(self, path: str, iteration: int) -> BinaryIO:
-        """See `Workspace.at`."""
-        ...
-
-    def restore(self, then: TreeRef | None, path: bytes) -> Touched:
-        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.restore`."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the layer's files."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class MountRequest:
-    """What is to be mounted where."""
-
-    spec: LayerSpec
-    blobs_url: str
-    """The blob store, as fsspec names it: ``file:///…``, ``s3://…``."""
-    mountpoint: Path
-    source: str = "chronicle"
-    """What the system shows as the mount's device."""
-
-
-def request_to_wire(request: MountRequest) -> dict[str, Any]:
-    """Return a request as a map."""
-    return {
-        "spec": control.spec_to_wire(request.spec),
-        "blobs_url": request.blobs_url,
-        "mountpoint": os.fspath(request.mountpoint),
-        "source": request.source,
-    }
-
-
-def request_from_wire(value: dict[str, Any]) -> MountRequest:
-    """Return the request of such a map; what else is in it does not matter."""
-    return MountRequest(
-        spec=control.spec_from_wire(value["spec"]),
-        blobs_url=value["blobs_url"],
-        mountpoint=Path(value["mountpoint"]),
-        source=value["source"],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A layer opened for a mount."""
-
-    engine: Engine
-    filesystem: FileSystem
 
 
 def serve(

@@ -1,14 +1,14 @@
-"""The mounts of a node: the life of each, from the order to its end.
+"""The mounts of a node: the life cycle of each, from the order to its end.
 
     mount ──► STARTING ──up──► UP ──unmount / owner gone / replaced──► ENDING ──exit──► (unmounted, forgotten)
                   │              └──exit: rolled back, failed, killed──► (unmounted) STARTING, on the same layer
-                  └──failed──► (unmounted, forgotten; the caller is told why)
+                  └──failed──► (unmounted, forgotten; the client gets the error)
                        └──but was up before──► FAILED ──unmount / owner gone / replaced──► (unmounted, forgotten)
 
-A server that dies again and again is given up (`MountRecord.may_restart`); its host's next call fails.
+A mount whose servers die again and again fails for good (`MountRecord.may_restart`); its host's next call fails.
 
-From the order to its end a mountpoint is guarded (`chronicle.fuse.mountpoints.guard`): while no server is there, and
-after it was given up, whoever uses its path gets an error, and nobody reads or writes the directory below.
+From the order to its end a mountpoint is guarded (`chronicle.fuse.mountpoints.guard`): while no server runs, and after
+the mount has failed, its path answers errors, and the directory below is neither read nor written.
 
 The servers' processes are those of `chronicle.fuse.zygote.processes`. Nothing here waits for one.
 """
@@ -27,7 +27,7 @@ from chronicle.fuse import control
 from chronicle.fuse.control import Ended, answer_error, answer_ok
 from chronicle.fuse.mountpoints import guard, mountinfo, mounts
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
-from chronicle.fuse.server.server import Exit
+from chronicle.fuse.server.request import Exit
 from chronicle.fuse.zygote.mount_record import MountRecord, State
 from chronicle.fuse.zygote.processes import ServerProcess
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.control import Connection, Message
     from chronicle.fuse.poll_loop import PollLoop
-    from chronicle.fuse.server.server import MountRequest
+    from chronicle.fuse.server.request import MountRequest
     from chronicle.fuse.zygote.processes import ServerProcesses
 
 __all__ = ["MountManager"]
@@ -46,12 +46,12 @@ log = logging.getLogger(__name__)
 
 
 class MountManager:
-    """Makes mounts, keeps them served, and takes them away.
+    """Makes mounts, keeps them served, and removes them.
 
     Args:
         loop: where to wait for the mounts' owners.
-        processes: have servers forked.
-        socket_path: the zygote's; each mount's control socket is made beside it.
+        processes: starts the servers.
+        socket_path: the zygote's socket; each mount's control socket is made beside it.
         emptied: called each time the last mount is gone.
     """
 
@@ -63,30 +63,29 @@ class MountManager:
         self._emptied = emptied
         self._mounts: dict[str, MountRecord] = {}
         self._claims: dict[str, socket.socket] = {}
-        """By mountpoint, what keeps others from it until it is unmounted: see
-        `chronicle.fuse.mountpoints.mounts.claim`."""
-        # The name's random part: a host whose zygote died must never reach another one's mount by it.
+        """By mountpoint: `chronicle.fuse.mountpoints.claim`. A successor inherits the claim; it is released after the unmount."""
+        # With a random part: the host of a dead zygote must never reach another zygote's mount by this name.
         self._sockets = f"{socket_path}.{secrets.token_hex(4)}"
         self._serial = 0
         self._ending = False
 
-    def mount(self, request: MountRequest, peer: Connection, *, with_caller: bool) -> None:
+    def mount(self, request: MountRequest, client: Connection, *, with_caller: bool) -> None:
         """Mount, and answer when it is up or has failed.
 
-        What serves the same workspace goes first, as a newer epoch takes it over; what was given up, or is ending, in
-        its place does, too. A path where another workspace is in use is not taken away from those who use it.
+        A mount of the same workspace ends first, as a newer epoch takes it over; so does a failed or ending one at the same
+        path. A path where another workspace is in use is refused.
 
         Args:
-            request: what is to be mounted where.
-            peer: who is to get the answer.
-            with_caller: the mount ends with the peer's process.
+            request: the order.
+            client: gets the answer.
+            with_caller: the mount ends with the client's process.
 
         Raises:
             StaleEpoch: a newer epoch has mounted the workspace.
             Conflict: another workspace is mounted there, of this store or another one.
             InvalidInput: the mountpoint cannot be one, or something else is mounted there.
-            Ended: everything is being closed.
-            Unavailable: the peer's process is gone.
+            Ended: the zygote is ending.
+            Unavailable: the client's process is gone.
         """
         if self._ending:
             raise Ended("the mount service is ending")
@@ -106,27 +105,25 @@ class MountManager:
                     )
                 older.append(mount)
         if older:
-            # One layer has one server, and one path one mount: the newcomer waits until the older one is cut off. Then
-            # it looks again, as another newcomer may have come first.
-            older[0].then.append(lambda: self._mount_after(request, peer, with_caller=with_caller))
-            self._cut_off(older[0])
+            # One layer has one server, and one path one mount: the new one waits until the older one is revoked. Then
+            # it starts over, as another one may have come first.
+            older[0].successors.append(lambda: self._mount_after(request, client, with_caller=with_caller))
+            self._revoke(older[0])
             return
         self._serial += 1
         socket_path = Path(f"{self._sockets}.{self._serial}.ctl")
-        mount = MountRecord(request, control.listen(socket_path), socket_path, waiting=[peer])
+        mount = MountRecord(request, control.listen(socket_path), socket_path, awaiting_up=[client])
         try:
             if with_caller:
-                mount.owner_pidfd = os.pidfd_open(peer.pid())
+                mount.owner_pidfd = os.pidfd_open(client.pid())
             self._claim(request.mountpoint)
         except BaseException as error:
-            mount.hang_up()
-            if mount.owner_pidfd >= 0:
-                os.close(mount.owner_pidfd)
+            mount.close()
             if isinstance(error, ProcessLookupError):
-                raise Unavailable("the process that wants this mount is gone") from None
+                raise Unavailable("the process that ordered this mount is gone") from None
             raise
         if with_caller:
-            self._loop.watch(mount.owner_pidfd, lambda: self._let_go(mount))
+            self._loop.watch(mount.owner_pidfd, lambda: self._owner_gone(mount))
         self._mounts[os.fspath(request.mountpoint)] = mount
         try:
             self._guard(mount)
@@ -136,7 +133,7 @@ class MountManager:
             return
         self._serve(mount)
 
-    def unmount(self, mountpoint: str, peer: Connection) -> None:
+    def unmount(self, mountpoint: str, client: Connection) -> None:
         """Close a mount in order, and answer when it is gone.
 
         Raises:
@@ -145,46 +142,45 @@ class MountManager:
         mount = self._mounts.get(mountpoint)
         if mount is None:
             raise NotFound(f"this zygote has nothing mounted at {mountpoint}")
-        mount.leaving.append(peer)
+        mount.awaiting_end.append(client)
         self._close(mount)
 
     def describe(self) -> list[dict[str, object]]:
-        """Return what ``list`` says of each mount."""
+        """Return the answer to ``list``."""
         return [mount.describe() for mount in self._mounts.values()]
 
     def end(self) -> None:
-        """Close every mount, and make no more."""
+        """Close every mount, and refuse new ones."""
         self._ending = True
         for mount in list(self._mounts.values()):
             self._close(mount)
 
     def is_empty(self) -> bool:
-        """Say whether there is no mount, in no state of its life."""
+        """Say whether there is no mount in any state."""
         return not self._mounts
 
     def has_ended(self) -> bool:
-        """Say whether `end` was called and the last mount is gone since."""
+        """Say whether `end` was called and the last mount is gone."""
         return self._ending and not self._mounts
 
-    def forget_peer(self, peer: Connection) -> None:
-        """Answer a peer no more."""
+    def forget_client(self, client: Connection) -> None:
+        """Do not answer a client that is gone."""
         for mount in self._mounts.values():
-            mount.waiting = [other for other in mount.waiting if other is not peer]
-            mount.leaving = [other for other in mount.leaving if other is not peer]
+            mount.forget_client(client)
 
-    # From the order to being up
+    # -- from the order to being up ---------------------------------------------------------------------------------
 
-    def _mount_after(self, request: MountRequest, peer: Connection, *, with_caller: bool) -> None:
-        """Mount what had to wait for its predecessor's end."""
-        if peer.fileno() < 0:  # it hung up meanwhile
+    def _mount_after(self, request: MountRequest, client: Connection, *, with_caller: bool) -> None:
+        """Mount after the end of a predecessor."""
+        if client.fileno() < 0:  # it has disconnected
             return
         try:
-            self.mount(request, peer, with_caller=with_caller)
-        except Exception as error:  # noqa: BLE001 - as for any caller: an answer in any case
-            peer.send(answer_error(error))
+            self.mount(request, client, with_caller=with_caller)
+        except Exception as error:  # noqa: BLE001 - every client gets an answer
+            client.send(answer_error(error))
 
     def _claim(self, mountpoint: Path) -> None:
-        """Have a mountpoint, free and fit to be one. Nothing to do if a mount that it follows had it."""
+        """Claim a mountpoint and check that it can be one. Does nothing if a predecessor holds the claim."""
         path = os.fspath(mountpoint)
         if path in self._claims:
             return
@@ -199,11 +195,11 @@ class MountManager:
         self._claims[path] = held
 
     def _guard(self, mount: MountRecord) -> None:
-        """See to it that the directory below is not written to, whatever becomes of the server."""
+        """Guard the directory below, whatever happens to the server."""
         guard.guard_mountpoint(mount.request.mountpoint, mount.request.source)
 
     def _serve(self, mount: MountRecord) -> None:
-        """Have a server started for a mount."""
+        """Start a server for a mount."""
         mount.state = State.STARTING
         process = mount.process = ServerProcess(
             mount.request,
@@ -214,16 +210,16 @@ class MountManager:
         self._processes.start(process)
 
     def _hear(self, mount: MountRecord, message: Message) -> None:
-        """Take in what a mount's server says."""
+        """Handle a message of a mount's server."""
         if "up" in message:
             mount.base = message["up"]["base"]
             if mount.recovered is None:
                 mount.recovered = message["up"]["recovered"]
             if mount.state is State.STARTING:
                 mount.state = State.UP
-            for peer in mount.waiting:
-                peer.send(answer_ok(mount.opened()))
-            mount.waiting = []
+            for client in mount.awaiting_up:
+                client.send(answer_ok(mount.opened()))
+            mount.awaiting_up = []
         elif "state" in message:
             base, turn = control.ref_from_wire(message["state"]["base"]), message["state"]["turn"]
             spec = mount.request.spec
@@ -233,23 +229,23 @@ class MountManager:
         elif "failed" in message:
             mount.failure = message["failed"]
 
-    # To its end
+    # -- to its end -------------------------------------------------------------------------------------------------
 
-    def _let_go(self, mount: MountRecord) -> None:
+    def _owner_gone(self, mount: MountRecord) -> None:
         """Close a mount whose owner is gone."""
         self._loop.unwatch(mount.owner_pidfd)
         self._close(mount)
 
     def _close(self, mount: MountRecord) -> None:
-        """Let a mount's server close its layer and end. Forget a mount that has none."""
+        """Let a mount's server close its layer and end. A mount without a server is forgotten at once."""
         if mount.process is None:
             self._forget(mount)
         elif mount.state is not State.ENDING:
             mount.state = State.ENDING
             self._processes.close(mount.process)
 
-    def _cut_off(self, mount: MountRecord) -> None:
-        """End a server whose layer someone else takes over: who still uses the mount gets errors from now on."""
+    def _revoke(self, mount: MountRecord) -> None:
+        """End a server whose layer is taken over: remaining users of the mount get errors from now on."""
         if mount.process is not None and mount.state is State.UP:
             mount.state = State.ENDING
             self._processes.cut(mount.process)
@@ -257,67 +253,65 @@ class MountManager:
             self._close(mount)
 
     def _server_gone(self, mount: MountRecord, process: ServerProcess) -> None:
-        """Unmount what a server left, and mount again or forget it."""
+        """Unmount after a server's end, and restart or forget the mount."""
         mountpoint, code = mount.request.mountpoint, process.code
         if code == Exit.CLOSED and mount.state is State.UP and mountinfo.is_served(mountpoint):
-            code = Exit.FAILED  # nobody unmounted it: its connection was aborted
+            code = Exit.FAILED  # it is still mounted: its connection was aborted
         try:
             mounts.detach(mountpoint)
         except ChronicleError:
             log.exception("unmounting failed: %s", mountpoint)
         if mount.state is State.ENDING or code == Exit.CLOSED:
             self._forget(mount)
-        elif code == Exit.ROLLED_BACK or process.lost:
+        elif code == Exit.ROLLED_BACK or process.was_lost:
             self._mount_again(mount)
         elif code != Exit.REFUSED and mount.may_restart():
             log.warning("mounting again: %s (exit code %s)", mountpoint, code)
             self._mount_again(mount)
         else:
-            log.error("gave up a mount: %s (exit code %s)", mountpoint, code)
+            log.error("a mount failed for good: %s (exit code %s)", mountpoint, code)
             self._give_up(mount)
 
     def _mount_again(self, mount: MountRecord) -> None:
         try:
-            self._guard(mount)  # others than root have it anew for each server
+            self._guard(mount)  # users other than root guard again for each server
         except (ChronicleError, OSError):
             log.exception("guarding failed: %s", mount.request.mountpoint)
         self._serve(mount)
 
     def _give_up(self, mount: MountRecord) -> None:
-        """Let whoever uses a mount have errors for good; what never was up is unmounted, as its caller is told."""
+        """Let a mount fail for good. One that never was up is unmounted, as its client gets the error."""
         if mount.base is None:
             self._forget(mount)
             return
         mount.state, mount.process = State.FAILED, None
-        mount.hang_up()
-        self._answer_waiting(mount)
+        mount.close_socket()
+        self._fail_awaiting(mount)
 
-    def _answer_waiting(self, mount: MountRecord) -> None:
-        """Tell who waits for a mount that it will not come."""
+    def _fail_awaiting(self, mount: MountRecord) -> None:
+        """Answer the clients of a mount that will not come up."""
         ended = answer_error(Unavailable(f"the mount at {mount.request.mountpoint} ended before it was up"))
-        for peer in mount.waiting:
-            peer.send(ended if mount.failure is None else {"error": mount.failure})
-        mount.waiting = []
+        for client in mount.awaiting_up:
+            client.send(ended if mount.failure is None else {"error": mount.failure})
+        mount.awaiting_up = []
 
     def _forget(self, mount: MountRecord) -> None:
-        """Let go of a mount that nobody serves, and mount what waited for its end."""
+        """Release a mount without a server, and make its successors."""
         path = os.fspath(mount.request.mountpoint)
         del self._mounts[path]
-        if mount.owner_pidfd >= 0:
-            self._loop.unwatch(mount.owner_pidfd)
-            os.close(mount.owner_pidfd)
-        mount.hang_up()
-        for follow in mount.then:
+        self._loop.unwatch(mount.owner_pidfd)
+        mount.close()
+        for follow in mount.successors:
             follow()
-        # Else what follows has the same guard and the same claim, or has failed and let go of both.
+        # Otherwise a successor has inherited guard and claim, or has failed and released both.
         if path not in self._mounts and path in self._claims:
             try:
                 mounts.unmount(mount.request.mountpoint)
                 self._claims.pop(path).close()
-            except ChronicleError:  # it stays claimed, and may be mounted anew
+            except ChronicleError:  # it stays claimed, and can be mounted again
                 log.exception("unmounting failed: %s", mount.request.mountpoint)
-        self._answer_waiting(mount)
-        for peer in mount.leaving:
-            peer.send(answer_ok())
+        self._fail_awaiting(mount)
+        for client in mount.awaiting_end:
+            client.send(answer_ok())
         if not self._mounts:
             self._emptied()

@@ -1,6 +1,6 @@
-"""The process of a zygote: it imports and warms up what mount servers need, then takes orders until it is to end.
+"""The zygote's process: it imports and warms up the code of mount servers, then executes commands until it ends.
 
-`chronicle.fuse.zygote.zygote` starts it; `chronicle.fuse.zygote.supervisor` is what it does.
+`chronicle.fuse.zygote.zygote` starts it; `chronicle.fuse.zygote.supervisor` is its loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, TRANSPORT
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.transport.choice import import_transport
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
-from chronicle.fuse.zygote.warmup import warm_up
+from chronicle.fuse.zygote.warmup import fill_allocator, warm_up
 from chronicle.fuse.zygote.zygote import is_running
 
 __all__ = ["main"]
@@ -31,11 +31,11 @@ _OTHER_DEADLINE_S: Final = 10.0
 is asked once."""
 _OTHER_POLL_S: Final = 0.01
 _WARM_UPS: Final = 10
-"""For a node's zygote. One that ends with its last mount will hardly have more than one."""
+"""For a node's zygote. One that ends with its last mount will hardly have a second one."""
 
 
 def main(arguments: list[str]) -> int:
-    """Be a zygote: ``python -m chronicle.fuse.zygote.main --socket PATH --mounts DIR [--owner PID] [--ready FD]``."""
+    """Run a zygote: ``python -m chronicle.fuse.zygote.main --socket PATH --mounts DIR [--owner PID] [--ready FD]``."""
     parser = argparse.ArgumentParser(prog="chronicle.fuse.zygote.main", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--socket", type=Path, required=True, help="where to listen")
     parser.add_argument("--mounts", type=Path, required=True, help="the directory of this node's mountpoints")
@@ -48,23 +48,26 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.ready is not None and os.fork() > 0:
         os._exit(0)
-    # A server has a descriptor for each file that is open in its mount, in however many programs, and each program has
-    # the limit for itself.
+    # A server has a descriptor for each file that is open in its mount, by any number of programs, and each program has
+    # the limit to itself.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s %(message)s")
     import_transport(options.transport)
     if options.preload is not None:
-        from chronicle.blobs.media.fsspec_objects import preload  # noqa: PLC0415 - 40 MB, for who needs it
+        from chronicle.blobs.media.fsspec_objects import preload  # noqa: PLC0415 - 40 MB, for remote stores only
 
         preload(options.preload)
     deadline_s = options.request_deadline or REQUEST_DEADLINE_S
     opener = partial(open_served, deadline_s=deadline_s / 2)
 
+    filler: list[bytes] = []
+
     def prepare() -> None:
         warm_up(opener, options.transport, options.mounts, times=1 if options.until_idle else _WARM_UPS)
-        # What is imported by now is never collected: a collection would write into each page and unshare it.
+        # Objects made by now are never collected: a collection would write to each page and unshare it.
         gc.collect()
+        filler.extend(fill_allocator())
         gc.freeze()
 
     zygote: Zygote | None = None
@@ -81,11 +84,11 @@ def main(arguments: list[str]) -> int:
                 until_idle=options.until_idle,
                 prepare=prepare,
             )
-        except Conflict:  # another one was started at the same time, and will listen; or somebody asked if one lives
+        except Conflict:  # another one was started concurrently and will listen; or `is_alive` holds the lock
             if is_running(options.socket) is not None:
                 break
             if time.monotonic() > until:
-                return 1  # nobody is told that one listens
+                return 1  # the starter sees that no zygote listens
             time.sleep(_OTHER_POLL_S)
     if options.ready is not None:
         os.write(options.ready, b".")

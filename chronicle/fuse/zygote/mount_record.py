@@ -1,4 +1,4 @@
-"""What the zygote knows of one of its mounts, from the order to its end."""
+"""The zygote's record of one mount, from the order to its end, and the resources that the mount holds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chronicle.fuse.control import Connection
-    from chronicle.fuse.server.server import MountRequest
+    from chronicle.fuse.control import Connection, Message
+    from chronicle.fuse.server.request import MountRequest
     from chronicle.fuse.zygote.processes import ServerProcess
 
 __all__ = ["MountRecord", "State"]
@@ -25,55 +25,68 @@ _RESTART_WINDOW_S: Final = 30.0
 
 
 class State(Enum):
-    """Where a mount is in its life; drawn in `chronicle.fuse.zygote.lifecycle`."""
+    """A mount's place in its life cycle, which `chronicle.fuse.zygote.lifecycle` draws."""
 
     STARTING = "starting"
     UP = "up"
     ENDING = "ending"
     FAILED = "failed"
-    """It was up and was given up: nobody serves it, and whoever uses its path gets errors until it is unmounted."""
+    """It was up and has failed for good: no server runs, and its path answers errors until it is unmounted."""
 
 
 @dataclass(slots=True)
 class MountRecord:
-    """One mount and the server that serves it at the moment."""
+    """One mount and its current server."""
 
     request: MountRequest
     listener: socket.socket
+    """The mount's control socket; every server of the mount inherits it."""
     socket_path: Path
     state: State = State.STARTING
     process: ServerProcess | None = None
-    """Of its server; ``None`` before the first and after it was given up."""
+    """``None`` before the first server and after the mount has failed."""
     base: list[str] | None = None
-    """Of the layer when it last came up; ``None`` if it never was."""
+    """The layer's base when it last came up; ``None`` if it never did."""
     recovered: list[str] | None = None
     restarts: deque[float] = field(default_factory=deque)
-    """When it was mounted again after a crash, monotonic seconds."""
+    """Times of restarts after a crash, monotonic seconds."""
     owner_pidfd: int = -1
-    waiting: list[Connection] = field(default_factory=list)
-    """Who gets an answer when it is up."""
-    leaving: list[Connection] = field(default_factory=list)
-    """Who gets an answer when it is gone."""
-    then: list[Callable[[], None]] = field(default_factory=list)
-    """What to do when it is gone: mount what replaces it, the first come first."""
-    failure: dict[str, Any] | None = None
-    """Why it could not be opened or mounted."""
+    awaiting_up: list[Connection] = field(default_factory=list)
+    """Clients that get an answer when it is up."""
+    awaiting_end: list[Connection] = field(default_factory=list)
+    """Clients that get an answer when it is gone."""
+    successors: list[Callable[[], None]] = field(default_factory=list)
+    """Mounts that replace it, to be made when it is gone, the first come first."""
+    failure: Message | None = None
+    """The error of an opening or mounting that failed."""
 
     def may_restart(self) -> bool:
-        """Note that its server failed; say whether to try another one."""
+        """Record a failure of its server; say whether another one is to be started."""
         now = time.monotonic()
         while self.restarts and self.restarts[0] < now - _RESTART_WINDOW_S:
             self.restarts.popleft()
         self.restarts.append(now)
         return len(self.restarts) <= _RESTARTS
 
-    def hang_up(self) -> None:
-        """Close the socket on which hosts reach its servers: whoever calls from now on is refused."""
+    def close_socket(self) -> None:
+        """Remove the control socket: further connections are refused."""
         self.listener.close()
         self.socket_path.unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Release what the record holds: the control socket and the owner's pidfd, which must be unwatched."""
+        self.close_socket()
+        if self.owner_pidfd >= 0:
+            os.close(self.owner_pidfd)
+            self.owner_pidfd = -1
+
+    def forget_client(self, client: Connection) -> None:
+        """Do not answer a client that is gone."""
+        self.awaiting_up = [other for other in self.awaiting_up if other is not client]
+        self.awaiting_end = [other for other in self.awaiting_end if other is not client]
+
     def describe(self) -> dict[str, object]:
-        """Return what the zygote's ``list`` says of it."""
+        """Return the mount's entry in the answer to ``list``."""
         spec = self.request.spec
         return {
             "mountpoint": os.fspath(self.request.mountpoint),
@@ -85,6 +98,6 @@ class MountRecord:
             "restarts": len(self.restarts),
         }
 
-    def opened(self) -> dict[str, object]:
-        """Return what whoever waited for it is told."""
+    def opened(self) -> dict[str, Any]:
+        """Return the answer to ``mount``."""
         return {"control": os.fspath(self.socket_path), "base": self.base, "recovered": self.recovered}

@@ -1,12 +1,12 @@
-"""The template: a process that does nothing but fork mount servers.
+"""The prefork process: it does nothing but fork mount servers.
 
-The zygote itself would do, but its loop writes to the same few hundred pages again and again. After each fork these
-are copied, and every server would be left with a copy of its own: 2 MB of 5. The template sleeps in one ``recvmsg``
-between two forks, so that next to everything it has stays shared by all servers.
+The zygote could fork them itself, but its loop writes to the same few hundred pages again and again. After each fork
+these are copied, and every server would keep a copy: 2 MB of 5. The prefork process sleeps in one ``recvmsg`` between
+two forks, so nearly all its memory stays shared by all servers.
 
-It has no descriptor but its socket (and the log), gets an order with the descriptors that a server needs, forks, and
-answers with a pidfd. It ends when its socket does. Servers are its children, reaped by the kernel: how a server ended
-is what it said last on its channel.
+It has no descriptors but its socket (and the log). It receives an order with the descriptors that a server needs,
+forks, and answers with a pidfd. It ends when its socket does. Servers are its children, reaped by the kernel: a
+server's last message on its channel tells how it ended.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _OWN_FDS: Final = frozenset({0, 1, 2})
 
 
 class Forked(NamedTuple):
-    """A template's answer to an order."""
+    """The prefork process's answer to an order."""
 
     pid: int
-    """0 if the system did not let it fork."""
+    """0 if the system refused the fork."""
     pidfd: int
-    """-1 if the process has ended already, or was ended since it could not be watched."""
+    """-1 if the process has ended already, or was killed since it could not be watched."""
 
 
 class PreforkProcess:
-    """The zygote's end of a template. Making one forks it from the calling process, as that is now.
+    """The zygote's end of a prefork process. Making one forks it from the current state of the calling process.
 
     Args:
-        serve: what a server does with an order's bytes, its listening socket and its channel; returns an exit code.
+        serve: runs a server: an order's bytes, its listening socket and its channel to an exit code.
     """
 
     def __init__(self, serve: Callable[[bytes, socket.socket, socket.socket], int]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self.pid = os.fork()
         if self.pid == 0:
-            # Nothing of the zygote is given back or collected: this process only ever leaves by _exit.
+            # The zygote's resources are never released here: this process leaves by _exit only.
             try:
                 _run(theirs, serve)
             finally:
@@ -56,11 +56,11 @@ class PreforkProcess:
         theirs.close()
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on for answers, or for the template's end."""
+        """Return the descriptor to wait on for answers, or for the end of the process."""
         return self._socket.fileno()
 
     def order(self, data: bytes, listener: socket.socket, channel: socket.socket) -> bool:
-        """Ask for a server; the answers come in the order of the orders. False if the template is dead."""
+        """Order a server; answers come in the order of the orders. False if the process is dead."""
         try:
             socket.send_fds(self._socket, [data], [listener.fileno(), channel.fileno()])
         except OSError:
@@ -68,7 +68,7 @@ class PreforkProcess:
         return True
 
     def answer(self) -> Forked | None:
-        """Return the next answer, when there is one; ``None`` if the template is dead."""
+        """Return the next answer, when it is there; ``None`` if the process is dead."""
         try:
             data, fds, flags, _ = socket.recv_fds(self._socket, 16, 1)
         except OSError:
@@ -76,28 +76,28 @@ class PreforkProcess:
         if not data:
             return None
         pid = int(data)
-        if flags & socket.MSG_CTRUNC:  # no descriptor was left for its pidfd: it cannot be watched over
+        if flags & socket.MSG_CTRUNC:  # no descriptor was left for its pidfd: it cannot be watched
             os.kill(pid, signal.SIGKILL)
         return Forked(pid, fds[0] if fds else -1)
 
     def close(self) -> None:
-        """End the template, also one that was stopped. Its servers go on."""
+        """Kill the process, even if it was stopped. Its servers go on."""
         self._socket.close()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
 
 def _run(orders: socket.socket, serve: Callable[[bytes, socket.socket, socket.socket], int]) -> None:
-    """Be the template."""
+    """Be the prefork process."""
     signal.set_wakeup_fd(-1)
-    # Those that end the zygote reach this process too; it ends after the zygote, and servers in order.
+    # Signals to the zygote's process group reach this process too. It ends after the zygote, and servers in order.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd not in _OWN_FDS and fd != orders.fileno():
-            # One of those is the listing's own, and is closed by now.
+            # One of them is the listing's own, which is closed by now.
             _close(fd)
     while True:
         data, fds, _, _ = socket.recv_fds(orders, _ORDER_BYTES, 2)

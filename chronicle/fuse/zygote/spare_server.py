@@ -1,12 +1,12 @@
-"""A mount server that is forked before it is wanted.
+"""The spare server: a mount server that is forked ahead of its order.
 
-Forking takes a millisecond or two, and much of what a server does after it is copying memory: it writes to some 900
-pages that it shares with the template, if only to count references, and each is copied at that moment. Both can be done
-before. A *spare* is forked while nothing is asked for, has copies of the pages that servers write to, and waits on its
-channel for the order that says what it is to serve.
+A fork takes a millisecond or two, and much of a server's start is copy-on-write: it writes to some 900 pages that it
+shares with the prefork process, if only to count references, and each is copied at that moment. Both can be done ahead.
+A *spare* is forked while no order is pending, copies the pages that servers write to, and waits on its channel for its
+order.
 
-Which pages these are is seen in the first two servers. That needs no privilege (bit 56 of ``/proc/<pid>/pagemap``, see
-proc(5)), and Linux 5.14 (``MADV_POPULATE_WRITE``); without either, a spare copies its pages when it is a server.
+These pages are learnt from the first two servers. That needs no privilege (bit 56 of ``/proc/<pid>/pagemap``, see
+proc(5)), and Linux 5.14 (``MADV_POPULATE_WRITE``); without either, a spare copies its pages when it becomes a server.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _EXCLUSIVE: Final = 1 << 56
 """No other process has it mapped."""
 _MADV_POPULATE_WRITE: Final = 23
 _CELLS: Final = 4096
-"""A number of ranges, and the address and the length of each: 32 KiB, of which only what is used takes memory."""
+"""A number of ranges, and the address and length of each: 32 KiB, of which only the part in use takes memory."""
 _LEARNT_FROM: Final = 2
-"""Servers. What only one of them wrote to is not copied for others: there may be hundreds."""
+"""Servers. Pages that only one of them wrote to are not copied for others: there may be hundreds."""
 _madvise: Final = ctypes.CDLL(None).madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class HotPages:
-    """The pages that each server writes to, known to all processes forked from the one that made this."""
+    """The pages that each server writes to, shared by all processes forked from the one that made this."""
 
     def __init__(self) -> None:
         self._cells = memoryview(mmap.mmap(-1, _CELLS * 8)).cast("Q")
@@ -50,7 +50,7 @@ class HotPages:
         self._is_learning = True
 
     def learn(self, servers: Iterable[int]) -> None:
-        """Look at servers, by their process ids, unless enough of them were seen already."""
+        """Inspect servers, by their process ids, until enough were seen."""
         for pid in servers:
             if not self._is_learning:
                 return
@@ -78,17 +78,17 @@ class HotPages:
         self._cells[0] = len(found)
 
     def copy(self) -> None:
-        """Have copies of them in this process, as if each had been written to."""
+        """Copy these pages in this process, as if each had been written to."""
         cells = self._cells
         for index in range(1, cells[0], 2):
-            _madvise(cells[index], cells[index + 1], _MADV_POPULATE_WRITE)  # what is refused is copied when written to
+            _madvise(cells[index], cells[index + 1], _MADV_POPULATE_WRITE)  # a refused range is copied when written to
 
 
 def _own_pages(pid: int) -> frozenset[int]:
     """Return the addresses of the pages of private writable memory that a process shares with no other.
 
     Raises:
-        OSError: there is no such process, or this one may not look at it.
+        OSError: there is no such process, or it may not be inspected.
     """
     found = []
     with open(f"/proc/{pid}/maps", "rb") as maps, open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
@@ -106,7 +106,7 @@ def _own_pages(pid: int) -> frozenset[int]:
 
 
 def give_order(channel: socket.socket, order: bytes, listener: socket.socket) -> bool:
-    """Make a spare a server: tell it what to serve, and where its host connects. False if it is dead."""
+    """Make a spare a server: send its order and its control socket. False if it is dead."""
     try:
         socket.send_fds(channel, [len(order).to_bytes(_LENGTH_BYTES, "big") + order], [listener.fileno()])
     except OSError:
@@ -115,7 +115,7 @@ def give_order(channel: socket.socket, order: bytes, listener: socket.socket) ->
 
 
 def wait_for_order(channel: socket.socket) -> tuple[bytes, socket.socket] | None:
-    """Wait to be a server; None if none is wanted any more."""
+    """Wait for an order; None if the zygote needs no server any more."""
     start, fds, _, _ = socket.recv_fds(channel, _LENGTH_BYTES, 1)
     if not fds:
         return None

@@ -1,13 +1,13 @@
-"""The zygote: who may speak to it, what it is told to do, and how long it lives.
+"""The zygote's loop: its clients, its commands, and its lifetime.
 
-It owns every mount of a node, and is the only one that unmounts while it lives. The life of a mount is in
-`chronicle.fuse.zygote.lifecycle`, that of a mount server's process in `chronicle.fuse.zygote.processes`.
+It owns every mount of a node, and is the only process that unmounts while it lives. `chronicle.fuse.zygote.lifecycle`
+is the life cycle of a mount, `chronicle.fuse.zygote.processes` that of a mount server's process.
 
-Who goes with whom: the zygote ends when its owner does (a process id, watched by pidfd), on SIGTERM, on ``shutdown``;
-a mount ends with the process that asked for it, unless that was not wanted; a server ends, unmounting, when the zygote
-does. What a kill of everything at once leaves mounted is unmounted when the next zygote starts.
+Lifetimes: the zygote ends with its owner (a process id, watched by pidfd), on SIGTERM, and on ``shutdown``. A mount
+ends with the process that ordered it, unless the order says otherwise. A server ends, unmounting, with the zygote.
+Mounts that survive a kill of everything are unmounted by the next zygote.
 
-Nothing here waits for anything but the poll: one server that hangs never keeps the others from being mounted.
+Nothing here waits for anything but the poll: a server that hangs never delays other mounts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chronicle.fuse import control
 from chronicle.fuse.control import Acceptor, Connection, answer_error, answer_ok
 from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.poll_loop import PollLoop
-from chronicle.fuse.server.server import MountRequest, Served, request_from_wire
+from chronicle.fuse.server.request import MountRequest, request_from_wire
 from chronicle.fuse.zygote.lifecycle import MountManager
 from chronicle.fuse.zygote.processes import ServerProcesses
 from chronicle.fuse.zygote.zygote import lock_path
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.fuse.mountpoints.availability import Transport
+    from chronicle.fuse.server.engine import Served
     from chronicle.fuse.watchdog import Heartbeat
 
 __all__ = ["REQUEST_DEADLINE_S", "UNUSED_S", "Zygote"]
@@ -41,10 +42,10 @@ __all__ = ["REQUEST_DEADLINE_S", "UNUSED_S", "Zygote"]
 log = logging.getLogger(__name__)
 
 UNUSED_S: Final = 10.0
-"""How long a zygote that ends with its last mount waits for the first one, seconds. Who started it orders that some
-milliseconds later, or was killed in between. One that comes too late is told so, and starts another zygote."""
+"""How long a zygote that ends with its last mount waits for the first one, seconds. Its starter orders that some
+milliseconds later, or was killed in between. An order that comes too late is refused, and starts another zygote."""
 REQUEST_DEADLINE_S: Final = 60.0
-"""Longer than a request of ours takes: the longest wait for the blob store, for each read half of this."""
+"""Longer than a request takes: the longest wait for the blob store is half of this for each read."""
 
 
 class Zygote:
@@ -52,13 +53,13 @@ class Zygote:
 
     Args:
         socket_path: where it listens; mounts' control sockets are made beside it.
-        mounts_dir: where this node's mountpoints are; stale mounts below it are removed at the start.
+        mounts_dir: this node's mountpoints; stale mounts below it are removed at the start.
         opener: opens the layer of a mount, in the forked server.
-        transport: how the servers speak to the kernel.
-        request_deadline_s: how long a server may be at one point of a request before it is taken to hang, seconds.
+        transport: how the servers talk to the kernel.
+        request_deadline_s: limit for one point of a request, seconds; then the server counts as hung.
         owner_pid: the process to end with; ``None`` to run until told to end.
-        until_idle: end when the last mount is gone, or for `UNUSED_S` none came.
-        prepare: called when no other zygote can run here and stale mounts are gone, before anything is forked to stay.
+        until_idle: end when the last mount is gone, or when none came for `UNUSED_S`.
+        prepare: called when no other zygote can run here and stale mounts are gone, before any lasting fork.
 
     Raises:
         Conflict: another zygote runs on this socket.
@@ -88,7 +89,7 @@ class Zygote:
         if prepare is not None:
             prepare()
         self._leaving: list[Connection] = []
-        """Who gets an answer when it has ended."""
+        """Clients that get an answer when it has ended."""
         self._until_idle = until_idle
         self._unused_until: float | None = None
         self._owner_pidfd = -1
@@ -98,7 +99,7 @@ class Zygote:
         self._processes = ServerProcesses(self._loop, opener, transport, request_deadline_s, spares=not until_idle)
         self._manager = MountManager(self._loop, self._processes, socket_path, self._emptied)
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, lambda *_: None)  # the wake-up descriptor is what ends the loop
+        signal.signal(signal.SIGTERM, lambda *_: None)  # the wake-up descriptor ends the loop
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of a terminal is for its foreground job
         if owner_pid is not None:
             try:
@@ -116,7 +117,7 @@ class Zygote:
         """Serve until told to end, or the owner is gone; then close every mount and return."""
         while not self._manager.has_ended():
             self._loop.wait(self._due())
-            self._processes.look()
+            self._processes.check()
             self._end_if_unused()
         self._processes.end()
         self._socket_path.unlink(missing_ok=True)
@@ -124,17 +125,17 @@ class Zygote:
             peer.send(answer_ok())
 
     def _due(self) -> float | None:
-        """Return when to go on at the latest though nothing happens, monotonic seconds."""
+        """Return when the loop must run at the latest, monotonic seconds."""
         return min((at for at in (self._processes.due(), self._unused_until) if at is not None), default=None)
 
     def _end_if_unused(self) -> None:
-        """End if the first mount was waited for long enough. After it there is the last one to end with."""
+        """End if the first mount did not come in time. After it, the last one ends the zygote."""
         if self._unused_until is None:
             return
         if not self._manager.is_empty():
             self._unused_until = None
         elif time.monotonic() >= self._unused_until:
-            log.info("nobody mounted anything in %.0f s", UNUSED_S)
+            log.info("no mount was ordered in %.0f s", UNUSED_S)
             self._unused_until = None
             self._end()
 
@@ -158,13 +159,13 @@ class Zygote:
         for message in messages:
             try:
                 self._carry_out(message, peer)
-            except Exception as error:  # the caller must get an answer, and the others their mounts
+            except Exception as error:  # the client must get an answer, and the other mounts must go on
                 if not isinstance(error, ChronicleError):
                     log.exception("%s failed", message.get("op"))
                 peer.send(answer_error(error))
         if not is_open:
             self._loop.unwatch(peer.fileno())
-            self._manager.forget_peer(peer)
+            self._manager.forget_client(peer)
             self._leaving = [other for other in self._leaving if other is not peer]
             peer.close()
 

@@ -2,7 +2,7 @@
 
 Starting a mount server afresh takes 170 ms and 18 MB, most of it imports; forking one from a process that has imported
 everything takes a few milliseconds and shares its memory. The zygote is started by exec, in a session of its own, with
-one thread, so that a fork is always safe and no user code or Ray is ever in it. This module starts, finds and ends it,
+one thread, so that a fork is always safe and it never contains user code or Ray. This module starts, finds and ends it,
 and imports nothing of a server; the process itself is `chronicle.fuse.zygote.main`.
 """
 
@@ -33,9 +33,9 @@ _BOOTSTRAP: Final = (
     "os.write(fd, b'chronicle mount'); os.close(fd); "
     "sys.path.append({package!r}); from chronicle.fuse.zygote.main import main; sys.exit(main(sys.argv[1:]))"
 )
-"""What ``-m chronicle.fuse.zygote.main`` does, but finds this very package, and no module of the caller's directory:
-there could be a ``logging.py`` in it. It begins with what ``ps`` is to show, and the name is what ``top`` shows, of
-servers, too. A title that is written after the imports cost each of them 30 to 60 KiB of its 3.8 MiB."""
+"""Does what ``-m chronicle.fuse.zygote.main`` does, but finds this very package, and no module of the caller's directory:
+there could be a ``logging.py`` in it. It begins with the text that ``ps`` is to show; the name is what ``top`` shows,
+for servers too. A title that is written after the imports cost each of them 30 to 60 KiB of its 3.8 MiB."""
 
 
 def start(
@@ -49,20 +49,20 @@ def start(
     until_idle: bool = False,
     blobs_url: str = "",
 ) -> int:
-    """Start a zygote in a session of its own, or find the one that runs there already, and return its process id.
+    """Start a zygote in a session of its own, or find one that runs there already, and return its process id.
 
     Args:
         socket_path: where it will listen; the directory is made, for this user only.
-        mounts_dir: below it are this node's mountpoints. Each home has its own.
-        log_path: where it writes what happens to it and its servers, a line each.
+        mounts_dir: the parent of this node's mountpoints. Each home has its own.
+        log_path: its log and that of its servers, a line for each event.
         owner_pid: it ends, with all its mounts, when this process does; ``None``: when told to.
-        transport: how its servers speak to the kernel; one that runs already keeps its own.
-        request_deadline_s: a server that does not get on with a request for so long is replaced; default a minute.
+        transport: how its servers talk to the kernel; one that runs already keeps its own.
+        request_deadline_s: a server that makes no progress on a request for so long is replaced; default a minute.
         until_idle: it ends when its last mount is gone, or if none comes within some seconds.
-        blobs_url: a blob store of its mounts: what reaching it needs is loaded once, and not by each server.
+        blobs_url: a blob store of its mounts: its library is loaded once, and not by each server.
 
     Raises:
-        Unavailable: it did not come up; the message has the end of its log.
+        Unavailable: it did not start; the message has the end of its log.
     """
     for directory in (socket_path.parent, mounts_dir, log_path.parent):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def start(
         running = is_running(socket_path)
         if running is not None:
             return running
-        # Once more if there was one by then, but it ended with its last mount before it was asked.
+        # Try again if another one listened, but ended with its last mount before it was asked.
         if time.monotonic() > until or not _listens(command, log_path):
             break
     tail = log_path.read_text(errors="replace").splitlines()[-3:]
@@ -96,13 +96,13 @@ def _listens(command: list[str], log_path: Path) -> bool:
     ready, told = os.pipe2(os.O_CLOEXEC)
     try:
         with log_path.open("ab") as log_file:
-            # It forks and this process ends at once: nobody has to wait for the zygote's end.
+            # It forks and this process ends at once: the zygote needs no parent to reap it.
             subprocess.run(
                 [*command, "--ready", str(told)],
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
-                cwd="/",  # it must not keep the caller's directory in use
+                cwd="/",  # the caller's directory must not stay in use
                 start_new_session=True,
                 pass_fds=[told],
                 timeout=_START_DEADLINE_S,
@@ -137,7 +137,7 @@ def is_running(socket_path: Path) -> int | None:
 
 
 def is_alive(socket_path: Path) -> bool:
-    """Say whether there is a zygote for a socket that this user may know of, even if it does not answer."""
+    """Say whether a zygote for a socket exists, as far as this user can tell, even if it does not answer."""
     try:
         lock = os.open(lock_path(socket_path), os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
@@ -149,12 +149,12 @@ def is_alive(socket_path: Path) -> bool:
 
 
 def lock_path(socket_path: Path) -> Path:
-    """Return the file that the zygote of a socket has locked for as long as it lives."""
+    """Return the file that the zygote of a socket keeps locked while it lives."""
     return socket_path.with_name(socket_path.name + ".lock")
 
 
 def shut_down(socket_path: Path, *, unused: bool = False) -> None:
-    """End the zygote at a socket and all its mounts, and return when they are gone. Nothing to do if none runs.
+    """End the zygote at a socket and all its mounts, and return when they are gone. Does nothing if none runs.
 
     Args:
         unused: only if it has no mounts.
@@ -168,7 +168,7 @@ def shut_down(socket_path: Path, *, unused: bool = False) -> None:
         return
     try:
         caller.call("shutdown_unused" if unused else "shutdown", _END_DEADLINE_S)
-    except (ConnectionError, InvalidInput):  # an older one knows only `shutdown`, and its other mounts are to stay
+    except (ConnectionError, InvalidInput):  # an older one only knows `shutdown`, and its other mounts must stay
         return
     except TimeoutError as error:
         raise Unavailable(f"the mount service at {socket_path} does not end; its log says more") from error

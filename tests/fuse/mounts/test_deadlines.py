@@ -198,7 +198,7 @@ def test_a_template_that_hangs_is_replaced(tmp_path: Path) -> None:
         os.kill(prefork_process_of(node.process.pid), signal.SIGSTOP)
         for name in ("one", "two"):  # there may be a spare for the first
             (node.workspace(name).root / "a").write_text("goes on")
-        assert "template hangs and is ended" in (tmp_path / "log").read_text()
+        assert "prefork process hangs and is ended" in (tmp_path / "log").read_text()
 
 
 def test_places_are_given_to_one_server_at_a_time() -> None:

@@ -184,15 +184,15 @@ def test_a_server_whose_pidfd_could_not_be_received_is_ended() -> None:
     def serve(order: bytes, listener: socket.socket, channel: socket.socket) -> int:
         return len(channel.recv(1))  # for as long as it may
 
-    template = PreforkProcess(serve)
+    prefork = PreforkProcess(serve)
     ours, theirs = socket.socketpair()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        assert template.order(b"serve", theirs, theirs)
+        assert prefork.order(b"serve", theirs, theirs)
         theirs.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(ours.fileno(), template.fileno()) + 1, before[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(ours.fileno(), prefork.fileno()) + 1, before[1]))
         full = duplicates(ours.fileno())
-        forked = template.answer()
+        forked = prefork.answer()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     for fd in full:
@@ -202,4 +202,4 @@ def test_a_server_whose_pidfd_could_not_be_received_is_ended() -> None:
     assert forked.pidfd == -1
     wait_for_end(forked.pid)
     ours.close()
-    template.close()
+    prefork.close()

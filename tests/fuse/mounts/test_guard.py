@@ -18,7 +18,7 @@ from chronicle.errors import Unavailable
 from chronicle.fuse.mountpoints import guard, mountinfo, stray_files
 from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, unmount_workspace
 from chronicle.fuse.server.opening import open_served
-from chronicle.fuse.server.server import MountRequest
+from chronicle.fuse.server.request import MountRequest
 from chronicle.fuse.watchdog import unwatched_heartbeat
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, running_mirror, served, wait_for_end

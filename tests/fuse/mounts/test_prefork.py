@@ -1,4 +1,4 @@
-"""The template, from which mount servers are forked, and the spare that it forks before one is wanted."""
+"""The prefork process, which forks mount servers, and the spare that it forks ahead."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_a_killed_template_is_replaced(node: Node) -> None:
     kept = node.workspace("kept")
     (kept.root / "a").write_text("not hindered")
     pid = node.process.pid
-    template = prefork_process_of(pid)
-    os.kill(template, signal.SIGKILL)
+    prefork = prefork_process_of(pid)
+    os.kill(prefork, signal.SIGKILL)
     assert (node.workspace("new").root).is_mount()
     assert (kept.root / "a").read_text() == "not hindered"
-    assert prefork_process_of(pid, after=template) != template
+    assert prefork_process_of(pid, after=prefork) != prefork
 
 
 def test_a_zygote_ends_though_its_template_was_stopped(node: Node) -> None:
@@ -86,9 +86,9 @@ def test_a_spare_that_was_stopped_is_replaced(tmp_path: Path, transport: Transpo
 
 
 def test_a_spare_outlives_its_template_and_ends_with_the_zygote(node: Node) -> None:
-    template = prefork_process_of(node.process.pid)
+    prefork = prefork_process_of(node.process.pid)
     spare = spare_of(node)
-    os.kill(template, signal.SIGKILL)
+    os.kill(prefork, signal.SIGKILL)
     assert server_of(node, "one") == spare
     spare = spare_of(node)
     node.process.kill()
@@ -96,11 +96,11 @@ def test_a_spare_outlives_its_template_and_ends_with_the_zygote(node: Node) -> N
 
 
 def test_a_spare_that_a_dead_template_did_not_get_to_is_forked_by_the_next(node: Node) -> None:
-    spare, template = spare_of(node), prefork_process_of(node.process.pid)
-    os.kill(template, signal.SIGSTOP)
+    spare, prefork = spare_of(node), prefork_process_of(node.process.pid)
+    os.kill(prefork, signal.SIGSTOP)
     assert server_of(node, "one") == spare
     time.sleep(0.2)  # time enough to order another one
-    os.kill(template, signal.SIGKILL)
+    os.kill(prefork, signal.SIGKILL)
     assert spare_of(node) != spare
 
 

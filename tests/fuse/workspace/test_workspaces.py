@@ -230,7 +230,7 @@ def test_starting_twice_finds_the_first_and_nothing_is_left_when_it_ends(home: H
     assert os.getsid(pid) != os.getsid(0)
     home.open()
     session = [path for path in Path("/proc").glob("[0-9]*") if _session(path) == os.getsid(pid)]
-    assert len(session) >= 3  # the zygote, the template, the server, and perhaps a spare one
+    assert len(session) >= 3  # the zygote, the prefork process, the server, and perhaps a spare one
     zygote.shut_down(home.socket)
     for path in session:
         wait_for_end(int(path.name))

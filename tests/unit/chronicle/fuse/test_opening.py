@@ -6,7 +6,7 @@ import pytest
 
 from chronicle.errors import StorageRefused
 from chronicle.fuse.server.opening import open_served
-from chronicle.fuse.server.server import MountRequest
+from chronicle.fuse.server.request import MountRequest
 from chronicle.fuse.watchdog import unwatched_heartbeat
 from chronicle.workspace.port import LayerSpec
 

@@ -1,0 +1,75 @@
+"""The port between a mount server and the layer that it serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.blobs.buffer import Meanwhile
+    from chronicle.fuse.served.filesystem import FileSystem
+    from chronicle.workspace.layer.restore import Touched
+    from chronicle.workspace.port import Iteration, TreeRef
+
+__all__ = ["Engine", "Served"]
+
+
+class Engine(Protocol):
+    """What a served layer does: the workspace port without its root."""
+
+    @property
+    def base(self) -> TreeRef | None:
+        """The last adopted (or opened) tree."""
+        ...
+
+    @property
+    def sealed(self) -> TreeRef | None:
+        """The last sealed tree, which alone can be adopted; the base if there is none since."""
+        ...
+
+    @property
+    def unheard(self) -> TreeRef | None:
+        """What was recovered, as long as no host has begun a turn since it was told."""
+        ...
+
+    def begin_turn(self, turn: int) -> None:
+        """See `Workspace.begin_turn`."""
+        ...
+
+    def seal(self, meanwhile: Meanwhile, /) -> TreeRef:
+        """See `Workspace.seal`; requests that change nothing are served meanwhile."""
+        ...
+
+    def adopt(self, ref: TreeRef) -> None:
+        """See `Workspace.adopt`."""
+        ...
+
+    def rollback(self) -> object:
+        """See `Workspace.rollback`. The mount answers no request any more when this is called."""
+        ...
+
+    def history(self, path: str) -> Sequence[Iteration]:
+        """See `Workspace.history`."""
+        ...
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        """See `Workspace.at`."""
+        ...
+
+    def restore(self, then: TreeRef | None, path: bytes) -> Touched:
+        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.restore`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the layer's files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A layer opened for a mount."""
+
+    engine: Engine
+    filesystem: FileSystem
