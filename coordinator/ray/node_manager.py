@@ -19,7 +19,7 @@ import ray
 import structlog
 
 from chronicle.errors import ChronicleError, NotFound
-from chronicle.fuse.control import Ended
+from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import unmount_workspace
 from chronicle.fuse.zygote import zygote

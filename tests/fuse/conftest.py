@@ -95,7 +95,7 @@ def prefork_process_of(service: int, *, after: int = 0) -> int:
 
     Args:
         service: the service's process id.
-        after: the prefork process before, which was killed: it may be about to end, and then there is none for a moment.
+        after: the one before, which was killed: it may be about to end, and then there is none for a moment.
     """
 
     def only_child() -> int:

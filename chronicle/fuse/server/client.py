@@ -1,9 +1,9 @@
-"""The host's side of a mounted workspace: the workspace port, spoken over a Unix socket to the mount server.
+"""The host's side of a mounted workspace: the workspace port over a Unix socket to the mount server.
 
-No call hangs: each has a deadline, and running over it is `Unavailable`. When the server died in the middle of a call
-the zygote puts another in its place, on the same layer, and the call is made again: all of them may be made twice. The
-host must not serve or wait for the mount in the thread that calls, and never forks a server itself: a process that
-waits for its own mount with the interpreter's lock held (a page fault, ``dlopen``) hangs for good.
+No call hangs: each has a deadline, after which it fails with `Unavailable`. When the server dies during a call, the
+zygote starts another one on the same layer, and the call is repeated: all calls are idempotent. The host must not serve
+or wait for the mount in the calling thread, and never forks a server itself: a process that waits for its own mount
+with the interpreter's lock held (a page fault, ``dlopen``) hangs for good.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from chronicle.errors import ChronicleError, NotFound, Unavailable
-from chronicle.fuse import control
-from chronicle.fuse.control import ControlClient, Ended
+from chronicle.fuse.control import messages
+from chronicle.fuse.control.connections import ControlClient
+from chronicle.fuse.control.messages import Ended
 from chronicle.workspace.port import Opened
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ _MOUNT_DEADLINE_S: Final = 60.0
 """Recovering a large layer takes longer than the 15 ms of a small one."""
 _CALL_DEADLINE_S: Final = 30.0
 _SEAL_DEADLINE_S: Final = 900.0
-"""Compressing and storing goes at some 100 MB/s; a turn that wrote 50 GB may be sealed."""
+"""Compression and storage run at some 100 MB/s; a turn that wrote 50 GB may be sealed."""
 _ATTEMPTS: Final = 3
-"""How often a call is made when servers die under it."""
+"""Attempts at a call when servers die during it."""
 _PIECE: Final = 1024 * 1024
 
 
@@ -46,47 +47,47 @@ def open_fuse_workspace(
     with_caller: bool = True,
     source: str = "chronicle",
 ) -> Opened:
-    """Mount a workspace and return it, its files readable at once.
+    """Mount a workspace and return it; its files are readable at once.
 
     Args:
         zygote_socket: where the node's zygote listens.
-        spec: which workspace, from which tree, under which epoch. A mount of an older epoch is cut off first.
+        spec: the workspace, its tree and the epoch. A mount of an older epoch is revoked first.
         blobs_url: the blob store, as fsspec names it.
-        mountpoint: an empty directory, made if it is not there; the workspace's `root`.
+        mountpoint: an empty directory, made if it is missing; the workspace's `root`.
         with_caller: unmount when the calling process ends, however it ends.
-        source: what the system shows as the mount's device; ASCII without commas.
+        source: the mount's device, as the system shows it; ASCII without commas.
 
     Raises:
         StaleEpoch: a newer epoch has it mounted here.
         InvalidInput: the mountpoint cannot be used.
         Conflict: another workspace is mounted there.
-        Ended: there is no zygote, or it is ending; if it had begun, that ends with it.
+        Ended: there is no zygote, or it is ending, and this mount with it.
         Unavailable: the zygote or the new server does not answer, or mounting failed.
         ChronicleError: the layer could not be opened.
     """
     request = {
-        "spec": control.spec_to_wire(spec),
+        "spec": messages.spec_to_wire(spec),
         "blobs_url": blobs_url,
         "mountpoint": os.fspath(mountpoint.absolute()),
         "with_caller": with_caller,
         "source": source,
     }
     answer = _ask_zygote(zygote_socket, "mount", _MOUNT_DEADLINE_S, **request)
-    base = control.ref_from_wire(answer["base"])
+    base = messages.ref_from_wire(answer["base"])
     if base is None:
-        raise Unavailable("the mount server did not say what it mounted")
-    recovered = control.ref_from_wire(answer["recovered"])
+        raise Unavailable("the mount server named no base")
+    recovered = messages.ref_from_wire(answer["recovered"])
     workspace = FuseWorkspace(zygote_socket, Path(answer["control"]), mountpoint.absolute(), base, recovered)
     return Opened(workspace, recovered)
 
 
 def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspace | None:
-    """Return a workspace that a zygote has mounted already, to be used beside whoever mounted it.
+    """Return a workspace that a zygote has mounted already, to be used beside the process that mounted it.
 
-    ``None`` if it is not mounted, or was given up.
+    ``None`` if it is not mounted, or has failed.
 
     Raises:
-        Ended: the zygote or the mount has ended, or is about to; it may be mounted anew.
+        Ended: the zygote or the mount has ended, or is ending; it may be mounted again.
         Unavailable: the zygote or the mount server does not answer.
     """
     for mount in list_mounts(zygote_socket):
@@ -101,19 +102,19 @@ def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspa
                 raise Unavailable(f"the mount at {mount['mountpoint']} does not answer") from error
             finally:
                 caller.close()
-            base = control.ref_from_wire(state["base"])
+            base = messages.ref_from_wire(state["base"])
             if base is not None:
                 root = Path(str(mount["mountpoint"]))
-                recovered = control.ref_from_wire(state["recovered"])
+                recovered = messages.ref_from_wire(state["recovered"])
                 return FuseWorkspace(zygote_socket, control_socket, root, base, recovered)
     return None
 
 
 def unmount_workspace(zygote_socket: Path, mountpoint: Path) -> None:
-    """Unmount what a zygote has mounted somewhere, and return when it is gone. The layer stays.
+    """Unmount a zygote's mount, and return when it is gone. The layer stays.
 
     Raises:
-        NotFound: it has nothing mounted there.
+        NotFound: the zygote has nothing mounted there.
         Ended: there is no zygote, or it has ended meanwhile.
         Unavailable: the zygote does not answer.
     """
@@ -121,9 +122,9 @@ def unmount_workspace(zygote_socket: Path, mountpoint: Path) -> None:
 
 
 def list_mounts(zygote_socket: Path) -> list[dict[str, object]]:
-    """Return what a zygote has mounted: ``mountpoint, control, workspace_id, epoch, state, pid, restarts`` each.
+    """Return a zygote's mounts: ``mountpoint, control, workspace_id, epoch, state, pid, restarts`` each.
 
-    ``pid`` is 0 as long as it is not known which process serves the mount, which may be up for a moment by then.
+    ``pid`` is 0 while the serving process is unknown; the mount may be up for a moment by then.
     """
     mounts: list[dict[str, object]] = _ask_zygote(zygote_socket, "list", _CALL_DEADLINE_S)
     return mounts
@@ -144,7 +145,7 @@ def _ask_zygote(zygote_socket: Path, op: str, deadline_s: float, **arguments: ob
 class FuseWorkspace:
     """A mounted workspace, as its host sees it. Calls from several threads wait for each other.
 
-    Made by `open_fuse_workspace` and `attach_fuse_workspace`.
+    `open_fuse_workspace` and `attach_fuse_workspace` make it.
     """
 
     def __init__(
@@ -171,27 +172,27 @@ class FuseWorkspace:
         return self._base
 
     def begin_turn(self, turn: int) -> None:
-        """Say which turn the changes from now on belong to."""
+        """Set the turn of the following changes."""
         self._call("begin_turn", turn=turn)
 
     def seal(self) -> TreeRef:
-        """Make the layer's content a tree, durable in the blob store when this returns."""
-        ref = control.ref_from_wire(self._call("seal", _SEAL_DEADLINE_S))
+        """Make a tree of the layer's content, durable in the blob store when this returns."""
+        ref = messages.ref_from_wire(self._call("seal", _SEAL_DEADLINE_S))
         if ref is None:
             raise Unavailable("the mount server did not name the tree it sealed")
         return ref
 
     def adopt(self, ref: TreeRef) -> None:
         """Make a sealed tree the base."""
-        self._call("adopt", ref=control.ref_to_wire(ref))
+        self._call("adopt", ref=messages.ref_to_wire(ref))
         self._base = ref
 
     def rollback(self) -> None:
-        """Give up everything since the base; `root` is another mount when this returns, the old one's handles fail."""
+        """Discard everything since the base. `root` is another mount when this returns; handles of the old one fail."""
         with self._lock:
             self._attempt("rollback", _SEAL_DEADLINE_S, {})
-            # The old server is ending: a new connection waits for the new one.
-            self._hang_up()
+            # The old server is ending: a new connection waits for its successor.
+            self._disconnect()
             self._attempt("ping", _MOUNT_DEADLINE_S, {})
 
     def history(self, path: str) -> Sequence[Iteration]:
@@ -200,7 +201,7 @@ class FuseWorkspace:
         Raises:
             NotFound: the path never existed.
         """
-        return [control.iteration_from_wire(item) for item in self._call("history", path=path)]
+        return [messages.iteration_from_wire(item) for item in self._call("history", path=path)]
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; it is fetched as it is read.
@@ -209,7 +210,7 @@ class FuseWorkspace:
             NotFound: no such path or iteration, or the iteration is a deletion.
         """
         size = self._call("size", path=path, iteration=iteration)
-        return cast("BinaryIO", io.BufferedReader(_Version(self, path, iteration, size), _PIECE))
+        return cast("BinaryIO", io.BufferedReader(_OldVersion(self, path, iteration, size), _PIECE))
 
     def read_version(self, path: str, iteration: int, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes of an old version; fewer only at its end, or beyond some MiB at once."""
@@ -217,25 +218,25 @@ class FuseWorkspace:
         return data
 
     def restore(self, then: TreeRef | None, path: bytes = b"") -> None:
-        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.layer.Layer.restore`.
+        """Restore a path, or everything, from a commit; see `chronicle.workspace.layer.layer.Layer.restore`.
 
-        Whoever has files open reads what they hold now.
+        Open files show the restored content.
         """
-        self._call("restore", _SEAL_DEADLINE_S, then=control.ref_to_wire(then), path=os.fsdecode(path))
+        self._call("restore", _SEAL_DEADLINE_S, then=messages.ref_to_wire(then), path=os.fsdecode(path))
 
     def detach(self) -> None:
-        """Let go without unmounting. Nothing to do after `close`."""
+        """Disconnect without unmounting. Does nothing after `close`."""
         with self._lock:
             self._closed = True
-            self._hang_up()
+            self._disconnect()
 
     def close(self) -> None:
-        """Unmount and let go; the layer stays on the node. Nothing to do the second time."""
+        """Unmount and disconnect; the layer stays on the node. Idempotent."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._hang_up()
+            self._disconnect()
         try:
             unmount_workspace(self._zygote_socket, self._root)
         except NotFound:
@@ -246,7 +247,7 @@ class FuseWorkspace:
             return self._attempt(op, deadline_s, arguments)
 
     def _attempt(self, op: str, deadline_s: float, arguments: dict[str, object]) -> Any:
-        """Make a call, with the lock held; again if the server died and another took its place."""
+        """Make a call, with the lock held; repeat it if the server died and was replaced."""
         if self._closed:
             raise Unavailable("this workspace is closed")
         until = time.monotonic() + deadline_s
@@ -260,10 +261,10 @@ class FuseWorkspace:
                     self._caller = ControlClient(self._control_socket, left)
                 return self._caller.call(op, left, **arguments)
             except ConnectionError as error:  # the server died
-                self._hang_up()
+                self._disconnect()
                 reason = error
             except OSError as error:  # no answer in time, or no socket: the mount is gone
-                self._hang_up()
+                self._disconnect()
                 reason = error
                 break
             except ChronicleError:
@@ -272,13 +273,13 @@ class FuseWorkspace:
             f"the mount at {self._root} did not answer {op!r} ({type(reason).__name__}: {reason})"
         ) from reason
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._caller is not None:
             self._caller.close()
             self._caller = None
 
 
-class _Version(io.RawIOBase):
+class _OldVersion(io.RawIOBase):
     """Reads an old version piece by piece over the control socket."""
 
     def __init__(self, workspace: FuseWorkspace, path: str, iteration: int, size: int) -> None:

@@ -17,7 +17,7 @@ __all__ = ["Engine", "Served"]
 
 
 class Engine(Protocol):
-    """What a served layer does: the workspace port without its root."""
+    """The operations of a served layer: the workspace port without its root."""
 
     @property
     def base(self) -> TreeRef | None:
@@ -31,7 +31,7 @@ class Engine(Protocol):
 
     @property
     def unheard(self) -> TreeRef | None:
-        """What was recovered, as long as no host has begun a turn since it was told."""
+        """The recovered tree, until a host has begun a turn since it was reported."""
         ...
 
     def begin_turn(self, turn: int) -> None:
@@ -47,7 +47,7 @@ class Engine(Protocol):
         ...
 
     def rollback(self) -> object:
-        """See `Workspace.rollback`. The mount answers no request any more when this is called."""
+        """See `Workspace.rollback`. The mount has stopped answering requests."""
         ...
 
     def history(self, path: str) -> Sequence[Iteration]:
@@ -59,11 +59,11 @@ class Engine(Protocol):
         ...
 
     def restore(self, then: TreeRef | None, path: bytes) -> Touched:
-        """Make a path, or everything, what it was in a commit; see `chronicle.workspace.layer.restore`."""
+        """Restore a path, or everything, from a commit; see `chronicle.workspace.layer.restore`."""
         ...
 
     def close(self) -> None:
-        """Let go of the layer's files."""
+        """Close the layer's files."""
         ...
 
 

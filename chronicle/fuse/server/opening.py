@@ -1,6 +1,6 @@
-"""What a mount server serves: a workspace's layer over a blob store, with Chronicle's operations on it.
+"""Opening what a mount server serves: a workspace's layer over a blob store, with Chronicle's operations on it.
 
-Imported by the zygote before it forks, with all that a server needs, so that servers share it.
+The zygote imports it before it forks, with everything that a server needs, so that servers share it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def open_served(request: MountRequest, heartbeat: Heartbeat, *, deadline_s: floa
     """Open the layer of a mount.
 
     Args:
-        request: what is to be mounted where.
-        heartbeat: says that it gets on.
-        deadline_s: how long one read of a blob store beyond a network may take, seconds.
+        request: the order.
+        heartbeat: records progress.
+        deadline_s: time limit of one read of a blob store beyond a network, seconds.
 
     Raises:
         StorageRefused: the operating system refused to open it.
-        ChronicleError: it could not be opened, or the blob store not be reached.
+        ChronicleError: it could not be opened, or the blob store is unreachable.
     """
     blobs: BlobStore = FsspecBlobStore(request.blobs_url)
     far = None

@@ -8,7 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chronicle.fuse import control
+from chronicle.fuse.control import messages
 
 if TYPE_CHECKING:
     from chronicle.workspace.port import LayerSpec
@@ -17,34 +17,34 @@ __all__ = ["Exit", "MountRequest", "request_from_wire", "request_to_wire"]
 
 
 class Exit(IntEnum):
-    """How a mount server's process ends: what the zygote does next depends on it."""
+    """Exit codes of a mount server's process; the zygote's next step depends on them."""
 
     CLOSED = 0
-    """It was told to; or someone unmounted it from outside."""
+    """It was told to close, or was unmounted from outside."""
     ROLLED_BACK = 10
     """The layer is at its base; mount it again."""
     FAILED = 11
-    """An operation raised what it should not; it is in the log. Mount it again, a few times."""
+    """An operation raised against its contract; the log has it. Mount it again, a few times."""
     REFUSED = 12
-    """It could not be opened or mounted; the channel said why."""
+    """It could not be opened or mounted; the channel told why."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """What is to be mounted where."""
+    """The order for a mount."""
 
     spec: LayerSpec
     blobs_url: str
     """The blob store, as fsspec names it: ``file:///…``, ``s3://…``."""
     mountpoint: Path
     source: str = "chronicle"
-    """What the system shows as the mount's device."""
+    """The mount's device, as the system shows it."""
 
 
 def request_to_wire(request: MountRequest) -> dict[str, Any]:
     """Return a request as a map."""
     return {
-        "spec": control.spec_to_wire(request.spec),
+        "spec": messages.spec_to_wire(request.spec),
         "blobs_url": request.blobs_url,
         "mountpoint": os.fspath(request.mountpoint),
         "source": request.source,
@@ -52,9 +52,9 @@ def request_to_wire(request: MountRequest) -> dict[str, Any]:
 
 
 def request_from_wire(value: dict[str, Any]) -> MountRequest:
-    """Return the request of such a map; what else is in it does not matter."""
+    """Return the request of a map; other keys in it are ignored."""
     return MountRequest(
-        spec=control.spec_from_wire(value["spec"]),
+        spec=messages.spec_from_wire(value["spec"]),
         blobs_url=value["blobs_url"],
         mountpoint=Path(value["mountpoint"]),
         source=value["source"],

@@ -1,21 +1,21 @@
 """A mount server: one workspace's layer, its mount, and the commands of the workspace port, in one thread.
 
 A server lives in a process forked by the zygote. It has three descriptors besides its layer's: the FUSE device, a
-listening socket on which its host connects (it belongs to the zygote and outlives this process, so that a host's
-connection attempt waits while a server is replaced), and the channel to the zygote:
+listening socket on which its host connects (it belongs to the zygote and outlives this process, so that connection
+attempts wait while a server is replaced), and the channel to the zygote:
 
     server ─► zygote   {"up": {"base", "recovered"}} once mounted, or {"failed": {"type", "message"}};
                        {"state": {"base", "turn"}} before the command that changed it is answered;
-                       {"ended": code} as its last word
-    zygote ─► server   {"cut"}: end now, and let nobody read what the kernel has cached;
-                       {"hear"}: nothing but to be heard, by which a server that waits shows that it lives;
-                       {"close"} and end of file: the mount is closed in order; end of file alone: the zygote is dead
+                       {"ended": code} as its last message
+    zygote ─► server   {"cut"}: revoke the mount and end;
+                       {"hear"}: a probe without content; handling it is a heartbeat;
+                       {"close"} and end of file: close in order; end of file alone: the zygote is dead
 
-A server never unmounts while the zygote lives: that is the zygote's, so that there is one place that knows what is
-mounted. When the zygote is dead, the server closes its layer, unmounts and exits.
+A server never unmounts while the zygote lives: one process knows the state of all mounts. When the zygote is dead, the
+server closes its layer, unmounts and exits.
 
-Commands run between requests; a seal lets those in that change nothing (`chronicle.fuse.transport.interleave`). A host
-must not wait for the mount in the thread that waits for a command; that is the client's side of the bargain.
+Commands run between requests; a seal interleaves requests that change nothing (`chronicle.fuse.transport.interleave`).
+A host must not wait for the mount in the thread that waits for a command; the client guarantees that.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from socket import MSG_DONTWAIT, MSG_PEEK
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, StorageRefused
-from chronicle.fuse import control
-from chronicle.fuse.control import Acceptor, Connection, answer_error, answer_ok
+from chronicle.fuse.control import messages
+from chronicle.fuse.control.connections import Acceptor, Connection
+from chronicle.fuse.control.messages import answer_error, answer_ok
 from chronicle.fuse.mountpoints import guard, stray_files
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.mountpoints.mounts import detach, unmount
@@ -55,11 +56,11 @@ __all__ = ["serve"]
 log = logging.getLogger(__name__)
 
 _OPEN_VERSIONS: Final = 8
-"""How many old versions are kept open for clients that read them piece by piece."""
+"""Old versions that are kept open for clients that read them piece by piece."""
 _PIECE_LIMIT: Final = 4 * 1024 * 1024
 _LAST_CLAIM_S: Final = 2.0
-"""How long to wait for the claim on the mountpoint that a dead zygote had. It may still have it when its connections
-are closed already, for the moment that the kernel takes to end a process. In an orderly close there is no waiting."""
+"""Wait for a dead zygote's claim on the mountpoint. The kernel may release it a moment after the zygote's connections.
+In an orderly close there is no wait."""
 _LAST_CLAIM_POLL_S: Final = 0.005
 
 
@@ -74,7 +75,7 @@ def serve(
     """Open a layer, mount it and serve it to the end of the mount.
 
     Returns:
-        What the process should exit with.
+        The exit code of the process.
     """
     zygote = Connection(channel)
     try:
@@ -87,7 +88,7 @@ def serve(
             source=request.source,
             allow_other=os.geteuid() == 0,
         )
-        if _is_closed(channel):  # the mountpoint was claimed by who is gone
+        if _is_closed(channel):  # the zygote that claimed the mountpoint is gone
             return Exit.REFUSED
         if os.geteuid() == 0:
             session.mount()
@@ -95,7 +96,7 @@ def serve(
             with guard.opened(request.mountpoint) as directory:
                 session.mount()
                 stray_files.adopt_stray_files(directory, served.filesystem)
-    except Exception as error:  # whatever it is, the host that waits must hear of it
+    except Exception as error:  # the host that waits gets any error
         if not isinstance(error, ChronicleError):
             log.exception("opening failed: %s", request.mountpoint)
         zygote.send({"failed": answer_error(error)["error"]})
@@ -105,7 +106,7 @@ def serve(
 
 
 def _is_closed(channel: socket.socket) -> bool:
-    """Whether the other end of a connection is closed; what it has sent can still be received."""
+    """Whether the other end of a connection is closed; sent data can still be received."""
     try:
         return not channel.recv(1, MSG_PEEK | MSG_DONTWAIT)
     except BlockingIOError:
@@ -113,7 +114,7 @@ def _is_closed(channel: socket.socket) -> bool:
 
 
 def _unmount_alone(mountpoint: Path, patience_s: float) -> None:
-    """Unmount without a zygote, unless someone else has the mountpoint, and has it for so long."""
+    """Unmount without a zygote, unless another process holds the claim for so long."""
     until = time.monotonic() + patience_s
     while True:
         with suppress(Conflict), claim_mountpoint(mountpoint):
@@ -138,27 +139,27 @@ class _Server:
         self._zygote = zygote
         self._turn: int | None = None
         self._exit = Exit.CLOSED
-        self._cut: list[int] | None = None
-        """The inodes whose pages nobody may read any more."""
+        self._revoked: list[int] | None = None
+        """The inodes whose cached pages must not be readable any more."""
         self._closing = False
-        """Whether the zygote is there, and unmounts."""
+        """Whether the zygote closes the mount in order, and unmounts."""
         self._orphaned = False
         self._versions: dict[tuple[str, int], BinaryIO] = {}
         self._commands: dict[str, Callable[[dict[str, Any]], object]] = {
             "ping": lambda _: self._state(),
             "begin_turn": self._begin_turn,
-            "seal": lambda _: control.ref_to_wire(self._engine.seal(self._session.interleave())),
+            "seal": lambda _: messages.ref_to_wire(self._engine.seal(self._session.interleave())),
             "adopt": self._adopt,
             "rollback": self._roll_back,
             "history": lambda arguments: [
-                control.iteration_to_wire(item) for item in self._engine.history(arguments["path"])
+                messages.iteration_to_wire(item) for item in self._engine.history(arguments["path"])
             ],
             "size": lambda arguments: self._version(arguments).seek(0, io.SEEK_END),
             "read": self._read,
         }
 
     def run(self) -> Exit:
-        """Serve until told to end, cut off, rolled back, unmounted or failed."""
+        """Serve until closed, revoked, rolled back, unmounted or failed."""
         self._session.watch(self._acceptor.fileno(), self._accept)
         self._session.watch(self._zygote.fileno(), self._hear_zygote)
         self._zygote.send({"up": self._state()})
@@ -166,8 +167,8 @@ class _Server:
             self._session.run()
         except Exception:  # noqa: BLE001 - logged by the session; the zygote mounts again
             self._exit = Exit.FAILED
-        if self._cut is not None:
-            self._drop_caches(self._cut)
+        if self._revoked is not None:
+            self._drop_caches(self._revoked)
         self._session.close()
         try:
             self._engine.close()
@@ -178,9 +179,9 @@ class _Server:
         return self._exit
 
     def _state(self) -> dict[str, object]:
-        """What it stands on, and what was recovered and is not known to have been heard of."""
-        refs = {"base": self._engine.base, "recovered": self._engine.unreported}
-        return {name: control.ref_to_wire(ref) for name, ref in refs.items()}
+        """Return the base, and the recovered tree until the host is known to have it."""
+        refs = {"base": self._engine.base, "recovered": self._engine.unheard}
+        return {name: messages.ref_to_wire(ref) for name, ref in refs.items()}
 
     def _accept(self) -> None:
         peer = self._acceptor.accept()
@@ -204,7 +205,7 @@ class _Server:
             return answer_error(InvalidInput(f"a mount server has no operation {message.get('op')!r}"))
         try:
             return answer_ok(command(message))
-        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and told
+        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and answered
             return self._failed(message, error)
 
     def _failed(self, message: dict[str, Any], error: Exception) -> dict[str, Any]:
@@ -215,67 +216,67 @@ class _Server:
     def _hear_zygote(self) -> None:
         messages, is_open = self._zygote.receive()
         if any("cut" in message for message in messages):
-            self._cut = self._served.filesystem.known_inodes()
+            self._revoked = self._served.filesystem.known_inodes()
             self._session.stop()
             return
         self._closing = self._closing or any("close" in message for message in messages)
         if not is_open:
-            # In an orderly close the zygote does it, but it could die before it has.
+            # In an orderly close the zygote unmounts, but it may die before it has.
             self._orphaned = True
             self._session.stop()
 
     def _begin_turn(self, arguments: dict[str, Any]) -> None:
         self._engine.begin_turn(arguments["turn"])
         self._turn = arguments["turn"]
-        self._tell_state(self._engine.base)
+        self._report_state(self._engine.base)
 
     def _adopt(self, arguments: dict[str, Any]) -> None:
-        ref = control.ref_from_wire(arguments["ref"])
+        ref = messages.ref_from_wire(arguments["ref"])
         if ref is None:
             raise InvalidInput("only a tree can be adopted")
         if ref == self._engine.sealed:
-            # Before it is done: whoever opens this layer with the new base adopts it then, but with the old base would
-            # take the adopted tree for one that was never committed. Of what will be refused nothing is told: whoever
-            # opens the layer with a base that it does not know gives up what it holds.
-            self._tell_state(ref)
+            # Reported before it is done. A server that opens this layer with the new base adopts the tree then; with the
+            # old base it would take the adopted tree for one that was never committed. A tree that will be refused is
+            # not reported: a server that opens the layer with an unknown base discards the layer's content.
+            self._report_state(ref)
         try:
             self._engine.adopt(ref)
         except BaseException:
-            self._tell_state(self._engine.base)
+            self._report_state(self._engine.base)
             raise
 
-    def _tell_state(self, base: TreeRef | None) -> None:
-        """Let the zygote know what to mount if this process dies."""
-        self._zygote.send({"state": {"base": control.ref_to_wire(base), "turn": self._turn}})
+    def _report_state(self, base: TreeRef | None) -> None:
+        """Report to the zygote the base and turn for a restart after this process dies."""
+        self._zygote.send({"state": {"base": messages.ref_to_wire(base), "turn": self._turn}})
 
     def _roll_back(self, _: dict[str, Any]) -> None:
-        # No request is served from here on: nothing can be written between this and the end of the mount.
-        self._cut = self._served.filesystem.known_inodes()
-        self._exit = Exit.FAILED  # unless it succeeds: mounting again reads from the log what became of the layer
+        # No request is served from here on: nothing can be written until the end of the mount.
+        self._revoked = self._served.filesystem.known_inodes()
+        self._exit = Exit.FAILED  # unless it succeeds: after a restart the log tells the state of the layer
         self._session.stop()
         self._engine.rollback()
         self._exit = Exit.ROLLED_BACK
 
     def _restore(self, message: dict[str, Any], peer: Connection) -> None:
-        """Restore, and answer when the kernel has forgotten what it knew."""
+        """Restore, and answer when the kernel has dropped its caches."""
 
         def answer() -> None:
-            peer.send(answer_ok())  # one that went away meanwhile is told nothing
+            peer.send(answer_ok())  # does nothing if the peer is gone
 
         try:
-            self._engine.seal(self._session.interleave())  # what a restore begins with, and nearly all of its time
-            touched = self._engine.restore(control.ref_from_wire(message["then"]), os.fsencode(message["path"]))
+            self._engine.seal(self._session.interleave())  # the first part of a restore, and nearly all of its time
+            touched = self._engine.restore(messages.ref_from_wire(message["then"]), os.fsencode(message["path"]))
         except OSError as error:  # the disk or the quota
             peer.send(answer_error(StorageRefused(f"it cannot be restored: {error.strerror}")))
-        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and told
+        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and answered
             peer.send(self._failed(message, error))
         else:
-            known = {ROOT_INO, *self._served.filesystem.known_inodes()}  # of what is new the kernel knows nothing
+            known = {ROOT_INO, *self._served.filesystem.known_inodes()}  # the kernel knows none of the new inodes
             names = [name for name in touched.names if name[0] in known]
             self._session.invalidate(names, [inode for inode in touched.inodes if inode in known], answer)
 
     def _version(self, arguments: dict[str, Any]) -> BinaryIO:
-        """Return an old version, open; its next piece is most likely asked for next."""
+        """Return an old version, open; the next request is most likely for its next piece."""
         key = (arguments["path"], arguments["iteration"])
         version = self._versions.pop(key, None)
         if version is None:
@@ -291,7 +292,7 @@ class _Server:
         return version.read(min(arguments["size"], _PIECE_LIMIT))
 
     def _drop_caches(self, inodes: list[int]) -> None:
-        """Fail every handle and mapping of this mount, the pages that the kernel holds included."""
+        """Fail every handle and mapping of this mount, and drop the pages that the kernel has cached."""
         try:
             detach(self._mountpoint)
         except ChronicleError:

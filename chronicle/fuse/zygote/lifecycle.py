@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
-from chronicle.fuse import control
-from chronicle.fuse.control import Ended, answer_error, answer_ok
+from chronicle.fuse.control import connections, messages
+from chronicle.fuse.control.messages import Ended, answer_error, answer_ok
 from chronicle.fuse.mountpoints import guard, mountinfo, mounts
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.server.request import Exit
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from chronicle.fuse.control import Connection, Message
+    from chronicle.fuse.control.connections import Connection
+    from chronicle.fuse.control.messages import Message
     from chronicle.fuse.poll_loop import PollLoop
     from chronicle.fuse.server.request import MountRequest
     from chronicle.fuse.zygote.processes import ServerProcesses
@@ -63,7 +64,8 @@ class MountManager:
         self._emptied = emptied
         self._mounts: dict[str, MountRecord] = {}
         self._claims: dict[str, socket.socket] = {}
-        """By mountpoint: `chronicle.fuse.mountpoints.claim`. A successor inherits the claim; it is released after the unmount."""
+        """By mountpoint: `chronicle.fuse.mountpoints.claim`. A successor inherits the claim; the last unmount releases
+        it."""
         # With a random part: the host of a dead zygote must never reach another zygote's mount by this name.
         self._sockets = f"{socket_path}.{secrets.token_hex(4)}"
         self._serial = 0
@@ -72,7 +74,7 @@ class MountManager:
     def mount(self, request: MountRequest, client: Connection, *, with_caller: bool) -> None:
         """Mount, and answer when it is up or has failed.
 
-        A mount of the same workspace ends first, as a newer epoch takes it over; so does a failed or ending one at the same
+        A mount of the same workspace ends first, as a newer epoch takes it over; so does a failed or ending one at the
         path. A path where another workspace is in use is refused.
 
         Args:
@@ -112,7 +114,7 @@ class MountManager:
             return
         self._serial += 1
         socket_path = Path(f"{self._sockets}.{self._serial}.ctl")
-        mount = MountRecord(request, control.listen(socket_path), socket_path, awaiting_up=[client])
+        mount = MountRecord(request, connections.listen(socket_path), socket_path, awaiting_up=[client])
         try:
             if with_caller:
                 mount.owner_pidfd = os.pidfd_open(client.pid())
@@ -221,7 +223,7 @@ class MountManager:
                 client.send(answer_ok(mount.opened()))
             mount.awaiting_up = []
         elif "state" in message:
-            base, turn = control.ref_from_wire(message["state"]["base"]), message["state"]["turn"]
+            base, turn = messages.ref_from_wire(message["state"]["base"]), message["state"]["turn"]
             spec = mount.request.spec
             mount.request = replace(
                 mount.request, spec=replace(spec, base=base, turn=spec.turn if turn is None else turn)

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Unavailable
-from chronicle.fuse import control
-from chronicle.fuse.control import Connection, answer_error
+from chronicle.fuse.control import messages
+from chronicle.fuse.control.connections import Connection
+from chronicle.fuse.control.messages import answer_error
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.request import Exit, request_from_wire, request_to_wire
 from chronicle.fuse.server.server import serve
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from chronicle.fuse.control import Message
+    from chronicle.fuse.control.messages import Message
     from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.poll_loop import PollLoop
     from chronicle.fuse.server.engine import Served
@@ -122,7 +123,7 @@ class ServerProcesses:
             heartbeat = self._heartbeats.slot(process.slot)
             heartbeat.cells[1] = OPENING
             process.watchdog = Watchdog(heartbeat, self._request_deadline_s)
-        order = control.pack({"request": request_to_wire(process.request), "slot": process.slot})
+        order = messages.pack({"request": request_to_wire(process.request), "slot": process.slot})
         try:
             channel, forked = self._forks.order(process, order, process.listener)
         except OSError as error:  # the other mounts must not fail with it
@@ -206,7 +207,7 @@ class ServerProcesses:
 
     def _serve(self, order: bytes, listener: socket.socket, channel: socket.socket) -> int:
         """Be a mount server; called in its process."""
-        given = control.unpack(order)
+        given = messages.unpack(order)
         slot = given["slot"]
         heartbeat = self._heartbeats.slot(slot) if slot is not None else unwatched_heartbeat()
         code = serve(request_from_wire(given["request"]), self._opener, self._transport, heartbeat, listener, channel)

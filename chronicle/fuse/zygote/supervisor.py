@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import ChronicleError, Conflict, InvalidInput
-from chronicle.fuse import control
-from chronicle.fuse.control import Acceptor, Connection, answer_error, answer_ok
+from chronicle.fuse.control import connections
+from chronicle.fuse.control.connections import Acceptor, Connection
+from chronicle.fuse.control.messages import answer_error, answer_ok
 from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.poll_loop import PollLoop
 from chronicle.fuse.server.request import MountRequest, request_from_wire
@@ -107,7 +108,7 @@ class Zygote:
                 self._loop.watch(self._owner_pidfd, self._end)
             except ProcessLookupError:
                 self._end()
-        self._listener = control.listen(socket_path)
+        self._listener = connections.listen(socket_path)
         self._acceptor = Acceptor(self._listener)
         self._loop.watch(self._acceptor.fileno(), self._accept)
         if until_idle:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import ChronicleError
-from chronicle.fuse import control
+from chronicle.fuse.control import connections
 from chronicle.fuse.server.request import MountRequest
 from chronicle.fuse.server.server import serve
 from chronicle.fuse.watchdog import unwatched_heartbeat
@@ -76,7 +76,7 @@ def _serve(
     request: MountRequest, opener: Callable[[MountRequest, Heartbeat], Served], transport: Transport, directory: Path
 ) -> None:
     """Serve a workspace to a child process, until that ends."""
-    listener = control.listen(directory / "control")
+    listener = connections.listen(directory / "control")
     ours, theirs = socket.socketpair()
     visitor = os.fork()
     if visitor == 0:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from chronicle.errors import ChronicleError, InvalidInput, Unavailable
-from chronicle.fuse.control import ControlClient
+from chronicle.fuse.control.connections import ControlClient
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 from chronicle.system.locks import is_locked
 
@@ -33,9 +33,10 @@ _BOOTSTRAP: Final = (
     "os.write(fd, b'chronicle mount'); os.close(fd); "
     "sys.path.append({package!r}); from chronicle.fuse.zygote.main import main; sys.exit(main(sys.argv[1:]))"
 )
-"""Does what ``-m chronicle.fuse.zygote.main`` does, but finds this very package, and no module of the caller's directory:
-there could be a ``logging.py`` in it. It begins with the text that ``ps`` is to show; the name is what ``top`` shows,
-for servers too. A title that is written after the imports cost each of them 30 to 60 KiB of its 3.8 MiB."""
+"""Does what ``-m chronicle.fuse.zygote.main`` does, but finds this very package, and no module of the caller's
+directory, where there could be a ``logging.py``. It begins with the text that ``ps`` is to show; the name is what
+``top`` shows, for servers too. A title that is written after the imports cost each of them 30 to 60 KiB of its 3.8
+MiB."""
 
 
 def start(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.fuse.control import Connection
+from chronicle.fuse.control.connections import Connection
 from chronicle.fuse.mountpoints import guard, mounts
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.poll_loop import PollLoop
