@@ -235,9 +235,9 @@ class _Server:
         if ref is None:
             raise InvalidInput("only a tree can be adopted")
         if ref == self._engine.sealed:
-            # Reported before it is done. A server that opens this layer with the new base adopts the tree then; with the
-            # old base it would take the adopted tree for one that was never committed. A tree that will be refused is
-            # not reported: a server that opens the layer with an unknown base discards the layer's content.
+            # Reported before it is done. A server that opens this layer with the new base adopts the tree then; with
+            # the old base it would take the adopted tree for one that was never committed. A tree that will be refused
+            # is not reported: a server that opens the layer with an unknown base discards the layer's content.
             self._report_state(ref)
         try:
             self._engine.adopt(ref)
