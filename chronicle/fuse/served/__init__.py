@@ -1,4 +1,4 @@
-"""What a mount shows: the operations of a workspace's file system, and the magic files under ``.chronicle``.
+"""The file system that a mount shows: the operations on a workspace, and its history under ``.chronicle``.
 
-It knows neither how requests come from the kernel nor of processes.
+It knows nothing of transports or processes.
 """

@@ -1,4 +1,4 @@
-"""From errors to errnos, in one table."""
+"""The table from errors to errnos."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TABLE: Final[tuple[tuple[type[errors.ChronicleError], int], ...]] = (
     (errors.UnsupportedFormat, errno.EIO),
     (errors.Unavailable, errno.EIO),
 )
-"""The first class that fits wins, so a subclass comes before its parent."""
+"""The first matching class wins, so a subclass comes before its parent."""
 
 
 def errno_of(error: BaseException) -> int | None:
-    """Return the errno that an operation fails with; None if the error is a bug and not an answer."""
+    """Return the errno of an error; None if the error is a bug and not an answer."""
     if isinstance(error, OSError):
         return error.errno or errno.EIO
     for kind, code in _TABLE:
@@ -36,7 +36,7 @@ def errno_of(error: BaseException) -> int | None:
 
 
 def answer_errno(error: Exception, operation: str) -> int:
-    """Return the errno to answer an operation with; what is no answer but a bug is logged with its trace, and EIO."""
+    """Return the errno to answer an operation with. A bug is logged with its trace and answered with EIO."""
     code = errno_of(error)
     if code is None:
         log.error("operation %s failed", operation, exc_info=error)

@@ -1,10 +1,10 @@
-"""What a mount serves: the port between a workspace's operations and whatever speaks to the kernel.
+"""The port between a workspace's operations and the transports.
 
 The transports (`chronicle.fuse.transport`) turn the kernel's requests into these calls and their results into its
 replies. Calls come one after the other, from one thread. Errors are raised as ``OSError`` or
 `chronicle.errors.ChronicleError`; `chronicle.fuse.served.errnos` is the one table that turns them into errnos.
 
-The mount has ``default_permissions``: the kernel has checked modes, owners and sticky bits before it asks.
+The mount has ``default_permissions``: the kernel has checked modes, owners and sticky bits before it sends a request.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ __all__ = ["DIRECT_IO", "KEEP_CACHE", "NO_FLUSH", "Attributes", "Caller", "Chang
 
 # How an open file is to be treated; the numbers are those of FOPEN_... in linux/fuse.h.
 DIRECT_IO: Final = 1 << 0
-"""Nothing of it is cached: what it holds changes without the kernel."""
+"""Nothing of it is cached: its content changes without the kernel."""
 KEEP_CACHE: Final = 1 << 1
-"""What is cached of it from earlier is still right."""
+"""Cached pages of earlier opens are still valid."""
 NO_FLUSH: Final = 1 << 5
-"""Closing it need not be told: nothing was written by it. Transports that cannot say so go on telling."""
+"""Closing it needs no request: nothing was written by it. Transports that cannot say so go on sending one."""
 
 
 Caller = tuple[int, int, int]
-"""Who asks: user, group, process."""
+"""A request's origin: user, group, process."""
 
 
 class Attributes(Protocol):
-    """What ``stat`` shows of a file, directory, symlink, FIFO or socket."""
+    """The attributes that ``stat`` shows of a file, directory, symlink, FIFO or socket."""
 
     @property
     def ino(self) -> int:
-        """Its number, by which the kernel calls it from then on; the root's is 1."""
+        """Its inode number; the root's is 1."""
 
     @property
     def mode(self) -> int:
@@ -46,7 +46,7 @@ class Attributes(Protocol):
 
     @property
     def nlink(self) -> int:
-        """How many names it has."""
+        """The number of its names."""
 
     @property
     def uid(self) -> int:
@@ -58,7 +58,7 @@ class Attributes(Protocol):
 
     @property
     def device(self) -> int:
-        """A device's number; else 0."""
+        """The number of a device; otherwise 0."""
 
     @property
     def size(self) -> int:
@@ -66,7 +66,7 @@ class Attributes(Protocol):
 
     @property
     def blocks(self) -> int:
-        """What it takes on the disk, in units of 512 bytes."""
+        """Its disk space, in units of 512 bytes."""
 
     @property
     def atime_ns(self) -> int:
@@ -83,7 +83,7 @@ class Attributes(Protocol):
 
 @dataclass(slots=True)
 class Changes:
-    """What ``setattr`` is to set; None for what stays as it is. With nothing set, the owner is set to what it is."""
+    """The attributes that ``setattr`` sets; None leaves one as it is. With none set it is a chown to the same owner."""
 
     size: int | None = None
     mode: int | None = None
@@ -93,9 +93,9 @@ class Changes:
     atime_ns: int | None = None
     mtime_ns: int | None = None
     kill_privileges: bool = False
-    """Whether set-user-id and the like go, because of who changes the size."""
+    """Whether set-user-id and similar bits are dropped, because of the user who changes the size."""
     caller: Caller | None = None
-    """Who asks; None where the kernel sees to set-user-id bits by itself."""
+    """The request's origin; None where the kernel handles set-user-id bits itself."""
 
     @property
     def sets_owner(self) -> bool:
@@ -108,48 +108,48 @@ class Changes:
 class FileSystem(Protocol):
     """A served file system.
 
-    A reply that shows a name's attributes (`lookup`, `make`, `create`, `link`, and each entry of `readdir` that was
-    taken) makes the kernel know that inode once more, until `forget` takes it back.
+    A reply that shows a name's attributes (`lookup`, `make`, `create`, `link`, and each entry taken from `readdir`)
+    increments the kernel's lookup count of that inode, until `forget` takes it back.
     """
 
     cache_s: int
-    """How long the kernel may keep names and attributes; nothing but the kernel changes them."""
+    """How long the kernel may cache names and attributes; they change through the kernel only."""
     uncached_from: int
-    """Inode numbers from this one on are not to be kept at all."""
+    """Inode numbers from this one on are not to be cached at all."""
     parking: ParkingPolicy | None
-    """How requests wait for a store beyond a network, if there is one: a call may raise `Pending` then."""
+    """Decides which requests are parked, for a store beyond a network: a call may then raise `Pending`."""
     notify_attributes: Callable[[int], None]
-    """Set by the transport, to be called with an inode whose attributes changed without the kernel's having said so."""
+    """Set by the transport; called with an inode whose attributes changed without a request to change them."""
 
     def known_inodes(self) -> list[int]:
-        """Return the inodes that the kernel may have pages or names cached of."""
+        """Return the inodes of which the kernel may have cached pages or names."""
 
     def lookup(self, parent: int, name: bytes, pid: int = 0) -> Attributes | None:
-        """Return what a name is; None if it is nothing, and the kernel may keep that in mind.
+        """Return the attributes of a name; None if it does not exist, which the kernel may cache.
 
         Args:
             parent: the directory.
             name: in it.
-            pid: the process that asks; 0 if it is not known.
+            pid: the calling process; 0 if unknown.
         """
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
-        """Take off what the kernel has forgotten: inode numbers, and how often. Must not raise."""
+        """Subtract the lookups that the kernel has forgotten: inode numbers, and how many. Must not raise."""
 
     def make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, device: int = 0) -> Attributes:
-        """Make the file, directory, FIFO, socket or device that ``mode`` says."""
+        """Make the file, directory, FIFO, socket or device of ``mode``."""
 
     def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> Attributes:
         """Make a symlink."""
 
     def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> tuple[Attributes, int, int]:
-        """Make a regular file and open it: its attributes, a handle, and how to treat it."""
+        """Make a regular file and open it: its attributes, a handle, and flags of the open file."""
 
     def link(self, inode: int, parent: int, name: bytes) -> Attributes:
-        """Give a file one more name."""
+        """Add a name to a file."""
 
     def unlink(self, parent: int, name: bytes) -> None:
-        """Remove a name that is no directory's."""
+        """Remove a name of anything but a directory."""
 
     def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty directory."""
@@ -161,13 +161,13 @@ class FileSystem(Protocol):
         """Return attributes."""
 
     def setattr(self, inode: int, changes: Changes, handle: int | None) -> Attributes:
-        """Set attributes; a handle is given if it was done through one."""
+        """Set attributes; with a handle if the call came through an open file."""
 
     def readlink(self, inode: int) -> bytes:
         """Return a symlink's target."""
 
     def statfs(self) -> os.statvfs_result:
-        """Return the figures of the file system."""
+        """Return the statistics of the file system."""
 
     def getxattr(self, inode: int, name: bytes) -> bytes | None:
         """Return an extended attribute; None if it is not set."""
@@ -182,17 +182,17 @@ class FileSystem(Protocol):
         """Remove an extended attribute."""
 
     def open(self, inode: int, flags: int, *, kill_privileges: Caller | None, pid: int = 0) -> tuple[int, int]:
-        """Open a file: a handle, and how to treat it. Flags as the system call's, ``O_TRUNC`` included.
+        """Open a file: a handle, and flags of the open file. Flags as the system call's, ``O_TRUNC`` included.
 
         Args:
             inode: the file.
             flags: see above.
-            kill_privileges: who truncates it, if set-user-id and the like go because of that.
+            kill_privileges: the origin of the truncation, if it drops set-user-id and similar bits.
             pid: as in `lookup`.
         """
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes; fewer only at the end, and of what was opened with `DIRECT_IO`."""
+        """Return up to ``size`` bytes; fewer only at the end, and of files opened with `DIRECT_IO`."""
 
     def write(
         self,
@@ -203,21 +203,21 @@ class FileSystem(Protocol):
         kill_privileges: Caller | None,
         report_partial: bool = True,
     ) -> int:
-        """Write; return how many bytes: fewer than all only if the rest failed, which the next write will hear.
+        """Write; return how many bytes: fewer than all only if the rest failed, which the next write reports.
 
         Args:
             handle: of the file.
             offset: where.
-            data: only valid during the call.
+            data: valid during the call only.
             kill_privileges: as in `open`.
-            whole: whether writing fewer is an error, too, for else nobody would hear of it.
+            report_partial: raise for a partial write as well, as nobody reads the count.
         """
 
     def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
-        """Reserve, zero or give back a range; mode as of fallocate."""
+        """Reserve, zero or deallocate a range; mode as of fallocate."""
 
     def wrote(self, handle: int) -> bool:
-        """Say whether `flush` or `release` of an open file may change anything but that it is closed."""
+        """Say whether `flush` or `release` of an open file may change anything else."""
 
     def flush(self, handle: int) -> None:
         """A descriptor of an open file was closed; ``close`` waits for this."""
@@ -226,7 +226,7 @@ class FileSystem(Protocol):
         """The last descriptor and mapping of an open file are gone."""
 
     def fsync(self, handle: int) -> None:
-        """Make an open file's bytes and names survive the loss of power."""
+        """Make an open file's bytes and names durable."""
 
     def opendir(self, inode: int, flags: int = os.O_DIRECTORY, pid: int = 0) -> int:
         """Open a directory: a handle.
@@ -240,18 +240,18 @@ class FileSystem(Protocol):
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         """Yield entries from an offset on: name, attributes, and the offset of the next.
 
-        An entry counts as taken when the next is asked for. The first two of a directory may be ``.`` and ``..``, which
+        An entry counts as taken when the next is requested. The first two of a directory may be ``.`` and ``..``, which
         are never counted.
         """
 
     def list_names(self, handle: int, start: int) -> Iterator[tuple[bytes, int, int, int]]:
         """Yield entries from an offset on, as `readdir` numbers them: name, inode, mode, and the offset of the next.
 
-        Only the kind in the mode counts. Nothing becomes known to the kernel by it.
+        Only the kind in the mode counts. It changes no lookup counts.
         """
 
     def releasedir(self, handle: int) -> None:
         """Close a directory."""
 
     def fsyncdir(self, handle: int) -> None:
-        """Make the names of a directory survive the loss of power."""
+        """Make the names of a directory durable."""

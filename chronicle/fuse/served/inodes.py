@@ -1,7 +1,6 @@
-"""Which inode numbers the kernel knows: it says itself when it has forgotten one.
+"""The kernel's lookup counts: which inode numbers it knows. It says itself when it forgets one.
 
-A node's inode number in the layer is what the kernel calls it too, so nothing is translated; only the kernel's counts
-are kept.
+The kernel uses a node's inode number in the layer, so no number is translated; only the counts are kept.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["MAGIC", "UNCACHED", "LookupCounts"]
 
 MAGIC: Final = 1 << 62
-"""``.chronicle`` itself. Numbers from here on are those of what is in it."""
+"""The inode number of ``.chronicle``. Greater numbers are those of its entries."""
 UNCACHED: Final = MAGIC + (1 << 60)
-"""Of what has this number or a greater one, the kernel may keep nothing."""
+"""The kernel may cache nothing of inodes with this number or a greater one."""
 _COUNT_BYTES: Final = 8
 
 
@@ -32,19 +31,19 @@ class LookupCounts:
     def __init__(self, forgotten: Callable[[int], None]) -> None:
         self._forgotten = forgotten
         self.counts: dict[int, int] = {}
-        """By inode number, what was counted since `pack`. The hot paths add to it by themselves."""
+        """By inode number, the lookups since `pack`. The hot paths increment it directly."""
         self._packed = PackedMap()
-        """What was counted before, of numbers below `MAGIC`."""
+        """The lookups before `pack`, of numbers below `MAGIC`."""
 
     def __contains__(self, inode: int) -> bool:
         return inode in self.counts or inode in self._packed
 
     def known(self) -> list[int]:
-        """Return the numbers of the files and directories that the kernel may have something cached of."""
+        """Return the numbers of the files and directories of which the kernel may have cached something."""
         return list({*(inode for inode in self.counts if inode < MAGIC), *(inode for inode, _ in self._packed.items())})
 
     def pack(self) -> None:
-        """Take as little memory as can be."""
+        """Reduce the memory to a minimum."""
         magic: dict[int, int] = {}
         for inode, times in self.counts.items():
             if inode < MAGIC:
@@ -56,16 +55,16 @@ class LookupCounts:
         self.counts.update(magic)
 
     def _before(self, inode: int) -> int:
-        """Return how often the kernel got a number before `pack`."""
+        """Return a number's lookups before `pack`."""
         packed = self._packed.get(inode)
         return int.from_bytes(packed) if packed is not None else 0
 
     def count(self, inode: int) -> None:
-        """Note that a reply gave this number to the kernel."""
+        """Record that a reply gave this number to the kernel."""
         self.counts[inode] = self.counts.get(inode, 0) + 1
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
-        """Take off what the kernel has forgotten: numbers, and how often."""
+        """Subtract what the kernel has forgotten: numbers, and how many lookups of each."""
         counts = self.counts
         for inode, times in forgotten:
             left = counts.pop(inode, 0) - times
@@ -76,4 +75,4 @@ class LookupCounts:
             else:
                 self._forgotten(inode)
         if not counts:
-            counts.clear()  # its table, too, which may be large
+            counts.clear()  # releases the table, which may be large

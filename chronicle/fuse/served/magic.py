@@ -3,20 +3,20 @@
     .chronicle/query/<path>               JSON array of the path's versions, oldest first
     .chronicle/at/<iteration>/<path>      the path at that version
     .chronicle/turn/<n>/...               the whole tree at turn n; 0 is before the first one, and empty
-    .chronicle/diff/<a>..<b>              what changed from turn a to turn b
+    .chronicle/diff/<a>..<b>              the changes from turn a to turn b
     .chronicle/log                        every operation, a JSON line each
 
-Everything is read-only and made when it is looked at. An entry is named by its key: the parts of its path, with what
-follows ``query`` and ``at/<n>`` and ``turn/<n>`` in one part.
+Everything is read-only and generated on access. An entry's key is the parts of its path, with everything after
+``query``, ``at/<n>`` and ``turn/<n>`` in one part.
 
-A path may have been a file at one time and a directory at another, and history is addressed by what was. So one key may
-have two entries: a directory, to reach what was below the path, and a file, which is its own history or version. The
-kernel knows one of them by a name, and it is the directory. A program that opens that directory for reading without
+A path may have been a file at one time and a directory at another, and history is addressed by path. So one key may
+have two entries: a directory, which leads to what was below the path, and a file, which is its own history or version.
+The kernel knows one of them by the name: the directory. A program that opens that directory for reading without
 O_DIRECTORY wants the file. It gets ESTALE, upon which the kernel looks all names up once more, in the same system call
 (``do_filp_open`` in fs/namei.c); this time the last one is the file.
 
-Inode numbers are given to entries as they are met. Those of what stays as it is are in a range of their own, as the
-kernel may keep what it knows of them: trees of turns that are over, and directories that lead to what was.
+Entries get inode numbers when they are first looked up. Those that never change have a range of their own, as the
+kernel may cache them: trees of turns that are over, and directories that lead to old content.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ NAME: Final = b".chronicle"
 
 Key = tuple[bytes, ...]
 EntryId = tuple[Key, bool, bool]
-"""A key, whether it is the directory of that key, and whether the kernel may keep what it knows of it."""
+"""A key, whether it is the directory of that key, and whether the kernel may cache it."""
 _ROOT: Final[EntryId] = ((), True, True)
 _TOP_MODE: Final = stat.S_IFDIR | 0o500
-"""Old contents are readable here whatever the modes of their files were, so it is for the owner of the workspace."""
+"""Old contents are readable here whatever the modes of their files were: only the owner of the workspace may enter."""
 _DIR_MODE: Final = stat.S_IFDIR | 0o555
 _FILE_MODE: Final = stat.S_IFREG | 0o444
 _LINK_MODE: Final = stat.S_IFLNK | 0o777
 _NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
 _TOP: Final = (b"at", b"diff", b"log", b"query", b"turn")
 _SIZED_VERSIONS: Final = 64
-"""The size of a longer history, or of one that follows from directories that moved, is shown as 0."""
+"""The size of a longer history, or of one that follows renamed directories, is shown as 0."""
 _IN_TURN: Final = 3
 """Parts of the key of a path in the tree of a turn."""
 _MAX_WANTED: Final = 64
-"""So many processes, at most, are remembered between being refused a directory and asking for the file."""
+"""The limit of processes that are remembered between the refusal of a directory and the lookup of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class MagicEntry:
-    """One of these files or directories, as it is at the moment."""
+    """The current state of one of these files or directories."""
 
     key: Key
     ino: int
@@ -80,9 +80,9 @@ class MagicEntry:
     size: int
     mtime_ns: int
     live: bool = False
-    """Whether what it holds changes, so that the kernel may not cache it."""
+    """Whether its content changes, so that the kernel may not cache it."""
     lasting: bool = False
-    """Whether it never changes, so that the kernel may keep all that it knows of it."""
+    """Whether it never changes, so that the kernel may cache all of it."""
     target: bytes = b""
     """Of a symlink."""
 
@@ -93,32 +93,32 @@ class MagicEntry:
 
     @property
     def uid(self) -> int:
-        """It is this process's."""
+        """This process's."""
         return os.geteuid()
 
     @property
     def gid(self) -> int:
-        """It is this process's."""
+        """This process's."""
         return os.getegid()
 
     @property
     def device(self) -> int:
-        """None of these is one."""
+        """Always 0: none of these is a device."""
         return 0
 
     @property
     def blocks(self) -> int:
-        """What it would take on a disk."""
+        """The disk space that its size would take."""
         return -(-self.size // 512)
 
     @property
     def atime_ns(self) -> int:
-        """Nothing else is known of it."""
+        """The same as `mtime_ns`."""
         return self.mtime_ns
 
     @property
     def ctime_ns(self) -> int:
-        """Nothing else is known of it."""
+        """The same as `mtime_ns`."""
         return self.mtime_ns
 
 
@@ -126,7 +126,7 @@ class Magic:
     """Looks up and reads ``.chronicle``.
 
     Args:
-        layer: whose history it is.
+        layer: of the workspace.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -137,10 +137,10 @@ class Magic:
         self._next_uncached = UNCACHED
         self._next_lasting = MAGIC + 1
         self._file_wanted_by: dict[int, Key] = {}
-        """By process, what it wants to read, and not to look into."""
+        """By process, the key of which it wants the file and not the directory."""
 
     def forget(self, inode: int) -> None:
-        """Let go of an inode number that the kernel has forgotten."""
+        """Drop an inode number that the kernel has forgotten."""
         if inode != MAGIC:
             entry_id = self._id_of.pop(inode, None)
             if entry_id is not None:
@@ -151,7 +151,7 @@ class Magic:
         return self._directory((), lasting=True)
 
     def entry(self, inode: int) -> MagicEntry | None:
-        """Return what has an inode number, None if it is not there any more."""
+        """Return the entry of an inode number; None if it is gone."""
         entry_id = self._id_of.get(inode)
         if entry_id is None:
             return None
@@ -161,12 +161,12 @@ class Magic:
         return self._find_directory(key) if is_directory else self._find_file(key)
 
     def lookup(self, inode: int, name: bytes, pid: int = 0) -> MagicEntry | None:
-        """Return what a name in a directory is.
+        """Return the entry of a name in a directory.
 
         Args:
             inode: the directory's.
             name: in it.
-            pid: the process that looks it up.
+            pid: the calling process.
         """
         entry_id = self._id_of.get(inode)
         if entry_id is None:
@@ -179,9 +179,9 @@ class Magic:
         return self._find_directory(key) or self._find_file(key)
 
     def wants_file(self, inode: int, pid: int) -> bool:
-        """Say whether who opens a directory for reading means the file of the same name, and give it that from now on.
+        """Say whether a process that opens a directory for reading means the file of the same name; then it gets that.
 
-        That ends when the process opens it, or another one.
+        This ends when the process opens the file, or another one.
         """
         key = self._id_of[inode][0]
         if self._find_file(key) is None:
@@ -192,17 +192,17 @@ class Magic:
         return True
 
     def forget_wanted_file(self, pid: int) -> None:
-        """Note that a process has got what it wants to read."""
+        """Record that a process has opened the file that it wanted."""
         self._file_wanted_by.pop(pid, None)
 
     def listing(self, inode: int, known: Container[int]) -> list[tuple[bytes, int]]:
-        """Return the names in a directory, and what they are, as in ``st_mode``.
+        """Return the names in a directory, and their kinds, as in ``st_mode``.
 
         Args:
             inode: the directory's.
             known: the inode numbers that the kernel knows.
 
-        ``at`` and ``diff`` list nothing: what could be asked for there is endless.
+        ``at`` and ``diff`` list nothing: their possible names are endless.
         """
         key = self._id_of[inode][0]
         match key:
@@ -227,7 +227,7 @@ class Magic:
         return found
 
     def open(self, entry: MagicEntry) -> BinaryIO:
-        """Open a file for reading, as it is now.
+        """Open a file's current content for reading.
 
         Raises:
             NotFound: it is gone.
@@ -251,7 +251,7 @@ class Magic:
                 if found is not None:
                     content = found.entry.content  # FIFOs, sockets and devices are empty files: none may block
                     return io.BytesIO() if content is None else contents.open(self._layer.reader, content)
-        raise FileNotFoundError(errno.ENOENT, "it is not there any more")
+        raise FileNotFoundError(errno.ENOENT, "it is gone")
 
     # -- directories ----------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class Magic:
         return None
 
     def _directory_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
-        """Return the directory that a path was at a version, or which leads to what was below it."""
+        """Return the directory that a path was at a version, or that leads to old content below it."""
         layer = self._layer
         if not layer.kinds_of(path) & DIRECTORY:
             return None
@@ -290,7 +290,7 @@ class Magic:
         if record is not None and record.kind is Kind.DIR and not record.deleted:
             mode = _DIR_MODE if record.mode is None else stat.S_IFDIR | record.mode | 0o500
             return self._directory(key, mode, record.timestamp_ms * 1_000_000, lasting=leads)
-        # A number that is not given out yet may come to be a version with a mode.
+        # A number that is not allocated yet may become a version with a mode.
         return self._directory(key, lasting=record is not None) if leads else None
 
     def _directory(self, key: Key, mode: int = _DIR_MODE, mtime_ns: int = 0, *, lasting: bool = False) -> MagicEntry:
@@ -311,7 +311,7 @@ class Magic:
             case (b"at", number, path) if _NUMBER.fullmatch(number):
                 return self._file_at(key, int(number), path)
             case (b"diff", name) if self._compared_trees(name) is not None:
-                return self._live(key, 0)  # its size is known when it was read
+                return self._live(key, 0)  # its size is known only when it was read
         return None
 
     def _file_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
@@ -322,12 +322,12 @@ class Magic:
         ino, mtime_ns = self._inode(key, is_directory=False), record.timestamp_ms * 1_000_000
         if record.target is not None and not (layer.kinds_of(path) & DIRECTORY and layer.had_entries(path)):
             return MagicEntry(key, ino, _LINK_MODE, record.size, mtime_ns, target=record.target)
-        # A symlink that can only be reached by opening it is a file with its target.
+        # A symlink that is reached by opening it only is shown as a file with its target.
         mode = _FILE_MODE if record.mode is None or record.target is not None else stat.S_IFREG | record.mode | 0o400
         return MagicEntry(key, ino, mode, record.size, mtime_ns)
 
     def _find_in_turn(self, key: Key) -> MagicEntry | None:
-        """Return what a path was after a turn. It was one thing, so this is a directory or a file."""
+        """Return the entry of a path after a turn: a directory or a file, as it was one thing at that time."""
         if not _NUMBER.fullmatch(key[1]):
             return None
         found = self._turns.find(int(key[1]), key[2] if len(key) == _IN_TURN else b"")
@@ -388,7 +388,7 @@ class Magic:
         return turns.tree_id(int(first)), turns.tree_id(int(second))
 
     def _diff(self, trees: tuple[BlobId, BlobId] | None) -> Iterator[bytes]:
-        """Yield what changed, a line or a few at a time; files are read when it is their turn."""
+        """Yield the changes, a line or a few at a time; files are read when it is their turn."""
         if trees is None:
             return
         reader = ProgressReader(self._layer.reader, self._layer.beat)
@@ -396,12 +396,12 @@ class Magic:
 
 
 def _shown_kind(kind: Kind) -> int:
-    """Return what an entry of a turn is, as in ``st_mode``."""
+    """Return the kind of a turn's entry, as in ``st_mode``."""
     return stat.S_IFDIR if kind is Kind.DIR else stat.S_IFLNK if kind is Kind.SYMLINK else stat.S_IFREG
 
 
 def _child_key(key: Key, name: bytes) -> Key:
-    """Return the key of a name in the directory of a key: everything after the fixed parts is one path."""
+    """Return the key of a name in a directory: everything after the fixed parts is one path."""
     fixed = {b"query": 1, b"at": 2, b"turn": 2}.get(key[0], 2) if key else 0
     if len(key) > fixed:
         return (*key[:-1], key[-1] + b"/" + name)

@@ -1,4 +1,4 @@
-"""Texts of ``.chronicle`` that are made while they are read: the log of operations, long histories, and diffs."""
+"""Texts of ``.chronicle`` that are generated while they are read: the log of operations, long histories, and diffs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["GeneratedText", "log_lines", "query_pieces"]
 
 _WINDOW_BYTES: Final = 1024 * 1024
-"""Of a text that is made while it is read. The kernel reads ahead 128 KiB."""
+"""Of a generated text that stay in memory. The kernel reads ahead 128 KiB."""
 
 
 def log_lines(done: Iterable[Operation]) -> Iterator[bytes]:
@@ -39,10 +39,10 @@ def log_lines(done: Iterable[Operation]) -> Iterator[bytes]:
 
 
 def query_pieces(history: Iterable[Iteration]) -> Iterator[bytes]:
-    """Yield the pieces of a JSON array that has an object for each version."""
+    """Yield a JSON array of versions in pieces, an object for each version."""
     before = b"[\n"
     for item in history:
-        # What `Iteration.as_json` returns, made in a quarter of the time.
+        # The same text as `Iteration.as_json`, in a quarter of the time.
         mode = f', "mode": "{item.mode:04o}"' if item.mode is not None else ""
         source = f', "source": {json.dumps(item.source)}' if item.source is not None else ""
         row = (
@@ -55,14 +55,13 @@ def query_pieces(history: Iterable[Iteration]) -> Iterator[bytes]:
 
 
 class GeneratedText(io.RawIOBase):
-    """A text that is made while it is read.
+    """A text that is generated while it is read.
 
-    Of what was read the last is kept, as the kernel may ask for pieces a little out of order.
-
-    Who goes further back, or meets an error, has it made anew from its beginning.
+    The last part that was read stays in memory, as the kernel may request pieces a little out of order. A read further
+    back, or after an error, generates the text again from its beginning.
 
     Args:
-        make: makes it, in pieces; always the same.
+        make: generates it, in pieces; always the same.
     """
 
     def __init__(self, make: Callable[[], Iterator[bytes]]) -> None:
@@ -87,19 +86,19 @@ class GeneratedText(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position, from the beginning."""
         if whence != io.SEEK_SET:
-            raise io.UnsupportedOperation("where it ends is not known")
+            raise io.UnsupportedOperation("the end of a generated text is unknown")
         self._at = offset
         return offset
 
     def readinto(self, into: WriteableBuffer) -> int:
-        """Read on; less than wanted only at the end."""
+        """Read on; fewer bytes than requested only at the end."""
         target = memoryview(into).cast("B")
         if self._at < self._window_at:
             self._begin()
         try:
             self._read_up_to(self._at + len(target))
         except BaseException:
-            self._begin()  # a generator that has raised would say that the text ends there
+            self._begin()  # a generator that has raised yields nothing more: the text would seem to end there
             raise
         first = self._at - self._window_at
         part = self._window[first : first + len(target)]

@@ -1,7 +1,6 @@
 """The trees of turns, as ``.chronicle/turn`` and ``.chronicle/diff`` show them.
 
-What a turn that is over was does not change. So what was found of it is kept: the commits, and the directories that
-were looked into last.
+A turn that is over never changes. So commits, and the directories that were looked up last, are cached.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ _CACHED_ENTRIES: Final = 20_000
 """Directories, and entries of those that were listed: some 10 MB."""
 _CACHED_TURNS: Final = 1000
 _MAX_LISTED: Final = 1000
-"""Directories with up to so many entries are kept with them when they were listed."""
+"""Listed directories with up to so many entries are cached with them."""
 
 
 class TurnEntry(NamedTuple):
-    """What was at a path."""
+    """An entry of a turn's tree."""
 
     entry: Entry
     mtime_ns: int
-    """0 if it is not known."""
+    """0 if unknown."""
     below: BlobId | None = None
-    """Of a directory: the map of attributes of what was in it."""
+    """For a directory, the map of its entries' attributes."""
 
 
 class _Directory:
-    """A directory of a turn."""
+    """A cached directory of a turn."""
 
     __slots__ = ("attributes", "entries", "subtree")
 
@@ -47,14 +46,14 @@ class _Directory:
         self.subtree = found.entry.subtree
         self.attributes = found.below
         self.entries: dict[bytes, TurnEntry] | None = None
-        """All of them, if they were listed and are few."""
+        """All its entries, if it was listed and they are few."""
 
 
 class TurnTrees:
     """Reads the trees of turns that are over.
 
     Args:
-        layer: whose.
+        layer: of the workspace.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -66,7 +65,7 @@ class TurnTrees:
         self._cached_entries = 0
 
     def last(self) -> int:
-        """Return the last turn that a tree was committed at; 0 if there was none."""
+        """Return the turn of the last commit; 0 if there was none."""
         base = self._layer.base
         if self._base is None or self._base[0] is not base:
             self._base = base, oplog.read_root(self._layer.reader, base.oplog_id).committed_turn
@@ -82,7 +81,7 @@ class TurnTrees:
         return ref.tree_id if ref is not None else tree.EMPTY
 
     def find(self, turn: int, path: bytes) -> TurnEntry | None:
-        """Return what a path was after a turn; ``None`` if nothing, or if the turn is not over."""
+        """Return the entry of a path after a turn; ``None`` if there is none, or the turn is not over."""
         if not self.is_over(turn):
             return None
         if not path:
@@ -92,7 +91,7 @@ class TurnTrees:
         return self._child(directory, name) if directory is not None else None
 
     def listing(self, turn: int, path: bytes) -> list[tuple[bytes, Kind]]:
-        """Return what was in a directory after a turn: names and kinds."""
+        """Return a directory's entries after a turn: names and kinds."""
         directory = self._directory(turn, path) if self.is_over(turn) else None
         if directory is None:
             return []
@@ -119,7 +118,7 @@ class TurnTrees:
         return TurnEntry(entry, root.mtime_ns, root.below)
 
     def _commit(self, turn: int) -> TreeRef | None:
-        """Return the last tree that was committed at or before a turn that is over; None if there was none."""
+        """Return the last commit at or before a turn that is over; None if there was none."""
         if turn >= self.last():
             return self._layer.base
         if turn not in self._refs:
@@ -131,8 +130,8 @@ class TurnTrees:
         return self._refs[turn]
 
     def _directory(self, turn: int, path: bytes) -> _Directory | None:
-        """Return a directory of a turn; ``None`` if there was none at the path."""
-        # Turns after the last commit show the same tree, till the next commit comes: they are kept under its number.
+        """Return a directory of a turn; ``None`` if the path was none."""
+        # Turns after the last commit show the same tree until the next commit: they are cached under its number.
         turn = min(turn, self.last())
         at, names = path, []
         while (directory := self._directories.get((turn, at))) is None and at:
@@ -156,7 +155,7 @@ class TurnTrees:
         return directory
 
     def _count_cached(self, more: int) -> None:
-        """Count what is kept, and let go of what was used longest ago."""
+        """Count cached entries, and evict the least recently used."""
         self._cached_entries += more
         while self._cached_entries > _CACHED_ENTRIES:
             _, dropped = self._directories.popitem(last=False)

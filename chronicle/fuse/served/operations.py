@@ -1,11 +1,11 @@
 """The operations of a workspace: from a mount's calls to a layer's methods, and back.
 
-Here is only translation: inode numbers and handles to nodes. What an operation does is in
-`chronicle.workspace.layer.layer`; ``.chronicle`` is `chronicle.fuse.served.magic`; how the kernel asks is a transport's
-business (`chronicle.fuse.served.filesystem`).
+This is translation only: inode numbers and handles to nodes. `chronicle.workspace.layer.layer` executes the operations,
+and `chronicle.fuse.served.magic` is ``.chronicle``. How requests arrive is a transport's business
+(`chronicle.fuse.served.filesystem`).
 
-Nothing but the kernel changes a workspace while it is mounted, so the kernel may keep names, attributes and pages as
-long as it likes. What is in ``.chronicle`` it may not keep at all.
+A mounted workspace changes through the kernel only, so the kernel may cache names, attributes and pages for any time.
+It may cache nothing of what changes in ``.chronicle``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import stat
 from copy import copy
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from chronicle.fuse.served.directories import OpenDirectories, directory_node
 from chronicle.fuse.served.filesystem import DIRECT_IO, KEEP_CACHE, NO_FLUSH
 from chronicle.fuse.served.inodes import MAGIC, UNCACHED, LookupCounts
 from chronicle.fuse.served.magic import NAME, Magic, MagicEntry
+from chronicle.fuse.served.privileges import drop_privileges, may_change_mode
 from chronicle.workspace.history.oplog import ROOT_INO
 from chronicle.workspace.layer.state.node import DirNode, FileNode, LinkNode, Node
 from chronicle.workspace.trees.tree import MAX_NAME_BYTES
@@ -33,33 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["ChronicleOperations"]
 
 _CACHE_S: Final = 86_400
-"""How long the kernel may keep names and attributes. A day: what is kept longer is asked for again, which is cheap."""
-_LOADED_TOGETHER: Final = 1000
-"""Directories with up to so many entries are loaded at once when they are listed; of larger ones only what is shown
-with attributes, which the kernel asks for while it sees that they are wanted."""
+"""How long the kernel may cache names and attributes. A day: later it requests them again, which is cheap."""
 _MADE_BYTES: Final = 32 * 1024
-"""Of a text that is made while it is read, one read makes no more, since others wait meanwhile: some 200 lines."""
-_CAPABILITIES: Final = b"security.capability"
-_NO_INODE: Final = 0xFFFFFFFF
-"""Of what is listed without attributes in ``.chronicle``, where numbers are for what the kernel knows."""
+"""The limit of one read of a text that is generated while it is read, since other requests wait: some 200 lines."""
 _NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
 _XATTR_CREATE: Final = 1
 _XATTR_REPLACE: Final = 2
-
-
-class _OpenDirectory:
-    """An open directory: its entries as they were when it was opened, or rewound.
-
-    Offsets are positions in it, so they stay what they are while the directory changes: entries that go are passed
-    over, entries that come are seen after a rewind, as POSIX allows.
-    """
-
-    __slots__ = ("entries", "inode", "magic")
-
-    def __init__(self, inode: int) -> None:
-        self.inode = inode
-        self.entries: list[tuple[bytes, int, int]] = []
-        self.magic: list[tuple[bytes, int]] = []
 
 
 class _OpenHistoryFile:
@@ -77,8 +58,8 @@ class ChronicleOperations:
     """A layer as a `chronicle.fuse.served.filesystem.FileSystem`.
 
     Args:
-        layer: what it serves; its thread is the one that runs the operations.
-        parking: how requests wait for its blob store, if that is beyond a network.
+        layer: the layer; its thread is the one that runs the operations.
+        parking: decides which requests are parked, if its blob store is beyond a network.
     """
 
     cache_s = _CACHE_S
@@ -92,27 +73,27 @@ class ChronicleOperations:
         self._counts = self._lookups.counts
         layer.names.referenced = self._lookups
         self._handles: dict[int, Handle] = {}
-        self._open_directories: dict[int, _OpenDirectory] = {}
+        self._directories = OpenDirectories(layer, self._magic, self._lookups)
         self._history_files: dict[int, _OpenHistoryFile] = {}
         self._next_handle = 1
         self.notify_attributes: Callable[[int], None] = lambda _: None
 
     def known_inodes(self) -> list[int]:
-        """Return the inode numbers that the kernel may have pages or names cached of."""
+        """Return the inode numbers of which the kernel may have cached pages or names."""
         return self._lookups.known()
 
     # -- names ----------------------------------------------------------------------------------------------------
 
     def lookup(self, parent: int, name: bytes, pid: int = 0) -> Attributes | None:
-        """Return what a name is."""
+        """Return the attributes of a name."""
         if parent >= MAGIC or (parent == ROOT_INO and name == NAME):
             found = self._magic.lookup(parent, name, pid) if parent >= MAGIC else self._magic.root()
             if found is None:
-                raise FileNotFoundError(errno.ENOENT, "nothing has this name")
+                raise FileNotFoundError(errno.ENOENT, "no such name")
             self._lookups.count(found.ino)
             return found
         self._layer.evict_surplus()
-        node = self._layer.lookup(self._directory(parent), name)
+        node = self._layer.lookup(directory_node(self._layer, parent), name)
         if node is None:
             if len(name) > MAX_NAME_BYTES:
                 raise OSError(errno.ENAMETOOLONG, "name too long")
@@ -120,7 +101,7 @@ class ChronicleOperations:
         return self._count_lookup(node)
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
-        """Take off what the kernel has forgotten."""
+        """Subtract the lookups that the kernel has forgotten."""
         self._lookups.forget(forgotten)
 
     def _forgotten(self, inode: int) -> None:
@@ -141,7 +122,7 @@ class ChronicleOperations:
         return self._count_lookup(handle.node), number, KEEP_CACHE
 
     def make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, device: int = 0) -> Attributes:
-        """Make the file, directory, FIFO, socket or device that ``mode`` says."""
+        """Make the file, directory, FIFO, socket or device of ``mode``."""
         directory = self._writable_directory(parent, name)
         if directory.mode & stat.S_ISGID:  # its group is inherited, and by directories the bit as well: inode(7)
             gid = directory.gid
@@ -164,7 +145,7 @@ class ChronicleOperations:
         return self._count_lookup(self._layer.make(directory, name, stat.S_IFLNK | 0o777, uid, gid, target))
 
     def link(self, inode: int, parent: int, name: bytes) -> Attributes:
-        """Give a file one more name."""
+        """Add a name to a file."""
         directory = self._writable_directory(parent, name)
         if inode >= MAGIC:
             raise OSError(errno.EXDEV, "history is not part of the workspace")
@@ -173,7 +154,7 @@ class ChronicleOperations:
         return self._count_lookup(node)
 
     def unlink(self, parent: int, name: bytes) -> None:
-        """Remove a name that is no directory's."""
+        """Remove a name of anything but a directory."""
         self._layer.unlink(self._writable_directory(parent, name), name)
 
     def rmdir(self, parent: int, name: bytes) -> None:
@@ -189,13 +170,7 @@ class ChronicleOperations:
         """Return the directory in which a name is to be changed."""
         if parent >= MAGIC or (parent == ROOT_INO and name == NAME):
             raise OSError(errno.EROFS, "history cannot be changed")
-        return self._directory(parent)
-
-    def _directory(self, inode: int) -> DirNode:
-        node = self._layer.node(inode)
-        if not isinstance(node, DirNode):
-            raise NotADirectoryError(errno.ENOTDIR, "not a directory")
-        return node
+        return directory_node(self._layer, parent)
 
     def _file(self, inode: int) -> FileNode:
         node = self._layer.node(inode)
@@ -204,7 +179,7 @@ class ChronicleOperations:
         return node
 
     def _count_lookup(self, node: Node) -> Node:
-        """Return a node for a reply that makes the kernel know it once more."""
+        """Count a lookup of a node that a reply shows, and return the node."""
         counts = self._counts
         counts[node.ino] = counts.get(node.ino, 0) + 1
         return node
@@ -222,9 +197,9 @@ class ChronicleOperations:
         return node
 
     def _dated(self, root: Node) -> Node:
-        """Return the root of a workspace in which nothing was ever changed with a time: it has none of its own yet.
+        """Return the root with times, for a workspace in which no change has set any.
 
-        It is the one at which the workspace was first opened on this node; its lock file was made then.
+        They are the time at which the workspace was first opened on this node, when its lock file was made.
         """
         dated = copy(root)
         dated.mtime_ns = dated.ctime_ns = dated.atime_ns = (self._layer.directory.parent / "lock").stat().st_mtime_ns
@@ -247,35 +222,12 @@ class ChronicleOperations:
                 node.uid if uid is None else uid,
                 node.gid if gid is None else gid,
             )
-        if changes.kill_privileges or (mode is None and changes.sets_owner and _may_change(changes.caller, node)):
-            self._drop_privileges(node, changes.caller)
+        if changes.kill_privileges or (mode is None and changes.sets_owner and may_change_mode(changes.caller, node)):
+            drop_privileges(self._layer, node, changes.caller)
         if changes.atime_ns is not None or changes.mtime_ns is not None:
             atime_ns = node.atime_ns if changes.atime_ns is None else changes.atime_ns
             layer.set_times(node, atime_ns, node.mtime_ns if changes.mtime_ns is None else changes.mtime_ns)
         return node
-
-    def _drop_privileges(self, node: Node, caller: Caller | None) -> bool:
-        """Do what a write does to a program that others may run with rights of its owner; say if the mode changed.
-
-        Args:
-            node: what is changed.
-            caller: who changes it, if set-user-id goes as well; and set-group-id, if its group may run it or the caller
-                is not of its group.
-        """
-        if isinstance(node, DirNode):
-            return False
-        layer = self._layer
-        if _CAPABILITIES in node.xattrs:
-            layer.set_xattr(node, _CAPABILITIES, None)
-        if caller is None or not node.mode & (stat.S_ISUID | stat.S_ISGID):
-            return False
-        dropped = stat.S_ISUID
-        if node.mode & stat.S_ISGID and (node.mode & stat.S_IXGRP or not _is_of_group(caller, node.gid)):
-            dropped |= stat.S_ISGID
-        if not node.mode & dropped:
-            return False
-        layer.set_mode(node, stat.S_IMODE(node.mode) & ~dropped, node.uid, node.gid)
-        return True
 
     def readlink(self, inode: int) -> bytes:
         """Return a symlink's target."""
@@ -287,7 +239,7 @@ class ChronicleOperations:
         return node.target
 
     def statfs(self) -> os.statvfs_result:
-        """Return the figures of the file system that the layer is on."""
+        """Return the statistics of the layer's file system."""
         return self._layer.statfs()
 
     def getxattr(self, inode: int, name: bytes) -> bytes | None:
@@ -335,7 +287,7 @@ class ChronicleOperations:
         node = self._file(inode)
         truncate = bool(flags & os.O_TRUNC)
         handle = self._layer.open(node, truncate=truncate)
-        if truncate and self._drop_privileges(node, kill_privileges):
+        if truncate and drop_privileges(self._layer, node, kill_privileges):
             self.notify_attributes(inode)
         number = self._next_handle
         self._next_handle = number + 1
@@ -375,16 +327,16 @@ class ChronicleOperations:
         try:
             while written < len(data):
                 written += self._layer.write(opened, offset + written, data[written:])
-        except OSError:  # the disk is full: what was written stands, and the next write hears of it
+        except OSError:  # the disk is full: the partial write stands, and the next write reports it
             if report_partial:
                 raise
         node = opened.node
-        if (kill_privileges or node.xattrs) and self._drop_privileges(node, kill_privileges):
+        if (kill_privileges or node.xattrs) and drop_privileges(self._layer, node, kill_privileges):
             self.notify_attributes(node.ino)
         return written
 
     def allocate(self, handle: int, mode: int, offset: int, length: int) -> None:
-        """Reserve, zero or give back a range."""
+        """Reserve, zero or deallocate a range."""
         self._layer.allocate(self._handles[handle], mode, offset, length)
 
     def wrote(self, handle: int) -> bool:
@@ -393,7 +345,7 @@ class ChronicleOperations:
         return opened is not None and (opened.wrote or opened.fresh)
 
     def flush(self, handle: int) -> None:
-        """Make the version that a close makes."""
+        """Make the version of a close."""
         opened = self._handles.get(handle)
         if opened is not None:
             self._layer.flush(opened)
@@ -407,7 +359,7 @@ class ChronicleOperations:
             self._history_files.pop(handle).file.close()
 
     def fsync(self, handle: int) -> None:
-        """Make a file's bytes and names survive the loss of power."""
+        """Make a file's bytes and names durable."""
         opened = self._handles.get(handle)
         if opened is not None:
             self._layer.fsync(opened.node)
@@ -416,91 +368,22 @@ class ChronicleOperations:
 
     def opendir(self, inode: int, flags: int = os.O_DIRECTORY, pid: int = 0) -> int:
         """Open a directory."""
-        if inode < MAGIC:
-            self._directory(inode)
-        elif not flags & os.O_DIRECTORY and self._magic.wants_file(inode, pid):
-            raise OSError(errno.ESTALE, "the file of this name is meant")
-        number = self._next_handle
-        self._next_handle = number + 1
-        self._open_directories[number] = _OpenDirectory(inode)
-        return number
+        return self._directories.opendir(inode, flags, pid)
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         """Yield entries from an offset on."""
-        listing = self._open_directories[handle]
-        if listing.inode >= MAGIC:
-            yield from self._list_magic(listing, start)
-            return
-        self._layer.evict_surplus()
-        directory = self._directory(listing.inode)
-        if start == 0:
-            listing.entries = self._layer.dirents(directory)
-            if len(listing.entries) <= _LOADED_TOGETHER:
-                self._layer.entries(directory)
-            yield b".", directory, 1
-        if start <= 1:
-            yield b"..", directory.parent or directory, 2
-        counts = self._counts
-        entries = listing.entries
-        for position in range(max(0, start - 2), len(entries)):
-            name = entries[position][0]
-            node = self._layer.lookup(directory, name)
-            if node is not None:
-                yield name, node, position + 3
-                counts[node.ino] = counts.get(node.ino, 0) + 1
+        return self._directories.readdir(handle, start)
 
     def list_names(self, handle: int, start: int) -> Iterator[tuple[bytes, int, int, int]]:
         """Yield entries from an offset on, without attributes."""
-        listing = self._open_directories[handle]
-        if listing.inode >= MAGIC:
-            if start == 0:
-                listing.magic = self._magic.listing(listing.inode, self._counts)
-            for position in range(start, len(listing.magic)):
-                known, mode = listing.magic[position]
-                yield known, _NO_INODE, mode, position + 1
-            return
-        directory = self._directory(listing.inode)
-        if start == 0:
-            listing.entries = self._layer.dirents(directory)
-            yield b".", directory.ino, directory.mode, 1
-        if start <= 1:
-            yield b"..", (directory.parent or directory).ino, directory.mode, 2
-        children, entries = directory.children, listing.entries
-        for position in range(max(0, start - 2), len(entries)):
-            name, ino, kind = entries[position]
-            try:
-                node = children[name]
-            except KeyError:  # not loaded, so it is what it was
-                yield name, ino, kind, position + 3
-            else:
-                if node is not None:
-                    yield name, node.ino, node.mode, position + 3
-
-    def _list_magic(self, listing: _OpenDirectory, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
-        if start == 0:
-            listing.magic = self._magic.listing(listing.inode, self._counts)
-        for position in range(start, len(listing.magic)):
-            name = listing.magic[position][0]
-            entry = self._magic.lookup(listing.inode, name)
-            if entry is None:
-                continue
-            try:
-                yield name, entry, position + 1
-                self._lookups.count(entry.ino)
-            finally:
-                self._forget_unknown(entry)
-
-    def _forget_unknown(self, entry: MagicEntry) -> None:
-        """Forget an inode number that the kernel was not given after all: it would never say that it forgets it."""
-        if entry.ino not in self._counts:
-            self._magic.forget(entry.ino)
+        return self._directories.list_names(handle, start)
 
     def releasedir(self, handle: int) -> None:
         """Close a directory."""
-        del self._open_directories[handle]
+        self._directories.releasedir(handle)
 
     def fsyncdir(self, handle: int) -> None:  # noqa: ARG002 - the log holds all names
-        """Make names survive the loss of power."""
+        """Make names durable."""
         self._layer.fsync(None)
 
     def _magic_entry(self, inode: int) -> MagicEntry:
@@ -511,24 +394,6 @@ class ChronicleOperations:
 
 
 def _check_namespace(name: bytes) -> None:
-    """Refuse extended attributes of a kind that there is not; access control lists the kernel would have to check."""
+    """Refuse unknown kinds of extended attributes; the kernel would have to check access control lists."""
     if not name.startswith(_NAMESPACES):
         raise OSError(errno.EOPNOTSUPP, "no such kind of extended attributes")
-
-
-def _may_change(caller: Caller | None, node: Node) -> bool:
-    """Say whether someone may change a mode. Before a write nothing is set, too; what goes then goes with the write."""
-    return caller is not None and caller[0] in {0, node.uid}
-
-
-def _is_of_group(caller: Caller, gid: int) -> bool:
-    """Say whether someone who is not root is in a group; not, if that cannot be found out."""
-    uid, primary, pid = caller
-    if uid == 0 or primary == gid:
-        return True
-    try:
-        with open(f"/proc/{pid}/status", "rb") as status:
-            groups = next(line for line in status if line.startswith(b"Groups:"))
-    except (OSError, StopIteration):
-        return False
-    return str(gid).encode() in groups.split()
