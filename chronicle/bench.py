@@ -1,7 +1,7 @@
-"""A short measurement of this machine: the same work on a mounted workspace and on the disk that is under it.
+"""A short benchmark of this machine: the same work on a mounted workspace and on the disk below it.
 
-Both take turns, several rounds, and the median counts: what else the machine does falls on both. The mount is of a new
-store in a temporary directory, which is removed afterwards.
+Both take turns for several rounds, and the median counts, so other load of the machine affects both. The mount is of a
+new store in a temporary directory, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Row:
 
     what: str
     disk_us: float
-    """Microseconds for one, on the plain disk."""
+    """Microseconds per operation on the plain disk."""
     mount_us: float
-    """The same, in the mount."""
+    """Microseconds per operation in the mount."""
 
     @property
     def ratio(self) -> float:
-        """How many times longer it takes in the mount."""
+        """The time in the mount as a multiple of that on the disk."""
         return self.mount_us / self.disk_us
 
 
@@ -50,9 +50,9 @@ def measure(directory: Path, rounds: int = 3, done: Callable[[str], None] = lamb
     """Measure a mount against the disk.
 
     Args:
-        directory: where to work: what is measured is the disk that it is on.
-        rounds: how often everything is done.
-        done: told about each round.
+        directory: where to work, on the disk to measure.
+        rounds: repetitions of the work.
+        done: called after each round, with its name.
 
     Raises:
         Unavailable: FUSE cannot be used here.
@@ -63,7 +63,7 @@ def measure(directory: Path, rounds: int = 3, done: Callable[[str], None] = lamb
         temporary = tempfile.TemporaryDirectory(prefix="chronicle-bench-", dir=directory)
     except OSError as error:
         raise OSError(
-            f"nothing can be made in {directory}: {error.strerror}; name a directory that you can write with --dir"
+            f"nothing can be created in {directory}: {error.strerror}; name a directory that you can write with --dir"
         ) from error
     with temporary as name:
         plain = Path(name) / "disk"
@@ -85,14 +85,14 @@ def _mounted(directory: Path) -> Iterator[Path]:
     try:
         yield mountpoint
     finally:
-        mounts.unmount(repository, mountpoint, force=True)  # whoever looks at it meanwhile
+        mounts.unmount(repository, mountpoint, force=True)  # even while something reads it
         until = time.monotonic() + _END_DEADLINE_S
         while zygote.is_running(repository.socket) is not None and time.monotonic() < until:
-            time.sleep(0.01)  # else it would still write to its log while the directory goes
+            time.sleep(0.01)  # it must not write to its log while the directory is removed
 
 
 def _work(root: Path) -> Iterator[tuple[str, float]]:
-    """Do each kind of work in a new directory; yield what it was and the microseconds for one."""
+    """Do each kind of work in a new directory; yield its name and the microseconds per operation."""
     root.mkdir()
     paths = [root / f"file-{number}" for number in range(_FILES)]
     moved = [root / f"moved-{number}" for number in range(_FILES)]

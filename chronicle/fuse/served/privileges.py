@@ -41,9 +41,7 @@ def drop_privileges(layer: Layer, node: Node, caller: Caller | None) -> bool:
 
 
 def may_change_mode(caller: Caller | None, node: Node) -> bool:
-    """Say whether a caller may change a mode. The kernel asks for no chown before a write: then the write drops the
-    bits.
-    """
+    """Say whether a caller may change a mode. Before a write the kernel sends no chown; the write drops the bits."""
     return caller is not None and caller[0] in {0, node.uid}
 
 

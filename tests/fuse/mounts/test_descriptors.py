@@ -156,7 +156,7 @@ def test_who_cannot_be_let_in_waits_and_the_mounts_go_on(machine: Path, workspac
             assert process.stdout is not None
             assert process.stdout.readline() == b"connected\n"
         log = machine / "log"
-        wait_until(lambda: log.read_text().count("callers wait") >= len(doors), "nobody had to wait")
+        wait_until(lambda: log.read_text().count("no connection can be accepted") >= len(doors), "nobody had to wait")
         (workspace.root / ".chronicle" / "turn").stat()  # answered while they wait
         for pid, limit in limits.items():
             resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
