@@ -281,7 +281,7 @@ def test_mistakes_are_told_as_what_they_are(
     assert "@last" in chronicle.on_store("restore", "@now", code=ExitCode.USAGE)
     assert "@last" in chronicle.on_store("restore", "a", "last", code=ExitCode.USAGE)
     said = chronicle("bench", "--dir", "/nosuch", code=ExitCode.OS_ERROR)
-    assert "nothing can be made in /nosuch: No such file or directory" in said
+    assert "nothing can be created in /nosuch: No such file or directory" in said
     assert "Errno" not in said
 
 
