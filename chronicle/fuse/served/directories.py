@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from chronicle.fuse.served.inodes import MAGIC
-from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.layer.state.node import DirNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

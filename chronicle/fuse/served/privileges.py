@@ -5,12 +5,12 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING, Final
 
-from chronicle.workspace.layer.node import DirNode
+from chronicle.workspace.layer.state.node import DirNode
 
 if TYPE_CHECKING:
     from chronicle.fuse.served.filesystem import Caller
     from chronicle.workspace.layer.layer import Layer
-    from chronicle.workspace.layer.node import Node
+    from chronicle.workspace.layer.state.node import Node
 
 __all__ = ["drop_privileges", "may_change_mode"]
 

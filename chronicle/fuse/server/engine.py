@@ -30,7 +30,7 @@ class Engine(Protocol):
         ...
 
     @property
-    def unheard(self) -> TreeRef | None:
+    def unreported(self) -> TreeRef | None:
         """The recovered tree, until a host has begun a turn since it was reported."""
         ...
 

@@ -19,17 +19,21 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.fuse.server.request import MountRequest
     from chronicle.fuse.watchdog import Heartbeat
+    from chronicle.settings import Settings
 
 __all__ = ["open_served"]
 
 
-def open_served(request: MountRequest, heartbeat: Heartbeat, *, deadline_s: float) -> Served:
+def open_served(
+    request: MountRequest, heartbeat: Heartbeat, *, deadline_s: float, settings: Settings | None = None
+) -> Served:
     """Open the layer of a mount.
 
     Args:
         request: the order.
         heartbeat: records progress.
         deadline_s: time limit of one read of a blob store beyond a network, seconds.
+        settings: those of the zygote's environment, read once; None to read them here.
 
     Raises:
         StorageRefused: the operating system refused to open it.
@@ -40,7 +44,7 @@ def open_served(request: MountRequest, heartbeat: Heartbeat, *, deadline_s: floa
     if blobs.is_far:
         blobs = far = TimedBlobStore(blobs, deadline_s, heartbeat.beat)
     try:
-        layer, _ = open_layer(request.spec, blobs, SystemClock())
+        layer, _ = open_layer(request.spec, blobs, SystemClock(), settings)
     except OSError as error:
         blobs.close()
         where = error.filename or request.spec.layers / request.spec.workspace_id

@@ -61,6 +61,8 @@ _PIECE_LIMIT: Final = 4 * 1024 * 1024
 _LAST_CLAIM_S: Final = 2.0
 """Wait for a dead zygote's claim on the mountpoint. The kernel may release it a moment after the zygote's connections.
 In an orderly close there is no wait."""
+_PEEK: Final = int(MSG_PEEK | MSG_DONTWAIT)
+"""A plain number: arithmetic with enum members would cost each forked server memory of its own."""
 _LAST_CLAIM_POLL_S: Final = 0.005
 
 
@@ -108,7 +110,7 @@ def serve(
 def _is_closed(channel: socket.socket) -> bool:
     """Whether the other end of a connection is closed; sent data can still be received."""
     try:
-        return not channel.recv(1, MSG_PEEK | MSG_DONTWAIT)
+        return not channel.recv(1, _PEEK)
     except BlockingIOError:
         return False
 
@@ -180,7 +182,7 @@ class _Server:
 
     def _state(self) -> dict[str, object]:
         """Return the base, and the recovered tree until the host is known to have it."""
-        refs = {"base": self._engine.base, "recovered": self._engine.unheard}
+        refs = {"base": self._engine.base, "recovered": self._engine.unreported}
         return {name: messages.ref_to_wire(ref) for name, ref in refs.items()}
 
     def _accept(self) -> None:

@@ -79,6 +79,7 @@ _FEATURES: Final = int(
     | Init.REQUEST_TIMEOUT
 )
 """A plain number: arithmetic with enum members would cost each forked server memory of its own."""
+_INIT_EXT: Final = int(Init.INIT_EXT)
 
 
 class RawSession:
@@ -348,7 +349,7 @@ class RawSession:
             return wire.INIT_OUT.pack(wire.MAJOR, wire.MINOR, *([0] * 11))
         if major < wire.MAJOR or minor < wire.OLDEST_MINOR:
             raise Unavailable(f"this kernel speaks version {major}.{minor} of FUSE; 7.31, Linux 5.4, is needed")
-        if flags & Init.INIT_EXT:
+        if flags & _INIT_EXT:
             (more,) = wire.FLAGS.unpack_from(self._buffer, body + wire.INIT_IN.size)
             flags |= more << 32
         features = flags & _FEATURES

@@ -14,15 +14,19 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Conflict
+from chronicle.errors import Conflict, InvalidInput
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, TRANSPORTS
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.transport.choice import import_transport
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
 from chronicle.fuse.zygote.warmup import fill_allocator, warm_up
 from chronicle.fuse.zygote.zygote import is_running
+from chronicle.settings import read_settings
+
+if TYPE_CHECKING:
+    from chronicle.settings import Settings
 
 __all__ = ["main"]
 
@@ -59,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
         preload(options.preload)
     deadline_s = options.request_deadline or REQUEST_DEADLINE_S
-    opener = partial(open_served, deadline_s=deadline_s / 2)
+    opener = partial(open_served, deadline_s=deadline_s / 2, settings=_settings())
 
     filler: list[bytes] = []
 
@@ -96,6 +100,14 @@ def main(arguments: list[str]) -> int:
     if zygote is not None:
         zygote.run()
     return 0
+
+
+def _settings() -> Settings | None:
+    """Read the settings once for all servers; None if one is invalid, which each mount then reports."""
+    try:
+        return read_settings()
+    except InvalidInput:
+        return None
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
+    from chronicle.settings import Settings
     from chronicle.workspace.history.oplog import Gap
     from chronicle.workspace.port import LayerSpec, TreeRef
 
@@ -50,11 +51,19 @@ _FULL_BYTES: Final = 16 * 1024 * 1024
 _log: Final = logging.getLogger(__name__)
 
 
-def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, TreeRef | None]:
+def open_layer(
+    spec: LayerSpec, blobs: BlobStore, clock: Clock, settings: Settings | None = None
+) -> tuple[Layer, TreeRef | None]:
     """Open a workspace's layer.
 
-    The caller has fenced off the server of an older epoch. This process holds the workspace's lock until the layer is
-    closed. The environment limits the committed content in data files (`chronicle.workspace.layer.disk.warm_files`).
+    The caller has revoked the mount of an older epoch; this process holds the workspace's lock until it ends.
+
+    Args:
+        spec: which workspace, tree and epoch.
+        blobs: the blob store.
+        clock: for the times of operations.
+        settings: how much committed content stays in data files (`chronicle.workspace.layer.disk.warm_files`); by
+            default those of the environment.
 
     Returns:
         the layer, and what an older epoch's layer held beyond the base (durable in the blob store) or None. Every
@@ -69,7 +78,7 @@ def open_layer(spec: LayerSpec, blobs: BlobStore, clock: Clock) -> tuple[Layer, 
         Unavailable: the blob store could not be reached.
     """
     home = workspace_home(spec)
-    warm_bytes = read_settings().warm_bytes(is_far=blobs.is_far)
+    warm_bytes = (read_settings() if settings is None else settings).warm_bytes(is_far=blobs.is_far)
     home.mkdir(parents=True, exist_ok=True)
     lock = lock_workspace(home)
     try:
