@@ -21,7 +21,7 @@ from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, TRANSPORT
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.transport.choice import import_transport
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
-from chronicle.fuse.zygote.warmup import fill_allocator, warm_up
+from chronicle.fuse.zygote.warmup import code_run_by, fill_allocator, pack_code, warm_up
 from chronicle.fuse.zygote.zygote import is_running
 from chronicle.settings import read_settings
 
@@ -34,8 +34,10 @@ _OTHER_DEADLINE_S: Final = 10.0
 """For another zygote that was started at the same time to listen; usually a twentieth of a second. One that was stopped
 is asked once."""
 _OTHER_POLL_S: Final = 0.01
+_FIRST_WARM_UPS: Final = 4
+"""Rounds of a node's zygote before its code is packed."""
 _WARM_UPS: Final = 10
-"""For a node's zygote. One that ends with its last mount will hardly have a second one."""
+"""Rounds after that: the interpreter specialises a function after its eighth call."""
 
 
 def main(arguments: list[str]) -> int:
@@ -68,7 +70,13 @@ def main(arguments: list[str]) -> int:
     filler: list[bytes] = []
 
     def prepare() -> None:
-        warm_up(opener, options.transport, options.mounts, times=1 if options.until_idle else _WARM_UPS)
+        warm_up_times = partial(warm_up, opener, options.transport, options.mounts)
+        if options.until_idle:  # it will hardly have more than one mount
+            warm_up_times(1)
+        else:
+            warm_up_times(_FIRST_WARM_UPS)
+            pack_code(code_run_by(partial(warm_up_times, 1)), filler)
+            warm_up_times(_WARM_UPS)
         # Objects made by now are never collected: a collection would write to each page and unshare it.
         gc.collect()
         filler.extend(fill_allocator())
