@@ -56,7 +56,8 @@ def open_layer(
 ) -> tuple[Layer, TreeRef | None]:
     """Open a workspace's layer.
 
-    The caller has revoked the mount of an older epoch; this process holds the workspace's lock until it ends.
+    The caller has fenced off the server of an older epoch. This process holds the workspace's lock until the layer is
+    closed.
 
     Args:
         spec: which workspace, tree and epoch.
