@@ -64,7 +64,7 @@ def gc(
 
 
 def stats(*, store: StoreOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Show the numbers of commits and files of a workspace, and the size of its store."""
+    """Show the counts of a workspace, and the size of its store."""
     from chronicle.repository import maintenance  # noqa: PLC0415 - the help needs none of it
 
     place, name = repository(store), workspace_name(store, workspace)
