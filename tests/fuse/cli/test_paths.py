@@ -66,7 +66,7 @@ def test_outside_of_a_mount_they_begin_at_the_root(
         assert chronicle.on_store("cat", written) == "a in d"
     (root / "d" / "a").write_text("other")
     assert chronicle.on_store("restore", "./d/", "@1") == "M  d/a\n"
-    assert "leads out of" in chronicle.on_store("cat", "d/../../a", code=ExitCode.USAGE)
+    assert "is outside of" in chronicle.on_store("cat", "d/../../a", code=ExitCode.USAGE)
     assert "not a path" in chronicle.on_store("cat", "/d/a", code=ExitCode.USAGE)
     # Another store's mount is outside, too.
     chronicle("mount", tmp_path / "store2", tmp_path / "mnt2")
