@@ -41,16 +41,19 @@ from chronicle.workspace.quota import limited
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
+    from chronicle.workspace.history.path_histories import Record
     from chronicle.workspace.layer.disk.files import LayerFiles
     from chronicle.workspace.layer.disk.log import LayerLog
     from chronicle.workspace.layer.disk.log_records import Header
+    from chronicle.workspace.layer.history_reader import Iterations, Operations
     from chronicle.workspace.layer.restore import Touched
     from chronicle.workspace.layer.state.names import Names
-    from chronicle.workspace.layer.state.node import DirNode
-    from chronicle.workspace.port import Quota, TreeRef, Usage
+    from chronicle.workspace.layer.state.node import DirNode, FileNode, Node
+    from chronicle.workspace.port import Iteration, Quota, TreeRef, Usage
 
 __all__ = ["Handle", "Layer"]
 
@@ -95,60 +98,141 @@ class Layer:
         self._warm = warm = WarmCache(state, files, self._handles)
         versions = FileVersions(applier, log, now)
         data = FileData(applier, files, log, now)
-        attributes = Attributes(applier, log, now, versions)
+        self._attributes = attributes = Attributes(applier, log, now, versions)
         self._open_files = opened = OpenFiles(
             applier, self._chunks, now, data, versions, attributes, warm, self._handles
         )
-        entries = Entries(applier, files, log, now, versions, opened)
+        self._entries = entries = Entries(applier, files, log, now, versions, opened)
         self._durability = durability = Durability(directory, state, files, log, data)
-        histories = HistoryReader(state, files)
+        self._histories = HistoryReader(state, files)
         self.commits = commits = CommitCycle(state, blobs, files, log, header, durability, versions, opened, warm)
         self._restorer = Restorer(applier, files, log, now, opened)
 
-        # The parts' own methods, bound: a request costs no further call.
+        # The hot methods of the parts, bound: a request costs no further call. Each binding writes to the page of its
+        # function, which a mount server shares with its prefork server until then; so the others are methods below.
         self.node = entries.node
         self.lookup = entries.lookup
-        self.resolve = entries.resolve
-        self.entries = entries.entries
-        self.dirents = entries.dirents
         self.forget = entries.forget
         self.evict_surplus = entries.evict_surplus
         self.create = entries.create
-        self.make = entries.make
-        self.make_device = entries.make_device
-        self.unlink = entries.unlink
-        self.rmdir = entries.rmdir
-        self.rename = entries.rename
-        self.link = entries.link
-        self.set_mode = attributes.set_mode
-        self.set_times = attributes.set_times
-        self.set_xattr = attributes.set_xattr
         self.open = opened.open
         self.read = opened.read
         self.write = opened.write
-        self.truncate = opened.truncate
-        self.allocate = opened.allocate
         self.flush = opened.flush
         self.release = opened.release
         self.fsync = durability.fsync
         self.history_view = state.history.view
-        self.history = histories.history
-        self.iterations = histories.iterations
-        self.at = histories.at
-        self.version = histories.version
-        self.last_version = histories.last_version
-        self.kinds_of = histories.kinds_of
-        self.has_short_history = histories.has_short_history
-        self.had_entries = histories.had_entries
-        self.names_with_history = histories.names_with_history
-        self.operations = histories.operations
-        self.open_version = histories.open_version
-        self.content_id = histories.content_id
         self.begin_turn = commits.begin_turn
         self.seal = commits.seal
         self.adopt = commits.adopt
         self.rollback = commits.rollback
         self.trim = warm.trim
+
+    # -- requests that are rare ---------------------------------------------------------------------------------
+
+    def resolve(self, path: bytes) -> Node | None:
+        """Return the node at a path, ``b""`` being the root; symlinks are not followed."""
+        return self._entries.resolve(path)
+
+    def entries(self, directory: DirNode) -> list[tuple[bytes, Node]]:
+        """Return a directory's entries by name."""
+        return self._entries.entries(directory)
+
+    def dirents(self, directory: DirNode) -> list[tuple[bytes, int, int]]:
+        """Return a directory's names with inode numbers and kinds as in ``st_mode``, loading no node."""
+        return self._entries.dirents(directory)
+
+    def make(self, parent: DirNode, name: bytes, mode: int, uid: int, gid: int, target: bytes | None = None) -> Node:
+        """Create a directory, FIFO or socket, as ``mode`` says, or a symlink if there is a target."""
+        return self._entries.make(parent, name, mode, uid, gid, target)
+
+    def make_device(self, parent: DirNode, name: bytes, mode: int, uid: int, gid: int, device: int) -> Node:
+        """Create a device node of the kind that ``mode`` says. The kernel checks the permission."""
+        return self._entries.make_device(parent, name, mode, uid, gid, device)
+
+    def unlink(self, parent: DirNode, name: bytes) -> None:
+        """Remove a name of anything but a directory."""
+        self._entries.unlink(parent, name)
+
+    def rmdir(self, parent: DirNode, name: bytes) -> None:
+        """Remove an empty directory."""
+        self._entries.rmdir(parent, name)
+
+    def rename(self, old_dir: DirNode, old: bytes, new_dir: DirNode, new: bytes, flags: int = 0) -> None:
+        """Give an entry another name; the flags are `RENAME_EXCHANGE` and `RENAME_NOREPLACE`."""
+        self._entries.rename(old_dir, old, new_dir, new, flags)
+
+    def link(self, node: Node, parent: DirNode, name: bytes) -> None:
+        """Give a file one more name."""
+        self._entries.link(node, parent, name)
+
+    def set_mode(self, node: Node, mode: int, uid: int, gid: int) -> None:
+        """Set permission bits and owner. No version is added if they are as before."""
+        self._attributes.set_mode(node, mode, uid, gid)
+
+    def set_times(self, node: Node, atime_ns: int, mtime_ns: int) -> None:
+        """Set the times, epoch nanoseconds. Adds no version."""
+        self._attributes.set_times(node, atime_ns, mtime_ns)
+
+    def set_xattr(self, node: Node, name: bytes, value: bytes | None) -> None:
+        """Set an extended attribute, or remove it (``None``). Changes nothing if the value is as before."""
+        self._attributes.set_xattr(node, name, value)
+
+    def truncate(self, node: FileNode, size: int, handle: Handle | None = None) -> None:
+        """Set a file's size. Without a handle this adds a version."""
+        self._open_files.truncate(node, size, handle)
+
+    def allocate(self, handle: Handle, mode: int, offset: int, length: int) -> None:
+        """Reserve, zero or deallocate a range as fallocate(2) does. A call that changes no byte adds no version."""
+        self._open_files.allocate(handle, mode, offset, length)
+
+    def history(self, path: str, *, hashed: bool = True) -> Sequence[Iteration]:
+        """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`."""
+        return self._histories.history(path, hashed=hashed)
+
+    def iterations(self, path: bytes, *, hashed: bool = True) -> Iterations:
+        """Return a path's iterations as of now, read lazily; none if it never existed."""
+        return self._histories.iterations(path, hashed=hashed)
+
+    def at(self, path: str, iteration: int) -> BinaryIO:
+        """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
+        return self._histories.at(path, iteration)
+
+    def version(self, path: bytes, number: int) -> Record | None:
+        """Return one version of a path."""
+        return self._histories.version(path, number)
+
+    def last_version(self, path: bytes) -> Record | None:
+        """Return the newest version of a path, a deletion perhaps; None if it never existed."""
+        return self._histories.last_version(path)
+
+    def kinds_of(self, path: bytes) -> int:
+        """Return what a path ever was, as in `PathHistory.kinds`; 0 for nothing."""
+        return self._histories.kinds_of(path)
+
+    def has_short_history(self, path: bytes, limit: int) -> bool:
+        """Say whether a path has no more versions than so many, which are at hand; see `HistoryView.is_short`."""
+        return self._histories.has_short_history(path, limit)
+
+    def had_entries(self, path: bytes) -> bool:
+        """Say whether anything below a path ever had a version."""
+        return self._histories.had_entries(path)
+
+    def names_with_history(self, path: bytes) -> list[bytes]:
+        """Return the names in a directory that ever had a version, or below which something had."""
+        return self._histories.names_with_history(path)
+
+    def operations(self) -> Operations:
+        """Return every operation until now, oldest first, pending ones included."""
+        return self._histories.operations()
+
+    def open_version(self, record: Record) -> BinaryIO:
+        """Open the content of a version."""
+        return self._histories.open_version(record)
+
+    def content_id(self, record: Record) -> str:
+        """Return the id of a version's content as in a tree; empty if it has none."""
+        return self._histories.content_id(record)
 
     # -- what it is -------------------------------------------------------------------------------------------------
 
