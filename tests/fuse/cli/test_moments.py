@@ -226,7 +226,7 @@ def test_a_quota_is_given_when_mounting(chronicle: Command) -> None:
     (root / "c").mkdir()
     with pytest.raises(OSError, check=lambda error: error.errno == errno.EDQUOT):
         (root / "d").mkdir()
-    assert "no size" in chronicle("mount", chronicle.store, "x", "--quota-bytes", "lots", code=ExitCode.USAGE)
+    assert "not a size" in chronicle("mount", chronicle.store, "x", "--quota-bytes", "lots", code=ExitCode.USAGE)
     chronicle.on_store("commit", "-m", "full")
     (root / "a").unlink()
     chronicle.on_store("commit", "-m", "room")
