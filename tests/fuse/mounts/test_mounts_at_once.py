@@ -320,7 +320,14 @@ def test_a_mountpoint_is_of_one_store_alone(
     end(other, at)
 
 
-@pytest.mark.parametrize("step", ["is_mounted", "claim", "unmount"])
+STEPS = {
+    "is_mounted": (mountinfo, "is_mounted"),
+    "claim": (mounting, "claim_mountpoint"),
+    "unmount": (mounts, "unmount"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_what_clears_away_a_dead_mount_takes_no_new_one_with_it(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -338,7 +345,8 @@ def test_what_clears_away_a_dead_mount_takes_no_new_one_with_it(
                 used.append(stack.enter_context((root / "file").open("w")))
 
         with monkeypatch.context() as patch:
-            patch.setattr(mounts, step, before_first_call(getattr(mounts, step), mount_first))
+            module, name = STEPS[step]
+            patch.setattr(module, name, before_first_call(getattr(module, name), mount_first))
             with suppress(Conflict):
                 mounting.mount(repository, "main", root, with_caller=False)
         for file in used:
