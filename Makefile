@@ -39,6 +39,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/import_circles.py
 	$(BIN)/python tools/import_without.py podium.agent ray pyfuse3 sqlite3 psycopg httpx
 
 format: setup

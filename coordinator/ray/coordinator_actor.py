@@ -7,7 +7,6 @@ finds both (`Reconciler.recover`). It is off the path of a message once the call
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -24,32 +23,15 @@ from coordinator.ray.host_pool import HostPool
 from coordinator.ray.reconciler import TICK_S, Reconciler
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chronicle.ids import MessageId
     from coordinator.fleet.model import Code, Route
+    from coordinator.ray.coordinator_config import CoordinatorConfig
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
 
-__all__ = ["CoordinatorActor", "CoordinatorConfig"]
+__all__ = ["CoordinatorActor"]
 
 _log = structlog.stdlib.get_logger("coordinator")
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorConfig:
-    """The configuration of a coordinator, fixed for its life."""
-
-    journal: Path
-    logs: Path
-    node_manager: str
-    """Name of the node manager's actor."""
-    warm_hosts: int
-    most_starting: int
-    lease_ttl_s: float
-    silence_s: float
-    wake_timeout_s: float
-    stop_timeout_s: float
 
 
 @ray.remote(max_restarts=-1, max_task_retries=-1)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.model import Action, Code
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wake_requests import WakeRequest
-    from coordinator.ray.coordinator_actor import CoordinatorConfig
+    from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.host_pool import HostPool
 
 __all__ = ["TICK_S", "Reconciler"]

@@ -26,7 +26,8 @@ from coordinator.ray.cluster import (
     find_actor,
     probe,
 )
-from coordinator.ray.coordinator_actor import CoordinatorActor, CoordinatorConfig
+from coordinator.ray.coordinator_actor import CoordinatorActor
+from coordinator.ray.coordinator_config import CoordinatorConfig
 from coordinator.ray.node_manager import DELIVERIES, NodeConfig, NodeManagerActor
 from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy

@@ -1,0 +1,27 @@
+"""The configuration of a coordinator: what its actor is started with, and its loop reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["CoordinatorConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorConfig:
+    """The configuration of a coordinator, fixed for its life."""
+
+    journal: Path
+    logs: Path
+    node_manager: str
+    """Name of the node manager's actor."""
+    warm_hosts: int
+    most_starting: int
+    lease_ttl_s: float
+    silence_s: float
+    wake_timeout_s: float
+    stop_timeout_s: float
