@@ -14,6 +14,7 @@
     ├── OverQuota                   a workspace holds more than it may; remove something or raise the quota
     ├── Corrupt                     stored bytes are not what they were when written
     ├── UnsupportedFormat           written by a newer version; upgrade the code
+    │   └── UnusableFormat          no upgrade of the code reads it
     └── Unavailable                 the store or mount could not be reached; the outcome may be unknown
         └── StorageRefused          the operating system refused: disk full, I/O error, permissions
 
@@ -48,6 +49,7 @@ __all__ = [
     "StorageRefused",
     "Unavailable",
     "UnsupportedFormat",
+    "UnusableFormat",
 ]
 
 
@@ -170,11 +172,23 @@ class OverQuota(ChronicleError):
 
 
 class Corrupt(ChronicleError):
-    """Stored bytes are not what they were when written. The message says where."""
+    """Stored bytes are not what they were when written. The message says where.
+
+    Attributes:
+        journal: the file of a damaged journal, parts of which a verification may still read; ``None`` for other bytes.
+    """
+
+    def __init__(self, message: str, journal: str | None = None) -> None:
+        super().__init__(message)
+        self.journal = journal
 
 
 class UnsupportedFormat(ChronicleError):
-    """Written in a newer format than this code reads. The message says which, and what to upgrade."""
+    """Written in a newer format than this code reads: upgrade the code. The message says which."""
+
+
+class UnusableFormat(UnsupportedFormat):
+    """A format that an upgrade of the code does not help with: an older one, or a file system's."""
 
 
 class Unavailable(ChronicleError):

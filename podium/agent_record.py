@@ -131,9 +131,7 @@ class Replay:
         """
         body = cast("dict[str, Json]", decode(snapshot.body))
         if body["format"] != _SNAPSHOT_FORMAT:
-            raise UnsupportedFormat(
-                f"a snapshot of format {body['format']} (this code reads {_SNAPSHOT_FORMAT}): upgrade podium"
-            )
+            raise UnsupportedFormat(f"a snapshot of format {body['format']} (this code reads {_SNAPSHOT_FORMAT})")
         return cls(
             turn=cast("int", body["turn"]),
             seq=snapshot.seq,

@@ -21,6 +21,10 @@
         ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
         └── HomeTooNew          written by a newer version
 
+    chronicle.errors.NotFound
+    ├── ArchiveNotFound         no file at the path of an archive to import
+    └── EventNotFound           the agent has no event of that id
+
 State errors (:mod:`podium.state.errors`) and Chronicle's errors have trees of their own. Each message tells in a line
 or two what is wrong, where, and how to fix it. Exit codes and statuses are assigned at the edges, not here.
 """
@@ -28,6 +32,7 @@ or two what is wrong, where, and how to fix it. Exit codes and statuses are assi
 from __future__ import annotations
 
 from chronicle.error_pickling import Portable, send_causes_of
+from chronicle.errors import NotFound
 
 __all__ = [
     "AgentAsleep",
@@ -39,6 +44,8 @@ __all__ = [
     "AgentFileNotFound",
     "AgentInUse",
     "AgentLoadError",
+    "ArchiveNotFound",
+    "EventNotFound",
     "Evicted",
     "HomeError",
     "HomeNotWritable",
@@ -105,11 +112,27 @@ class UnknownArtifact(PodiumError):
 
 
 class AgentExists(PodiumError):
-    """There is an agent of that address already; it was not changed."""
+    """There is an agent of that address already; it was not changed.
+
+    Attributes:
+        archive: the file to import under another address; ``None`` if a fork was refused.
+    """
+
+    def __init__(self, message: str, archive: str | None = None) -> None:
+        super().__init__(message)
+        self.archive = archive
 
 
 class AgentAwake(PodiumError):
-    """The agent is awake, and only its activation may write its branch. Nothing was written."""
+    """The agent is awake, and only its activation may write its branch. Nothing was written.
+
+    Attributes:
+        agent: its address; ``None`` if all agents of a home have to sleep.
+    """
+
+    def __init__(self, message: str, agent: str | None = None) -> None:
+        super().__init__(message)
+        self.agent = agent
 
 
 class AgentBusy(PodiumError):
@@ -117,15 +140,17 @@ class AgentBusy(PodiumError):
 
 
 class AgentInUse(PodiumError):
-    """An agent cannot be deleted, as forks read its history. Nothing was changed.
+    """An agent cannot be deleted or folded, as forks read its history. Nothing was changed.
 
     Attributes:
         forks: their addresses.
+        agent: the agent to delete, which a deletion with the detachment of its forks does; ``None`` in other cases.
     """
 
-    def __init__(self, message: str, forks: tuple[str, ...]) -> None:
+    def __init__(self, message: str, forks: tuple[str, ...], agent: str | None = None) -> None:
         super().__init__(message)
         self.forks = forks
+        self.agent = agent
 
 
 class AgentAsleep(PodiumError):
@@ -150,3 +175,19 @@ class HomeNotWritable(HomeError):
 
 class HomeTooNew(HomeError):
     """The home directory was written by a newer version of Podium."""
+
+
+class ArchiveNotFound(NotFound):
+    """There is no file at the path of an archive to import."""
+
+
+class EventNotFound(NotFound):
+    """An agent has no event of an id.
+
+    Attributes:
+        agent: its address.
+    """
+
+    def __init__(self, message: str, agent: str) -> None:
+        super().__init__(message)
+        self.agent = agent

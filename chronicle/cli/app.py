@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.cli.bench import bench
 from chronicle.cli.commits import commit, fork, log, restore
 from chronicle.cli.exits import EXITS
+from chronicle.cli.hints import HINTS
 from chronicle.cli.maintenance import gc, stats, verify
 from chronicle.cli.mounts import checkout, mount, unmount
 from chronicle.cli.output import say
@@ -28,7 +29,7 @@ app = new_app(
 for _command in (mount, unmount, checkout, commit, log, history, cat, diff, restore, fork, verify, gc, stats, bench):
     app.command()(_command)
 
-_ERRORS: Final = ErrorPrinter("chronicle", EXITS.code, say)
+_ERRORS: Final = ErrorPrinter("chronicle", EXITS.code, say, HINTS.hint)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,6 +6,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from chronicle.cli_kit.exits import ExitCode
+from chronicle.cli_kit.hints import with_hint
 from chronicle.system.os_errors import os_error_text
 
 if TYPE_CHECKING:
@@ -23,12 +24,20 @@ class ErrorPrinter:
         name: the command's, which begins each message.
         exit_code: returns the exit code of an error.
         say: writes a message to stderr.
+        hint: returns the command line that mends what an error reports; see `chronicle.cli_kit.hints`.
     """
 
-    def __init__(self, name: str, exit_code: Callable[[BaseException], int], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        exit_code: Callable[[BaseException], int],
+        say: Callable[[str], None],
+        hint: Callable[[BaseException], str | None],
+    ) -> None:
         self.name = name
         self.say = say
         self._exit_code = exit_code
+        self._hint = hint
 
     def report(self, error: Exception, *, debug: bool) -> int:
         """Print an error; return its exit code. A reader of stdout that went away is no message."""
@@ -49,7 +58,7 @@ class ErrorPrinter:
 
     def print_failure(self, error: Exception) -> None:
         """Print an error that the command expects."""
-        self.say(f"{self.name}: {self.text_of(error)}")
+        self.say(f"{self.name}: {self.with_hint(self.text_of(error), error)}")
 
     def print_bug(self, error: Exception) -> None:
         """Print an error that only a bug explains."""
@@ -58,6 +67,10 @@ class ErrorPrinter:
     def print_traceback(self, error: Exception) -> None:
         """Print where an error was raised, for ``--debug``."""
         traceback.print_exception(error)
+
+    def with_hint(self, message: str, error: Exception) -> str:
+        """Return the message of an error, followed by its hint if it has one."""
+        return with_hint(message, self._hint(error))
 
     @staticmethod
     def text_of(error: Exception) -> str:

@@ -100,7 +100,7 @@ class RemoteCommits:
         if found > FORMAT:
             raise UnsupportedFormat(
                 f"a newer version made the store {self._shown}: its format is {found}, this version reads up to "
-                f"{FORMAT}; upgrade chronicle"
+                f"{FORMAT}"
             )
 
     def sizes(self) -> dict[str, int]:
@@ -285,7 +285,7 @@ class RemoteCommits:
         if version > _FORK_FORMAT:
             raise UnsupportedFormat(
                 f"a newer version wrote {self._shown}/{name}: its format is {version}, this version reads up to "
-                f"{_FORK_FORMAT}; upgrade chronicle"
+                f"{_FORK_FORMAT}"
             )
         return found
 

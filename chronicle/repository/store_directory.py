@@ -199,7 +199,7 @@ class StoreDirectory:
         if found > _FORMAT_OF_URL:
             raise UnsupportedFormat(
                 f"a newer version made the store {self.directory}: its format is {found}, this version reads up to "
-                f"{_FORMAT_OF_URL}; upgrade chronicle"
+                f"{_FORMAT_OF_URL}"
             )
         if self._url is None:
             self._url = url

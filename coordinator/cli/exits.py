@@ -129,7 +129,8 @@ def exit_code_of_frame(error_type: str) -> ExitCode:
 def _named(error_type: str) -> ExitCode | None:
     for module in (podium, chronicle):
         if error_type in module.__all__:
-            return EXITS.errors.get(getattr(module, error_type))
+            kind: type[BaseException] = getattr(module, error_type)
+            return next((EXITS.errors[base] for base in kind.__mro__ if base in EXITS.errors), None)
     return ExitCode.STATE_REFUSED if _is_of_state(error_type) else None
 
 

@@ -30,6 +30,7 @@ from coordinator.cli.commands import (
     verify,
 )
 from coordinator.cli.exits import EXITS, exit_code
+from coordinator.cli.hints import hint
 from podium.errors import AgentLoadError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ _MESSAGE_LINES: Final = 2
 
 
 class _Errors(ErrorPrinter):
-    """Errors of ``podium``: at most two lines, the notes of the exception, and where to look for more."""
+    """Errors of ``podium``: at most two lines and a hint, the notes of the exception, and where to look for more."""
 
     def print_usage(self, error: typer.TyperException) -> None:
         super().print_usage(error)
@@ -84,7 +85,7 @@ class _Errors(ErrorPrinter):
 
     def print_failure(self, error: Exception) -> None:
         lines = self._lines(error)[:_MESSAGE_LINES] or [type(error).__name__]
-        self.say(f"{self.name}: " + "\n".join(lines))
+        self.say(f"{self.name}: " + self.with_hint("\n".join(lines), error))
         for note in getattr(error, "__notes__", ()):
             self.say(note)
 
@@ -101,7 +102,7 @@ class _Errors(ErrorPrinter):
         return [line.strip() for line in self.text_of(error).splitlines() if line.strip()]
 
 
-_ERRORS: Final = _Errors("podium", exit_code, say)
+_ERRORS: Final = _Errors("podium", exit_code, say, hint)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

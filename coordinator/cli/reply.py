@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from chronicle.cli_kit.hints import with_hint
 from chronicle.cli_kit.terminal import json_text, say, shown, write, write_json
 from coordinator.cli.exits import ExitCode, exit_code_of_frame
+from coordinator.cli.hints import HINTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,7 +128,7 @@ class TextReply:
 
     def refuse(self, error: dict[str, str]) -> None:
         """Say that the message was refused."""
-        self._say(f"not sent: {error['message']}")
+        self._say(f"not sent: {with_hint(error['message'], HINTS.hint_by_name(error['type']))}")
 
     def leave(self, message_id: str, error: dict[str, str]) -> None:  # noqa: ARG002
         """End the line: the error ends the command, and its notes say where the message is."""
@@ -195,7 +197,8 @@ def _reason(frame: dict[str, Any]) -> str:
     error, hook = frame["error"], frame.get("hook")
     where = "" if hook in (None, "on_message") else f"{hook}: "
     message = _message(error)
-    return f"{where}{error['type']}: {message}" if message else f"{where}{error['type']}"
+    reason = f"{where}{error['type']}: {message}" if message else f"{where}{error['type']}"
+    return with_hint(reason, HINTS.hint_by_name(error["type"]))
 
 
 def _message(error: dict[str, Any]) -> str:

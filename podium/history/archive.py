@@ -33,6 +33,7 @@ from chronicle.system.atomic_files import replacing, sync_file
 from chronicle.workspace.check.verify import TreeChecker
 from podium.agent_record import read_agent, retry_if_folded, trees_of
 from podium.artifacts.artifacts import contents_of
+from podium.errors import ArchiveNotFound
 from podium.events import FULL_STATE_EVENTS
 from podium.history.compare import lineage
 
@@ -148,17 +149,17 @@ class Archive:
     Raises:
         Corrupt: it is not an archive, or its table of contents is damaged.
         UnsupportedFormat: a newer version wrote it.
-        NotFound: there is no such file.
+        ArchiveNotFound: there is no such file.
         OSError: it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._checked = False
         try:
             self._zip = zipfile.ZipFile(path)
         except FileNotFoundError:
-            raise NotFound(f"there is no file {path}; name an exported archive") from None
+            raise ArchiveNotFound(f"there is no file {path}; name an exported archive") from None
         except zipfile.BadZipFile as error:
             raise Corrupt(f"{path} is not an archive of an agent, or its end is cut off: {error}") from error
         try:
@@ -243,8 +244,8 @@ class Archive:
             fields = json.loads(self._read(_MANIFEST))
             if fields["format"] > FORMAT:
                 raise UnsupportedFormat(
-                    f"a newer version wrote {self._path}: its format is {fields['format']}, this version reads up to "
-                    f"{FORMAT}; upgrade podium"
+                    f"a newer version wrote {self.path}: its format is {fields['format']}, this version reads up to "
+                    f"{FORMAT}"
                 )
             return Manifest(
                 agent=str(fields["agent"]),
@@ -259,8 +260,8 @@ class Archive:
 
     def _damaged(self, where: str, why: str) -> Corrupt:
         """Return the error for damage; ``why`` may be the text of such an error about a part of it."""
-        inner = why.replace(f"{self._path}: ", "").removesuffix(_NOTHING)
-        return Corrupt(f"{self._path}: {where}: {inner}{_NOTHING}")
+        inner = why.replace(f"{self.path}: ", "").removesuffix(_NOTHING)
+        return Corrupt(f"{self.path}: {where}: {inner}{_NOTHING}")
 
 
 def _check_blobs(event: Event, reader: BlobReader, checker: TreeChecker) -> None:

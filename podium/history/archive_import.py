@@ -16,6 +16,8 @@ from podium.errors import AgentExists
 from podium.history.branching import fork_at
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chronicle.blobs.port import BlobStore
     from chronicle.ids import BlobId, IdSource
     from chronicle.journal.port import JournalStore
@@ -53,7 +55,7 @@ def import_agent(
         Conflict: this store has one of the branches up to an earlier event, or with other events.
     """
     *ancestors, own = archive.manifest.branches
-    _refuse_if_taken(store, target, own)
+    _refuse_if_taken(store, target, own, archive.path)
     archive.check()
     present = [_present(store, archive, number) for number in range(len(archive.manifest.branches))]
     put = _put_blobs(blobs, archive)
@@ -67,14 +69,14 @@ def import_agent(
     return Imported(_make(store, archive, len(ancestors), parent, str(target), ids, now_ms).head, put)
 
 
-def _refuse_if_taken(store: JournalStore, target: Address, own: ArchivedBranch) -> None:
+def _refuse_if_taken(store: JournalStore, target: Address, own: ArchivedBranch, archive: Path) -> None:
     try:
         session = store.session(str(target))
     except NotFound:
         return
     branch = store.branch(session.main_branch_id)
     if branch.branch_id != own.branch_id or branch.head.seq != own.after_seq:
-        raise AgentExists(f"there is an agent {target} already; import it under another address")
+        raise AgentExists(f"there is an agent {target} already; import it under another address", str(archive))
 
 
 def _present(store: JournalStore, archive: Archive, number: int) -> Branch | None:

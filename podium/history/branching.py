@@ -345,7 +345,7 @@ def _rewound_tree(store: JournalStore, blobs: BlobStore, plan: Rewind, now_ms: i
 
 def agent_awake(name: str, what: str) -> AgentAwake:
     """Return the error of an agent that must sleep."""
-    return AgentAwake(f"{name} {what}; try again when it sleeps: passivate it, or wait until it is idle")
+    return AgentAwake(f"{name} {what}; try again when it sleeps: passivate it, or wait until it is idle", name)
 
 
 def _exists(target: Address) -> AgentExists:

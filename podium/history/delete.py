@@ -70,6 +70,7 @@ def delete_agent(
             f"{address} is read by its forks {', '.join(names)}; detach them, which drops the history that they "
             "share, or delete them first",
             names,
+            str(address),
         )
     detached: list[str] = []
     for fork in forks:

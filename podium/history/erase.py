@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.errors import InvalidInput, NotFound
+from chronicle.errors import InvalidInput
 from podium.agent_record import find_session
+from podium.errors import EventNotFound
 from podium.events import ARTIFACT_ADDED
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[Ev
 
     Raises:
         UnknownAgent: there is no such agent.
-        NotFound: it has no event of one of the ids; nothing was erased.
+        EventNotFound: it has no event of one of the ids; nothing was erased.
         InvalidInput: one is an event that replay reads, or belongs to another agent; nothing was erased.
     """
     own = {branch.branch_id for branch in store.branches(find_session(store, address).session_id)}
@@ -41,7 +42,7 @@ def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[Ev
     for event_id in dict.fromkeys(event_ids):
         event = store.find_event(event_id)
         if event is None:
-            raise NotFound(f"{address} has no event {event_id}")
+            raise EventNotFound(f"{address} has no event {event_id}", str(address))
         if event.branch_id not in own:
             raise InvalidInput(f"event {event_id} belongs to another agent than {address}; erase it there")
         if "." in event.type and event.type != ARTIFACT_ADDED:

@@ -194,9 +194,7 @@ def index_start(name: str, size: int, tail: bytes) -> int:
     start, count, _, end = _TRAILER.unpack_from(tail, len(tail) - TRAILER_BYTES)
     if end not in _ENDS:
         if end.startswith(_END_MAGIC) and end[-1] > FORMAT_GROUPS:
-            raise UnsupportedFormat(
-                f"pack {name} has format {end[-1]}; this code reads up to {FORMAT_GROUPS}: upgrade the code"
-            )
+            raise UnsupportedFormat(f"pack {name} has format {end[-1]}; this code reads up to {FORMAT_GROUPS}")
         raise Corrupt(f"pack {name} is cut short or damaged: it has no trailer")
     if start + count * ENTRY_BYTES + TRAILER_BYTES != size:
         raise Corrupt(f"pack {name} is damaged: its trailer does not fit its size of {size} bytes")

@@ -266,5 +266,5 @@ class FsspecBlobStore:
         except (ValueError, KeyError, TypeError) as error:
             raise Corrupt(f"{self.shown}/{_FORMAT_OBJECT} is damaged: {error}") from error
         if found != _FORMAT:
-            raise UnsupportedFormat(f"{self.shown} has format {found}; this code reads {_FORMAT}: upgrade the code")
+            raise UnsupportedFormat(f"{self.shown} has format {found}; this code reads {_FORMAT}")
         return True

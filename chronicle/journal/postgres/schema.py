@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import sql
 
-from chronicle.errors import UnsupportedFormat
+from chronicle.errors import UnsupportedFormat, UnusableFormat
 
 if TYPE_CHECKING:
     import psycopg
@@ -133,10 +133,10 @@ def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> Non
             row = connection.execute("SELECT version FROM format").fetchone()
             version = row[0] if row is not None else 0
             if version != VERSION:
-                raise UnsupportedFormat(
-                    f"schema {schema} holds a journal of format {version}, and this code reads {VERSION}: "
-                    + ("upgrade the code" if version > VERSION else "back it up and run the version that upgrades it")
-                )
+                message = f"schema {schema} holds a journal of format {version}, and this code reads {VERSION}"
+                if version > VERSION:
+                    raise UnsupportedFormat(message)
+                raise UnusableFormat(f"{message}: back it up and run the version that upgrades it")
             return
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
         connection.execute(_TABLES)

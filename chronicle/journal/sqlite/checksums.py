@@ -287,8 +287,9 @@ def damaged(path: Path, problem: str) -> Corrupt:
     """Return the error of a journal in which something is not as it was written."""
     return Corrupt(
         f"{path} is damaged: {problem}; put it back from a backup, with its -wal, -sums and -heads, without those that "
-        "the backup lacks. A verification of the journal says what can be read. If an older version or another program "
-        f"wrote to it since, remove {path.name}-sums; to go on with the file as it is, remove {path.name}-heads too"
+        f"the backup lacks. If an older version or another program wrote to it since, remove {path.name}-sums; to go "
+        f"on with the file as it is, remove {path.name}-heads too",
+        str(path),
     )
 
 

@@ -29,7 +29,7 @@ from chronicle.errors import (
     NotFound,
     StorageRefused,
     Unavailable,
-    UnsupportedFormat,
+    UnusableFormat,
 )
 from chronicle.journal.sqlite import checksums, health, raw_reads, schema
 from chronicle.journal.sqlite.group_commit.waiting_room import WaitingRoom
@@ -93,7 +93,7 @@ class SqliteDatabase:
         StorageRefused: it or its directory cannot be written, or the disk is full.
         NotFound: there is none, and ``create`` is false.
         Corrupt: it is not a journal; or it was watched, and is gone or not what it was when it was closed.
-        UnsupportedFormat: it is a journal of a newer format.
+        UnsupportedFormat: it is a journal of a newer format, or of an older one that no migration leads from.
     """
 
     def __init__(
@@ -440,7 +440,7 @@ def _set_up(db: sqlite3.Connection, path: Path) -> None:
     db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # of no effect on a file that exists
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
-        raise UnsupportedFormat(f"{path} is on a file system that SQLite's write-ahead log does not work on")
+        raise UnusableFormat(f"{path} is on a file system that SQLite's write-ahead log does not work on")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA secure_delete = ON")  # always: bodies of consumed messages too are erased with their session
     schema.prepare(db, path)

@@ -24,7 +24,7 @@ import urllib.parse
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
+from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat, UnusableFormat
 from chronicle.journal.sqlite import checksums, health, raw_reads, schema
 from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
 
@@ -271,11 +271,9 @@ def _check_version(db: sqlite3.Connection, path: Path) -> None:
     if version == 0:
         raise NotFound(f"there is no journal in {path} yet")
     if version > schema.VERSION:
-        raise UnsupportedFormat(
-            f"{path} is a journal of format {version}, and this code reads up to {schema.VERSION}: upgrade the code"
-        )
+        raise UnsupportedFormat(f"{path} is a journal of format {version}, and this code reads up to {schema.VERSION}")
     if version < schema.VERSION:
-        raise UnsupportedFormat(
+        raise UnusableFormat(
             f"{path} is a journal of format {version}, and this code reads {schema.VERSION}: it is upgraded when it is "
             "opened for writing"
         )

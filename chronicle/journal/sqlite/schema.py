@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Corrupt, UnsupportedFormat
+from chronicle.errors import Corrupt, UnsupportedFormat, UnusableFormat
 from chronicle.system.atomic_files import replacing, sync_file
 
 if TYPE_CHECKING:
@@ -164,12 +164,10 @@ def prepare(
     if version == target:
         return
     if version > target:
-        raise UnsupportedFormat(
-            f"{path} is a journal of format {version}, and this code reads up to {target}: upgrade the code"
-        )
+        raise UnsupportedFormat(f"{path} is a journal of format {version}, and this code reads up to {target}")
     missing = [step for step in range(version, target) if version and step not in migrations]
     if missing:
-        raise UnsupportedFormat(f"{path} is a journal of format {version}; no upgrade leads from {missing[0]}")
+        raise UnusableFormat(f"{path} is a journal of format {version}; no upgrade leads from {missing[0]}")
     if version:
         _back_up(db, path.with_name(f"{path.name}.v{version}.backup"))
     db.execute("BEGIN IMMEDIATE")

@@ -146,7 +146,7 @@ def _load(path: Path) -> tuple[Any, ...] | None:
         raise Corrupt(f"{path} cannot be read") from error
     if not isinstance(version, int) or version < FORMAT + 1:
         raise Corrupt(f"{path} is damaged")
-    raise UnsupportedFormat(f"{path} has format {version}; this code reads up to {FORMAT}: upgrade the code")
+    raise UnsupportedFormat(f"{path} has format {version}; this code reads up to {FORMAT}")
 
 
 def committed_index(reader: BlobReader, commit: OplogRoot) -> Index:

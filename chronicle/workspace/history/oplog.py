@@ -172,9 +172,7 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
         fields = msgpack.unpackb(data, use_list=False)
         version = fields[0]
         if isinstance(version, int) and version > FORMAT_WITH_USAGE:
-            raise UnsupportedFormat(
-                f"a workspace's log has format {version}; this code reads {FORMAT_WITH_USAGE}: upgrade the code"
-            )
+            raise UnsupportedFormat(f"a workspace's log has format {version}; this code reads {FORMAT_WITH_USAGE}")
         usage = None
         if version == FORMAT_WITH_USAGE:
             *fields, usage = fields

@@ -413,13 +413,13 @@ def _decode_record(fields: tuple[Any, ...]) -> Record:
         (mode,) = more
         return Record(number, seq, timestamp_ms, OPS[op], turn, _KINDS[kind], content, target, source, None, mode)
     except IndexError as error:
-        message = f"a path's history has an operation {op} or kind {kind} of a newer version: upgrade the code"
+        message = f"a path's history has an operation {op} or kind {kind} of a newer version"
         raise UnsupportedFormat(message) from error
 
 
 def _check_format(version: object) -> None:
     if isinstance(version, int) and version > FORMAT:
-        raise UnsupportedFormat(f"a path's history has format {version}; this code reads {FORMAT}: upgrade the code")
+        raise UnsupportedFormat(f"a path's history has format {version}; this code reads {FORMAT}")
     if version not in (1, FORMAT):
         raise ValueError(version)
 

@@ -173,9 +173,7 @@ def decode_entry(data: bytes) -> Entry:
     """
     if data[:1] != bytes((ENTRY_FORMAT,)):
         if data and ENTRY_FORMAT < data[0] < 0x20:  # version bytes stay below the printable ones
-            raise UnsupportedFormat(
-                f"a directory entry has format {data[0]}; this code reads {ENTRY_FORMAT}: upgrade the code"
-            )
+            raise UnsupportedFormat(f"a directory entry has format {data[0]}; this code reads {ENTRY_FORMAT}")
         raise Corrupt(f"not a directory entry: {data[:16].hex()}")
     try:
         return _decode_fields(msgpack.unpackb(memoryview(data)[1:], use_list=False, raw=False, strict_map_key=False))

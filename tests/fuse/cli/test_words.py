@@ -64,7 +64,7 @@ def test_a_newer_store_is_named_with_both_formats(chronicle: Command) -> None:
     (chronicle.store / "format").write_text('{"chronicle-store": 99}')
     said = chronicle.on_store("log", code=ExitCode.TOO_NEW)
     assert "a newer version made the store" in said
-    assert "its format is 99, this version reads up to 2; upgrade chronicle" in said
+    assert "its format is 99, this version reads up to 2; upgrade podium" in said
 
 
 def test_the_root_of_a_new_workspace_has_the_time_at_which_it_was_made(chronicle: Command) -> None:

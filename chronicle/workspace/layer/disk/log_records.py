@@ -144,7 +144,7 @@ class Header:
         if code != HEADER or not isinstance(version, int):
             raise Corrupt("a layer's log does not begin with a header")
         if version > FORMAT:
-            raise UnsupportedFormat(f"a layer has format {version}; this code reads {FORMAT}: upgrade the code")
+            raise UnsupportedFormat(f"a layer has format {version}; this code reads {FORMAT}")
         try:
             recovered = unpack_ref(fields.pop()) if version >= 4 else None
             workspace_id, epoch, base, turn, *numbers, owner = fields

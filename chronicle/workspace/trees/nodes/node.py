@@ -52,7 +52,7 @@ def decode_node(data: bytes) -> Node:
     """
     if data[:1] != bytes((FORMAT,)):
         if data and FORMAT < data[0] < 0x20:  # version bytes stay below the printable ones
-            raise UnsupportedFormat(f"a tree node has format {data[0]}; this code reads {FORMAT}: upgrade the code")
+            raise UnsupportedFormat(f"a tree node has format {data[0]}; this code reads {FORMAT}")
         raise Corrupt(f"blob {blob_id(data)} is not a tree node")
     try:
         level, keys, values = msgpack.unpackb(memoryview(data)[1:], use_list=False, raw=False)

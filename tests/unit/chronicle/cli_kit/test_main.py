@@ -12,9 +12,19 @@ import typer
 from chronicle.cli_kit.confirmation import confirm
 from chronicle.cli_kit.errors import ErrorPrinter
 from chronicle.cli_kit.exits import CHRONICLE_ERRORS, ExitCode, ExitTable
+from chronicle.cli_kit.hints import CHRONICLE_HINTS, HintTable
 from chronicle.cli_kit.main import new_app, run
 from chronicle.cli_kit.terminal import say, write_line
-from chronicle.errors import BlobMissing, InvalidInput, NotFound
+from chronicle.errors import (
+    BlobMissing,
+    BranchInUse,
+    IdempotencyConflict,
+    InvalidInput,
+    NotFound,
+    UnsupportedFormat,
+    UnusableFormat,
+)
+from chronicle.ids import BranchId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +34,7 @@ TABLE = ExitTable(
     errors={**CHRONICLE_ERRORS, "tests.Slow": ExitCode.UNAVAILABLE, BrokenPipeError: ExitCode.OK},
     bug=ExitCode.BUG,
 )
+HINTS = HintTable({**CHRONICLE_HINTS, IdempotencyConflict: "`kit do --key {key}` repeats it", BranchInUse: "{missing}"})
 
 
 class Slow(Exception):
@@ -43,7 +54,7 @@ def ended(raises: Callable[[], object], *arguments: str) -> int:
 
     app.command()(do)
     app.command("other")(do)
-    return run(app, ErrorPrinter("kit", TABLE.code, say), arguments)
+    return run(app, ErrorPrinter("kit", TABLE.code, say, HINTS.hint), arguments)
 
 
 def raising(error: BaseException) -> Callable[[], object]:
@@ -121,3 +132,27 @@ def test_a_question_that_nobody_can_answer_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(InvalidInput, match="add --yes"):
         confirm("Delete it?", without_terminal="add --yes")
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (UnsupportedFormat("a pack has format 9"), "; upgrade podium"),
+        (UnusableFormat("a journal has format 0"), ""),
+        (IdempotencyConflict("a"), "; `kit do --key a` repeats it"),
+        (IdempotencyConflict("a b"), "; `kit do --key 'a b'` repeats it"),
+        (BranchInUse(BranchId("b"), ()), ""),
+        (OSError(5, "no hint for it"), ""),
+    ],
+)
+def test_a_hint_follows_the_message(error: Exception, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ended(raising(error), "do")
+    text = ErrorPrinter.text_of(error)
+    assert capsys.readouterr().err == f"kit: {text}{hint}\n"
+
+
+def test_an_error_known_by_name_has_a_hint_without_fields() -> None:
+    assert HINTS.hint_by_name("UnsupportedFormat") == "upgrade podium"
+    assert HINTS.hint_by_name("UnusableFormat") is None
+    assert HINTS.hint_by_name("IdempotencyConflict") is None
+    assert HINTS.hint_by_name("ValueError") is None

@@ -297,7 +297,7 @@ def test_a_disk_that_fails_is_told_as_such(path: Path, read_only: bool) -> None:
     database.close()
 
 
-@pytest.mark.parametrize(("change", "message"), [(1, "upgrade the code"), (-1, "it is upgraded when")])
+@pytest.mark.parametrize(("change", "message"), [(1, "this code reads up to"), (-1, "it is upgraded when")])
 def test_other_formats(path: Path, change: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make(path, "a")
     monkeypatch.setattr("chronicle.journal.sqlite.schema.VERSION", 7)

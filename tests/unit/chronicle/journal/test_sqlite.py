@@ -120,7 +120,7 @@ def test_a_newer_format(store: SqliteJournalStore, path: Path) -> None:
     store.close()
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
-    with pytest.raises(UnsupportedFormat, match=f"format {schema.VERSION + 1}.*upgrade the code"):
+    with pytest.raises(UnsupportedFormat, match=f"format {schema.VERSION + 1}.*this code reads up to"):
         SqliteJournalStore(path)
 
 

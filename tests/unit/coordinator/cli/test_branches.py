@@ -121,6 +121,7 @@ def test_rewind_refuses(made: HomeMaker, podium: Podium) -> None:
     made.store.acquire_lease(session.session_id, "host", 2**45, 60_000)
     podium("rewind", "counter/a", "1", code=ExitCode.CONFLICT)
     assert podium.err.startswith("podium: counter/a is awake; try again when it sleeps")
+    assert podium.err.endswith("; `podium passivate counter/a` puts it to sleep\n")
 
 
 # -- diff --------------------------------------------------------------------------------------------------------------
@@ -200,11 +201,13 @@ def test_export_and_import(podium: Podium, tmp_path: Path) -> None:
     assert podium("cat", "counter/a@2", "gone", home=elsewhere) == "y"
     podium("verify", home=elsewhere)
     podium("import", str(file), home=elsewhere, code=ExitCode.AGENT_EXISTS)
+    assert podium.err.endswith(f"; `podium import {file} --as AGENT` names one\n")
     podium("import", str(file), "--as", "other/b", home=elsewhere)
     assert podium.json("state", "other/b", home=elsewhere)["state"] == {"count": 3}
     podium("export", "counter/a", str(file), code=ExitCode.USAGE)
     podium("import", str(tmp_path / "nothing"), code=ExitCode.NOT_FOUND)
     assert f"there is no file {tmp_path / 'nothing'}" in podium.err
+    assert podium.err.endswith("; `podium export` writes one\n")
     file.write_bytes(file.read_bytes()[:-9])
     podium("import", str(file), "--as", "counter/c", code=ExitCode.DAMAGED)
     assert "is not an archive" in podium.err
@@ -246,6 +249,7 @@ def test_delete_and_gc(made: HomeMaker, podium: Podium) -> None:
     assert "--yes" in podium.err
     podium("delete", "counter/a", "--yes", code=ExitCode.CONFLICT)
     assert podium.err.startswith("podium: counter/a is read by its forks counter/b; detach them")
+    assert podium.err.endswith("; `podium delete counter/a --detach` detaches and deletes\n")
     before = set(made.blobs.blob_ids())
     assert podium.json("gc", "--now")["dropped"] == 0
     layer = made.path / "nodes" / "n" / "layers" / Address.parse("counter/a").workspace_id

@@ -276,7 +276,9 @@ def test_a_journal_that_was_changed_is_not_written_to(home: Path, capsys: pytest
         db.execute("UPDATE inbox SET body = ?", (b"{}",))
         db.commit()
     assert run(home, "fork", "counter/a", "d") == ExitCode.DAMAGED
-    assert "journal.db-sums" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "journal.db-sums" in said
+    assert said.endswith(f"; `podium verify` says what of {home / 'journal.db'} can be read\n")
     (home / "journal.db-sums").unlink()
     assert run(home, "fork", "counter/a", "d") == ExitCode.OK
     assert run(home, "verify") == ExitCode.OK

@@ -157,6 +157,16 @@ def test_a_message_that_was_not_taken(capsys: pytest.CaptureFixture[str]) -> Non
     assert frame == {"type": "error", "message_id": None, "error": refusal, "parked": False}
 
 
+def test_errors_in_a_reply_have_their_hints(capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"type": "UnsupportedFormat", "message": "a layer has format 9"}
+    _, err = show(capsys, [{"type": "error", "error": error, "parked": False}])
+    assert err == "failed: UnsupportedFormat: a layer has format 9; upgrade podium. State and files are as before it.\n"
+    TextReply(Said(), "echo/a").refuse(error)
+    assert capsys.readouterr().err == "not sent: a layer has format 9; upgrade podium\n"
+    JsonReply().refuse(error)
+    assert json.loads(capsys.readouterr().out)["error"] == error
+
+
 def test_what_the_last_frame_means() -> None:
     before = ExitCode.UNAVAILABLE
     assert outcome({"type": "turn_end"}, before) is ExitCode.OK

@@ -89,7 +89,7 @@ def test_a_home_or_journal_of_a_newer_format(agents: Path, capsys: pytest.Captur
     db.close()
     arguments = ["run", str(agents / "good.py:Good"), "--message", "x", "--home", str(made.path)]
     assert main(arguments) == ExitCode.HOME_TOO_NEW
-    assert "upgrade the code" in capsys.readouterr().err
+    assert "; upgrade podium\n" in capsys.readouterr().err
     (made.path / "format").write_text('{"format": 99}')
     assert main(arguments) == ExitCode.HOME_TOO_NEW
     assert "upgrade podium" in capsys.readouterr().err

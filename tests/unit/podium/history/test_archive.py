@@ -321,7 +321,7 @@ async def test_damage_is_named_by_its_place(parent: AgentHarness, tmp_path: Path
     assert events(lambda lines: [lines[0].replace(b"said", b"sold"), *lines[1:]]).startswith("events/0.jsonl line 1: ")
     assert "archive.json: it is missing" in refused(lambda name, data: None if name == "archive.json" else data)
     newer = json.dumps({"format": 99}).encode()
-    assert "upgrade podium" in refused(lambda name, data: newer if name == "archive.json" else data)
+    assert "a newer version wrote" in refused(lambda name, data: newer if name == "archive.json" else data)
 
 
 class Dying(MemoryJournalStore):

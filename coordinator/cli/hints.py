@@ -1,0 +1,30 @@
+"""The hints of ``podium``: the command line that mends what an error reports."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chronicle import errors as chronicle
+from chronicle.cli_kit.hints import CHRONICLE_HINTS, HintTable
+from podium import errors as podium
+
+__all__ = ["HINTS", "hint"]
+
+HINTS: Final = HintTable(
+    {
+        **CHRONICLE_HINTS,
+        chronicle.Corrupt: "`podium verify` says what of {journal} can be read",
+        podium.AgentAwake: "`podium passivate {agent}` puts it to sleep",
+        podium.AgentExists: "`podium import {archive} --as AGENT` names one",
+        podium.AgentInUse: "`podium delete {agent} --detach` detaches and deletes",
+        podium.ArchiveNotFound: "`podium export` writes one",
+        podium.EventNotFound: "`podium log {agent} --json` lists its events",
+        podium.UnknownArtifact: "`podium artifacts AGENT` lists an agent's artifacts",
+    }
+)
+
+
+def hint(error: BaseException) -> str | None:
+    """Return the hint for an error; for a refusal by the service, that for the error which the service names."""
+    refused = getattr(error, "kind", None)
+    return HINTS.hint_by_name(refused) if isinstance(refused, str) else HINTS.hint(error)
