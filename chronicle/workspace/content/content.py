@@ -273,7 +273,7 @@ class _ContentFile(io.RawIOBase):
 
     def readinto(self, into: WriteableBuffer) -> int:
         target = memoryview(into).cast("B")
-        data = self._file.read(self._at, len(target))
+        data = self._file.read(self._at, min(len(target), _AHEAD_BYTES))  # a large read is several: memory is bounded
         target[: len(data)] = data
         self._at += len(data)
         return len(data)

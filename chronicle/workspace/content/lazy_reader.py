@@ -12,7 +12,6 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -236,8 +235,15 @@ class LazyFile:
             return b""
         covering = self._covering(offset, end)
         if self._ahead:
-            with suppress(ChronicleError, Pending):  # a prefetch may fail; a read of these bytes reports it
+            before = self._next, self._window_bytes
+            try:
                 self._look_ahead(offset, end)
+            except ChronicleError:
+                pass  # a prefetch may fail; a read of these bytes reports it
+            except Pending:
+                if not self._chunks.reads_ahead:  # parked with what it prefetches, which would be fetched again if lost
+                    self._next, self._window_bytes = before
+                    raise
         got = self._chunks.get([chunk.id for chunk in covering])
         parts = []
         for chunk in covering:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from chronicle.blobs import blob_id
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.blobs.port import Pending
 from chronicle.clock import SystemClock
 from chronicle.errors import Corrupt, NotFound, Unavailable
 from chronicle.workspace.content import content
@@ -294,6 +295,57 @@ def test_memory_stays_bounded() -> None:
         file.read(at, 65_536)
         assert sum(map(len, list(chunks._cache.values()))) <= 1_000_000 + 256 * 1024
     chunks.close()
+
+
+def test_a_large_read_of_a_stored_file_fetches_a_few_chunks_at_a_time() -> None:
+    class Batched(MemoryBlobStore):
+        largest = 0
+
+        def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+            found = super().get_many(blob_ids)
+            self.largest = max(self.largest, sum(map(len, found.values())))
+            return found
+
+    store = Batched()
+    kept, _ = stored(store, LARGE)
+    file = content.open(store, kept)
+    assert file.read(1_000_000) + file.read(len(LARGE)) == LARGE
+    assert store.largest <= WINDOW + 2 * 256 * 1024
+
+
+def test_a_parked_read_of_a_stored_file_fetches_each_chunk_once() -> None:
+    class Parking(MemoryBlobStore):
+        """Parks a request until the blobs that it lacks have been read; knows nothing when the next one begins."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.fetched: list[BlobId] = []
+            self._found: dict[BlobId, bytes] | None = None
+            self._lacking: list[BlobId] = []
+
+        def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+            if self._found is None:
+                return super().get_many(blob_ids)
+            self._lacking = [blob_id for blob_id in blob_ids if blob_id not in self._found]
+            if self._lacking:
+                self.fetched += self._lacking
+                raise Pending
+            return {blob_id: self._found[blob_id] for blob_id in blob_ids}
+
+        def read(self, file: BinaryIO, offset: int, size: int) -> bytes:
+            self._found = {}
+            while True:
+                try:
+                    file.seek(offset)
+                    return file.read(size)
+                except Pending:
+                    self._found.update(super().get_many(self._lacking))
+
+    store = Parking()
+    kept, chunks = stored(store, LARGE)
+    file = content.open(store, kept)
+    assert b"".join(store.read(file, at, 131_072) for at in range(0, len(LARGE), 131_072)) == LARGE
+    assert sorted(blob_id for blob_id in store.fetched if blob_id in chunks) == sorted(chunks)
 
 
 def test_what_is_not_as_it_was_is_said() -> None:
