@@ -116,12 +116,14 @@ def _directory(
     Args:
         relative_to: what relative paths are relative to, by default the working directory.
     """
-    anchor = relative_to if relative_to is not None else Path.cwd()
     if given := environment.get(name):
-        return anchor / given
-    if given_base := environment.get(base_name):
-        return anchor / given_base / "chronicle"
-    return home / base / "chronicle" if home is not None else None
+        path = Path(given)
+    elif given_base := environment.get(base_name):
+        path = Path(given_base, "chronicle")
+    else:
+        return home / base / "chronicle" if home is not None else None
+    # Only a relative path needs the working directory, which may have been removed.
+    return relative_to / path if relative_to is not None else path.absolute()
 
 
 def _bytes(environment: Mapping[str, str], name: str, zero: str) -> int | None:
