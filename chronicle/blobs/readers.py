@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
@@ -23,15 +24,20 @@ _LARGEST_CACHED_BYTES: Final = 32 * 1024
 
 
 class CachingReader:
-    """Caches the small blobs it read last: 2 MiB of those up to 32 KiB."""
+    """Caches the small blobs it read last: 2 MiB of those up to 32 KiB. Safe to share between threads.
+
+    The versions that a workspace opens are read from it without the lock of the workspace.
+    """
 
     def __init__(self, blobs: BlobReader) -> None:
         self._blobs = blobs
+        self._lock = threading.Lock()  # a cache of cachetools that two threads change at once may fail for good
         self._cache: LRUCache[BlobId, bytes] = LRUCache(_CACHED_BYTES, len)
 
     def get(self, blob_id: BlobId) -> bytes:
         """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
-        data = self._cache.get(blob_id)
+        with self._lock:
+            data = self._cache.get(blob_id)
         if data is None:
             data = self._blobs.get(blob_id)
             self._put(blob_id, data)
@@ -39,7 +45,8 @@ class CachingReader:
 
     def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
         """Return the bytes of blobs; see `chronicle.blobs.port.BatchReader.get_many`."""
-        found = {blob_id: self._cache[blob_id] for blob_id in blob_ids if blob_id in self._cache}
+        with self._lock:
+            found = {blob_id: self._cache[blob_id] for blob_id in blob_ids if blob_id in self._cache}
         lacking = [blob_id for blob_id in blob_ids if blob_id not in found]
         if lacking:
             for blob_id, data in get_many(self._blobs, lacking).items():
@@ -49,12 +56,15 @@ class CachingReader:
 
     def drop_cached(self) -> None:
         """Remove all cached blobs from memory, those of the reader below too."""
-        self._cache.clear()
+        with self._lock:
+            self._cache.clear()
         drop_cached(self._blobs)
 
     def _put(self, blob_id: BlobId, data: bytes) -> None:
-        if len(data) <= _LARGEST_CACHED_BYTES and blob_id not in self._cache:
-            self._cache[blob_id] = data
+        if len(data) <= _LARGEST_CACHED_BYTES:
+            with self._lock:
+                if blob_id not in self._cache:
+                    self._cache[blob_id] = data
 
 
 class RecordingReader:

@@ -6,6 +6,7 @@ Nothing is opened, locked or created on this machine; uncommitted changes are no
 from __future__ import annotations
 
 import io
+import threading
 from typing import TYPE_CHECKING, BinaryIO
 
 from chronicle.errors import NotFound
@@ -25,7 +26,7 @@ __all__ = ["CommittedWorkspace"]
 
 
 class CommittedWorkspace:
-    """The reading half of `chronicle.workspace.port.Workspace`, of a commit.
+    """The reading half of `chronicle.workspace.port.Workspace`, of a commit. Safe to share between threads.
 
     Args:
         reader: reads the blobs.
@@ -35,6 +36,7 @@ class CommittedWorkspace:
     def __init__(self, reader: BlobReader, ref: TreeRef | None) -> None:
         self.tree_id = ref.tree_id if ref is not None else EMPTY
         self._reader = reader
+        self._lock = threading.Lock()  # a view caches what it has read, and belongs to one thread at a time
         if ref is None:
             self._view = HistoryView(reader, None, 0, {}, {}, ())
         else:
@@ -43,7 +45,8 @@ class CommittedWorkspace:
 
     def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`."""
-        found = self._view.records(encode_path(path))
+        with self._lock:
+            found = self._view.records(encode_path(path))
         if not found:
             raise NotFound(f"{path!r} never existed")
         return [iteration_of(record) for record in found]
@@ -51,9 +54,10 @@ class CommittedWorkspace:
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
         raw = encode_path(path)
-        record = self._view.find(raw, iteration)
-        if record is None or record.deleted:
-            raise self._view.missing(raw, iteration)
+        with self._lock:
+            record = self._view.find(raw, iteration)
+            if record is None or record.deleted:
+                raise self._view.missing(raw, iteration)
         if record.content is not None:
             return content.open(self._reader, record.content)
         if record.target is not None:
