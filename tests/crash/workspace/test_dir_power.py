@@ -18,7 +18,7 @@ from chronicle.system import boot as system_boot
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.dir import manifest
 from chronicle.workspace.dir.workspace import DirWorkspace
-from chronicle.workspace.layer import opening
+from chronicle.workspace.layer import opening, workspace_home
 from chronicle.workspace.layer.disk import log
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath
 from tests.crash.workspace.dir_story import STORY, DirLife
@@ -26,7 +26,7 @@ from tests.crash.workspace.dir_story import STORY, DirLife
 if TYPE_CHECKING:
     from pathlib import Path
 
-MODULES = (manifest, log, opening, atomic_files)
+MODULES = (manifest, log, opening, workspace_home, atomic_files)
 
 
 def damage(root: Path, generator: random.Random) -> None:
