@@ -1,4 +1,4 @@
-"""Immutable bytes named by their BLAKE3. `port` says what stores promise; `memory` and `packs` implement it."""
+"""Immutable bytes named by their BLAKE3. `port` is the interface of stores; `memory` and `packs` implement it."""
 
 from __future__ import annotations
 

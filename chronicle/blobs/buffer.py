@@ -1,7 +1,7 @@
-"""A write buffer over a blob store: what one turn adds is gathered here and put as one pack.
+"""A write buffer over a blob store: it collects the new blobs of a turn and puts them as one pack.
 
-It reads what was added before it was flushed, so trees can be built on trees that are not stored yet. It keeps what is
-pending in memory; past a bound it puts early, so that a huge file is never held whole.
+Its reads include pending blobs, so trees can be built on trees that are not stored yet. Pending blobs are in memory;
+past a bound they are put early, so that a huge file is never held whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["NODE_START", "SPILL_BYTES", "BlobBuffer", "Meanwhile", "PassingBuffe
 T = TypeVar("T")
 
 SPILL_BYTES: Final = 32 * 1024 * 1024
-"""How much may be pending before it is put early. A turn of ordinary size stays one pack; memory stays bounded."""
+"""The most pending bytes before an early put. A turn of ordinary size stays one pack; memory stays bounded."""
 
 
 NODE_START: Final = b"\x01\x93"
@@ -50,13 +50,13 @@ class Meanwhile(Protocol):
 
 
 class BlobBuffer:
-    """Gathers new blobs for one `chronicle.blobs.port.BlobStore.put`. A `chronicle.blobs.port.BlobReader`.
+    """Collects new blobs for one `chronicle.blobs.port.BlobStore.put`. A `chronicle.blobs.port.BlobReader`.
 
-    Belongs to one thread. Dropping it without `flush` loses what is pending, and only that.
+    Belongs to one thread. Dropping it without `flush` loses the pending blobs, and only those.
 
     Args:
-        store: where blobs go, and where reads go that nothing pending answers.
-        spill_bytes: how many pending bytes make it put early; see `SPILL_BYTES`.
+        store: takes the blobs, and answers reads of blobs that are not pending.
+        spill_bytes: the number of pending bytes that causes an early put; see `SPILL_BYTES`.
         meanwhile: other work to yield to, between two blobs and while they are put.
     """
 
@@ -70,15 +70,15 @@ class BlobBuffer:
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes wait for `flush`, before compression."""
+        """The number of bytes that wait for `flush`, before compression."""
         return self._pending_bytes
 
     def add(self, data: bytes) -> BlobId:
-        """Take a blob; it is durable after the next `flush`, maybe earlier.
+        """Add a blob; it is durable after the next `flush`, maybe earlier.
 
         Raises:
-            Unavailable: the bound was reached and the store could not be, and the blob is pending all the same; or
-                the work has taken too long (`Meanwhile`).
+            Unavailable: the bound was exceeded and the store could not be reached, and the blob is pending all the
+                same; or the work has exceeded its deadline (`Meanwhile`).
         """
         if self._meanwhile is not None:
             self._meanwhile.breathe()
@@ -110,13 +110,14 @@ class BlobBuffer:
         return {**found, **self._store.get_many(lacking)} if lacking else found
 
     def flush(self) -> None:
-        """Put what is pending as one pack, durable on return. Does nothing if nothing is.
+        """Put the pending blobs as one pack, durable on return. Does nothing if there are none.
 
         Raises:
-            Unavailable: the store could not be reached; what was not put stays pending, so flushing again is safe.
+            Unavailable: the store could not be reached; blobs that were not put stay pending, so flushing again is
+                safe.
         """
         if self._spilled:
-            # What was put early, or found present then, may have been condemned by gc since: it is put again.
+            # gc may have condemned blobs that were put early, or were present then: they are put again.
             for identifier in self._aside(lambda: self._store.missing(self._spilled)):
                 self._pending.setdefault(identifier, self._store.get(identifier))
         self._put()
@@ -124,8 +125,8 @@ class BlobBuffer:
 
     def _put(self) -> None:
         if self._pending:
-            # Nodes of trees come last and side by side: listing directories of a far store reads many in one request,
-            # and no contents with them.
+            # Tree nodes come last and adjacent: listing directories of a far store reads many nodes in one request,
+            # without contents.
             ordered = dict(sorted(self._pending.items(), key=_is_node))
             self._aside(lambda: self._store.put(ordered))
             self._pending = {}
@@ -136,7 +137,7 @@ class BlobBuffer:
 
 
 class PassingBuffer(BlobBuffer):
-    """Takes blobs only for their ids, and puts them nowhere; it holds no more than a `BlobBuffer` at a time.
+    """Computes the ids of blobs without storing them; it holds no more than a `BlobBuffer` at a time.
 
     For files that will be replaced: their contents need no space in the store.
     """
@@ -147,10 +148,10 @@ class PassingBuffer(BlobBuffer):
 
 
 class ScratchBuffer:
-    """Keeps new blobs in memory and puts them nowhere: for what is worked out and only looked at.
+    """Keeps new blobs in memory and never stores them: for results that are computed only for display.
 
     Args:
-        reader: where reads go that nothing made answers.
+        reader: answers reads of other blobs.
     """
 
     def __init__(self, reader: BlobReader) -> None:
@@ -158,7 +159,7 @@ class ScratchBuffer:
         self._made: dict[BlobId, bytes] = {}
 
     def add(self, data: bytes) -> BlobId:
-        """Take a blob."""
+        """Add a blob."""
         identifier = ident.blob_id(data)
         self._made[identifier] = data
         return identifier
@@ -170,5 +171,5 @@ class ScratchBuffer:
 
 
 def _is_node(item: tuple[BlobId, bytes]) -> bool:
-    """Whether a blob begins as a node of a map does. A file may as well: this decides on an order and nothing else."""
+    """Whether a blob begins like a map node. A file may, too: the result only affects the order in a pack."""
     return item[1].startswith(NODE_START)

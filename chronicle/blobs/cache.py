@@ -1,8 +1,8 @@
 """The cache of a node for blobs of far stores: files in a directory, bounded in bytes, least recently read evicted.
 
-Any number of processes may share it and any of them may be killed at any moment. Entries are checked against their
-hash at each read; a damaged one is dropped and fetched again. Nothing in it is the only copy of anything, so all of it
-may be removed at any time, and a cache that cannot be written is not used.
+Any number of processes may share it, and each may be killed at any moment. Each read checks the entry against its hash;
+a damaged one is dropped and fetched again. It holds only copies, so it may be removed at any time, and a cache that
+cannot be written is not used.
 
     blobs/<2>/<62>    a blob, by its id, not compressed: the name is the BLAKE3 of the bytes
     parts/<2>/<62>    derived bytes of a named object, such as a pack's index: BLAKE3 of the rest, 32 bytes ‖ the rest
@@ -11,9 +11,9 @@ may be removed at any time, and a cache that cannot be written is not used.
     claims            byte n is locked while the blob whose id begins with n is fetched
 
 ``used`` is never less than the size of the files: bytes are added before a file is created, both under its lock, and
-subtracted after it was removed. A process that is killed in between leaves it too large, until the next eviction counts
-again. So does an entry that is renamed into place during a count: ``tmp`` is read first, and no file is created there
-meanwhile.
+subtracted after the file is removed. A process that is killed in between leaves it too large, until the next eviction
+recounts. So does an entry that is renamed into place during a recount: ``tmp`` is read first, and no file is created
+there meanwhile.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = ["BlobCache", "cache_from"]
 log = logging.getLogger(__name__)
 
 _BLOCK_BYTES: Final = 4096
-"""What a file takes on disk is a multiple of this."""
+"""The disk usage of a file is a multiple of this."""
 _FREE: Final = 8
-"""An eviction frees an eighth: looking at all entries is paid for by that many new ones."""
+"""An eviction frees an eighth of the limit, which amortises its scan of all entries."""
 _STALE_TMP_S: Final = 3600
 _CLAIM_WAIT_S: Final = 30.0
 _CLAIM_POLL_S: Final = 0.002
@@ -62,8 +62,8 @@ class BlobCache:
     """A cache directory. Safe to share between threads and processes.
 
     Args:
-        directory: where it is; made when something is put.
-        limit_bytes: how much it may take on disk.
+        directory: the cache directory; created by the first put.
+        limit_bytes: the most bytes on disk.
     """
 
     def __init__(self, directory: Path, limit_bytes: int) -> None:
@@ -74,7 +74,7 @@ class BlobCache:
     # -- blobs ----------------------------------------------------------------------------------------------------
 
     def get(self, raw_id: bytes) -> bytes | None:
-        """Return a blob, checked against its id; ``None`` if it is not here."""
+        """Return a blob, checked against its id; ``None`` if it is not cached."""
         path = self._path("blobs", raw_id)
         data = _read(path)
         if data is not None and blake3(data).digest() != raw_id:
@@ -83,13 +83,13 @@ class BlobCache:
         return data
 
     def put(self, raw_id: bytes, data: bytes) -> None:
-        """Keep a blob for a while. Never fails."""
+        """Cache a blob. Never fails."""
         self._put("blobs", raw_id, data)
 
     # -- parts of objects -----------------------------------------------------------------------------------------
 
     def get_part(self, name: str) -> bytes | None:
-        """Return what was kept under a name; ``None`` if it is not here or damaged."""
+        """Return the bytes cached under a name; ``None`` if they are not cached, or damaged."""
         path = self._path("parts", blake3(name.encode()).digest())
         data = _read(path)
         if data is not None and blake3(data[_HASH_BYTES:]).digest() != data[:_HASH_BYTES]:
@@ -98,16 +98,17 @@ class BlobCache:
         return data[_HASH_BYTES:] if data is not None else None
 
     def put_part(self, name: str, data: bytes) -> None:
-        """Keep bytes under a name that will never stand for others. Never fails."""
+        """Cache bytes under a name that never stands for other bytes. Never fails."""
         self._put("parts", blake3(name.encode()).digest(), blake3(data).digest() + data)
 
     # -- fetching once --------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def claim(self, raw_ids: Iterable[bytes]) -> Iterator[None]:
-        """Hold the right to fetch blobs: another thread or process that wants one of them waits, then finds it here.
+        """Lock blobs for fetching: another thread or process that wants one of them waits, then finds it in the cache.
 
-        The kernel releases the right when its holder dies. A caller that has waited for half a minute proceeds without.
+        The kernel releases the lock when its holder dies. A caller that has waited for half a minute proceeds without
+        it.
         """
         try:
             self._make()
@@ -132,7 +133,7 @@ class BlobCache:
         return self.directory / folder / name[:2] / name[2:]
 
     def _make(self) -> None:
-        """Make the directory, for this user only: contents of files are in it."""
+        """Create the directory, for this user only, as it holds contents of files."""
         if not self.directory.is_dir():
             self.directory.parent.mkdir(parents=True, exist_ok=True)
             self.directory.mkdir(mode=0o700, exist_ok=True)
@@ -152,7 +153,7 @@ class BlobCache:
                     file.write(data)
                 path.parent.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError:
-            pass  # all of it is being removed
+            pass  # the cache is being removed
         except OSError as error:
             self._give_up(error)
 
@@ -163,10 +164,10 @@ class BlobCache:
             log.warning("the cache %s cannot be written, nothing is kept: %s", self.directory, error.strerror)
 
     def _take(self, taken: int, temporary: Path) -> int | None:
-        """Account for bytes that are about to be written, making room for them, and make the file they go to.
+        """Reserve space for a write, evicting entries if needed, and create the temporary file.
 
         Returns:
-            a descriptor of the file; ``None`` if there is no room.
+            a descriptor of the file; ``None`` if there is no space.
         """
         self._make()
         temporary.parent.mkdir(exist_ok=True)
@@ -184,12 +185,12 @@ class BlobCache:
             os.close(descriptor)
 
     def _evict(self, target: int) -> int:
-        """Remove entries, the longest not read first, until no more than a target is taken; return what is."""
+        """Remove the least recently read entries until at most ``target`` bytes are taken; return the bytes taken."""
         entries = []
         used = 0
         oldest_s = time.time() - _STALE_TMP_S
         for path, status in _files(self.directory / "tmp"):
-            if status.st_mtime < oldest_s:  # a process was killed while it wrote
+            if status.st_mtime < oldest_s:  # left by a killed process
                 _unlink(path)
             else:
                 used += int(path.rpartition(".")[2])
@@ -213,7 +214,7 @@ class BlobCache:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return a file's bytes and note that it was read."""
+    """Return a file's bytes and set its times, by which eviction orders entries."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -231,7 +232,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files below a folder; what goes meanwhile is left out."""
+    """Yield the files below a folder, except those removed meanwhile."""
     try:
         listing = os.scandir(folder)
     except FileNotFoundError:
@@ -251,7 +252,7 @@ def _unlink(path: str) -> None:
 
 
 def _lock_byte(descriptor: int, start: int, deadline_s: float) -> None:
-    """Lock a byte for this opening of the file, which threads that open it for themselves respect as well."""
+    """Lock a byte for this open file description; it also excludes threads that open the file separately."""
     pause_s = _CLAIM_POLL_S
     while not try_lock_byte(descriptor, start) and time.monotonic() <= deadline_s:
         time.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""The name of a blob: the BLAKE3 of its bytes, as hex for people and ports, as 32 raw bytes inside formats."""
+"""The id of a blob: the BLAKE3 of its bytes, as hex for people and ports, as 32 raw bytes inside formats."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ RAW_ID_BYTES: Final = 32
 
 
 def blob_id(data: bytes | bytearray | memoryview) -> BlobId:
-    """Return the id of these bytes: 64 lower-case hex digits."""
+    """Return the id of some bytes: 64 lower-case hex digits."""
     return BlobId(blake3(data).hexdigest())
 
 
 def to_raw(identifier: BlobId) -> bytes:
-    """Return an id as the 32 bytes that formats hold.
+    """Return an id as the 32 bytes used in formats.
 
     Raises:
-        InvalidInput: it is not 64 hex digits.
+        InvalidInput: the id is not 64 hex digits.
     """
     try:
         raw = bytes.fromhex(identifier)
@@ -39,15 +39,15 @@ def to_raw(identifier: BlobId) -> bytes:
 
 
 def from_raw(raw: bytes) -> BlobId:
-    """Return the id that 32 raw bytes stand for."""
+    """Return the id of 32 raw bytes."""
     return BlobId(raw.hex())
 
 
 def check_ids(blobs: Mapping[BlobId, bytes]) -> None:
-    """Check that each blob has the id it goes by.
+    """Check that each blob has the id given as its key.
 
     Raises:
-        InvalidInput: one has not; the message names it.
+        InvalidInput: a blob has another id; the message names it.
     """
     for identifier, data in blobs.items():
         actual = blob_id(data)

@@ -1,4 +1,4 @@
-"""A blob store in memory: for tests, simulators and scratch work. It lasts as long as the object does."""
+"""A blob store in memory: for tests, simulators and scratch work. It has the lifetime of the object."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MemoryBlobStore:
 
         Raises:
             NotFound: no such blob.
-            Corrupt: the bytes do not have that id any more.
+            Corrupt: the bytes no longer have that id.
         """
         try:
             data = self._blobs[blob_id]
@@ -45,7 +45,7 @@ class MemoryBlobStore:
         return {identifier: self.get(identifier) for identifier in blob_ids}
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
-        """Keep blobs, all or none.
+        """Store blobs, all or none.
 
         Raises:
             InvalidInput: an id is not the BLAKE3 of its bytes.
@@ -57,14 +57,14 @@ class MemoryBlobStore:
                 self._blobs.setdefault(identifier, data)
 
     def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:
-        """Return those of the ids that are not here."""
+        """Return the ids without a blob."""
         return {identifier for identifier in blob_ids if identifier not in self._blobs}
 
     def blob_ids(self) -> Iterator[BlobId]:
-        """Yield all ids, in no order."""
+        """Yield all ids, unordered."""
         with self._lock:
             known = list(self._blobs)
         yield from known
 
     def close(self) -> None:
-        """Do nothing: the blobs stay as long as the object does."""
+        """Do nothing: the blobs have the lifetime of the object."""

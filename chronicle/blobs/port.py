@@ -1,8 +1,8 @@
-"""The port to a blob store: immutable bytes, named by their BLAKE3, kept in packs.
+"""The port of blob stores: immutable bytes, named by their BLAKE3, stored in packs.
 
-A blob is a chunk of a file, a tree node or a large payload. Blobs that belong together (all that is new in one turn)
-are put in one call and become one object in the store, a *pack*. Putting is all or nothing; a pack that was only
-partly written is never visible. Several processes may use one store at once.
+A blob is a chunk of a file, a tree node or a large payload. Blobs that belong together (the new ones of a turn) are put
+in one call and become one object in the store, a *pack*. A put is atomic: a partly written pack is never visible.
+Several processes may use one store at once.
 
 The contract in code is ``chronicle.testing.blob_contract``.
 """
@@ -32,14 +32,14 @@ __all__ = [
 
 
 class Pending(Exception):
-    """A reader has begun to read what was asked for, and will have it later: do what needs it again then.
+    """A reader has started an asynchronous read of the blob; the caller retries later.
 
-    Raised by readers whose callers can do that: `chronicle.fuse.deadlines`.
+    Raised only by readers whose callers can retry: `chronicle.fuse.deadlines`.
     """
 
 
 class BlobReader(Protocol):
-    """What reading trees and files needs."""
+    """Reads blobs by id: all that reading trees and files needs."""
 
     def get(self, blob_id: BlobId) -> bytes:
         """Return a blob's bytes, checked against its id.
@@ -57,7 +57,7 @@ class BatchReader(BlobReader, Protocol):
     """A reader that can read several blobs at once."""
 
     def get_many(self, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, bytes]:
-        """Return the bytes of blobs, each as `get` does, in fewer reads where they lie together.
+        """Return the bytes of blobs, each as `get` does; adjacent blobs share a read.
 
         Raises:
             NotFound, Corrupt, Unavailable: as `get`; nothing is returned then.
@@ -67,16 +67,16 @@ class BatchReader(BlobReader, Protocol):
 
 @runtime_checkable
 class NearReader(Protocol):
-    """A reader that can tell what it need not cross a network for."""
+    """A reader that can read only what is on this node."""
 
     def get_here(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
-        """Return the bytes of those of some blobs that are on this node."""
+        """Return the bytes of those blobs that are on this node."""
         ...
 
 
 @runtime_checkable
 class CachedReader(Protocol):
-    """A reader that keeps blobs in memory that it can read again."""
+    """A reader with a cache in memory."""
 
     def drop_cached(self) -> None:
         """Remove from memory the blobs that can be read again."""
@@ -85,14 +85,14 @@ class CachedReader(Protocol):
 
 @runtime_checkable
 class PatientReader(Protocol):
-    """A reader that decides how its callers wait for what others read."""
+    """A reader that decides how its callers wait for a read in progress."""
 
     def wait_for(self, blob_id: BlobId, future: Future[bytes]) -> bytes:
-        """Return a blob that is being read, or raise what reading it did.
+        """Return the blob of a read in progress, or raise the read's error.
 
         Raises:
-            CancelledError: it is not read any more.
-            Pending: it takes longer.
+            CancelledError: the read was cancelled.
+            Pending: the read takes longer.
         """
         ...
 
@@ -102,11 +102,11 @@ class BlobStore(BatchReader, Protocol):
 
     @property
     def is_far(self) -> bool:
-        """Whether reading crosses a network: sequential readers read ahead then."""
+        """Whether reads cross a network: sequential readers then read ahead."""
         ...
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
-        """Store blobs as one pack, compressed, durable on return. Blobs that are there already are not stored again.
+        """Store blobs as one compressed pack, durable on return. Blobs that are stored already are skipped.
 
         Raises:
             InvalidInput: an id is not the BLAKE3 of its bytes.
@@ -115,11 +115,11 @@ class BlobStore(BatchReader, Protocol):
         ...
 
     def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:
-        """Return those of the ids that the store does not have."""
+        """Return the ids that the store does not have."""
         ...
 
     def blob_ids(self) -> Iterator[BlobId]:
-        """Yield all ids, in no order."""
+        """Yield all ids, unordered."""
         ...
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class BlobStore(BatchReader, Protocol):
 
 
 def get_many(reader: BlobReader, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, bytes]:
-    """Return the bytes of blobs: at once if the reader can, else one after the other.
+    """Return the bytes of blobs: in one batch if the reader supports it, else one after the other.
 
     Raises:
         NotFound, Corrupt, Unavailable: as `BlobReader.get`.
@@ -139,11 +139,11 @@ def get_many(reader: BlobReader, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, 
 
 
 def drop_cached(reader: BlobReader) -> None:
-    """Have a reader remove from memory what it has cached, if it caches anything."""
+    """Drop a reader's cache, if it has one."""
     if isinstance(reader, CachedReader):
         reader.drop_cached()
 
 
 def wait_for(reader: BlobReader, blob_id: BlobId, future: Future[bytes]) -> bytes:
-    """Return a blob that is being read; see `PatientReader.wait_for`."""
+    """Return the blob of a read in progress; see `PatientReader.wait_for`."""
     return reader.wait_for(blob_id, future) if isinstance(reader, PatientReader) else future.result()

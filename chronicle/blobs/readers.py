@@ -1,4 +1,4 @@
-"""Readers of blobs that wrap another reader: a cache, a record of what is read, and a report of progress."""
+"""Readers that wrap another reader: to cache blobs, to record their ids, and to report progress."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["CachingReader", "ProgressReader", "RecordingReader"]
 
 _CACHED_BYTES: Final = 2 * 1024 * 1024
-"""Of the nodes of trees, about 3 KB each."""
+"""The cache's size: tree nodes have about 3 KB each."""
 _LARGEST_CACHED_BYTES: Final = 32 * 1024
-"""Larger blobs are the contents of files, which go to data files."""
+"""Larger blobs are file contents, which go to data files."""
 
 
 class CachingReader:
-    """Caches the small blobs it read last: 2 MiB of those up to 32 KiB. Safe to share between threads.
+    """Caches the small blobs that were read last: 2 MiB of blobs up to 32 KiB. Safe to share between threads.
 
     The versions that a workspace opens are read from it without the lock of the workspace.
     """
@@ -55,7 +55,7 @@ class CachingReader:
         return found
 
     def drop_cached(self) -> None:
-        """Remove all cached blobs from memory, those of the reader below too."""
+        """Remove all cached blobs from memory, also in the wrapped reader."""
         with self._lock:
             self._cache.clear()
         drop_cached(self._blobs)
@@ -68,7 +68,7 @@ class CachingReader:
 
 
 class RecordingReader:
-    """Records the ids of the blobs that were read."""
+    """Records the ids of the blobs that are read."""
 
     def __init__(self, reader: BlobReader) -> None:
         self._reader = reader

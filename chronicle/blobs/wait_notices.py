@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["Wait", "noted", "telling"]
 
 _FIRST_S: Final = 3.0
-"""A command that says nothing for longer looks as if it hung."""
+"""A command without output for longer looks hung."""
 _EVERY_S: Final = 10.0
-"""As long as an attempt of a small request takes that is not answered."""
+"""The timeout of one attempt of a small request."""
 _END_S: Final = 5.0
 
 
 @dataclass(slots=True)
 class Wait:
-    """A request that was not answered yet.
+    """A request without an answer so far.
 
     Attributes:
-        store: its name, as messages have it.
-        most_s: how long all of them take at most, seconds.
-        began_s: when it began, monotonic seconds.
-        attempt: which one it is at, from 1.
-        reason: why the last one failed; empty before.
+        store: its name for messages.
+        most_s: the longest duration of all attempts, seconds.
+        began_s: its start, monotonic seconds.
+        attempt: the number of the current attempt, from 1.
+        reason: why the previous attempt failed; empty for the first.
     """
 
     store: str
@@ -46,7 +46,7 @@ class Wait:
     reason: str = ""
 
     def line(self, now_s: float) -> str:
-        """Return what is said of it."""
+        """Return the text of the notice."""
         left_s = max(0.0, self.began_s + self.most_s - now_s)
         reason = f" ({self.reason})" if self.reason else ""
         return (
@@ -56,7 +56,7 @@ class Wait:
 
 
 class _Teller:
-    """Says what is waited for; its arguments are those of `telling`."""
+    """Reports slow requests; its arguments are those of `telling`."""
 
     def __init__(self, say: Callable[[str], None], first_s: float, every_s: float) -> None:
         self._say = say
@@ -91,13 +91,13 @@ class _Teller:
             self._thread.join(_END_S)  # stderr may be a pipe without a reader
 
     def _run(self) -> None:
-        # Without the lock, or requests would wait for a stderr without a reader.
+        # Outside of the lock: requests must not wait for a stderr without a reader.
         with suppress(OSError, ValueError):  # it was closed
             while (line := self._next_line()) is not None:
                 self._say(line)
 
     def _next_line(self) -> str | None:
-        """Wait until there is something to say; ``None`` at the end."""
+        """Wait until a notice is due, and return its text; ``None`` at the end."""
         with self._changed:
             while not self._ended:
                 wait = next(iter(self._waits.values()), None)  # the oldest
@@ -118,12 +118,12 @@ _teller: _Teller | None = None
 
 @contextmanager
 def telling(say: Callable[[str], None], first_s: float = _FIRST_S, every_s: float = _EVERY_S) -> Iterator[None]:
-    """Let waits of any thread of this process be told meanwhile.
+    """Install a notifier for the slow requests of all threads of this process.
 
     Args:
-        say: is given a line, in a thread of its own.
-        first_s: a wait that is shorter is not told, seconds.
-        every_s: the time between two lines, however many wait, seconds.
+        say: called with each line, in a thread of its own.
+        first_s: shorter waits are not reported, seconds.
+        every_s: the time between two lines, for any number of waits, seconds.
     """
     global _teller
     before, _teller = _teller, _Teller(say, first_s, every_s)

@@ -1,14 +1,15 @@
-"""The hash chain: sealing events so that no change of them goes unseen, and checking that none happened.
+"""The hash chain: sealing events so that every later change is detectable, and checking the chain.
 
 An event's hash is ``"v1:"`` and the hex SHA-256 of the canonical JSON array ::
 
     ["chronicle.event.v1", branch_id, seq, event_id, type, turn, ts,
      payload_sha256, payload_ref, correlation_id, causation_id, prev_hash]
 
-A JSON array keeps its elements apart whatever they hold (an absent one is ``null``), and any language can rebuild it.
-The payload enters as its SHA-256, so the chain still verifies after the payload was moved out of line or erased.
-``prev_hash`` is the hash of the event before, in the parent for the first event of a fork, and the branch's genesis
-hash for the first event of all. The catalogue of a session's branches is chained in the same way.
+A JSON array separates its elements unambiguously (an absent one is ``null``), and any language can build it.
+The payload enters as its SHA-256, so the chain still verifies after the payload is erased, and whether it is inline or
+out of line. ``prev_hash`` is the hash of the previous event: for the first event of a fork that of an event of the
+parent, for the first event of a branch without a parent the branch's genesis hash. The catalogue of a session's
+branches is chained in the same way.
 
 Everything here is pure.
 """
@@ -51,12 +52,12 @@ __all__ = [
 ]
 
 HASH_PREFIX: Final = "v1:"
-"""Says how the hash was made; part of the text that the next event's hash covers."""
+"""The version of the hash function; part of the text that the next event's hash covers."""
 MAX_SEQ: Final = 2**31 - 1
-"""Most events in one branch: stores put branch and seq into one 64-bit key."""
+"""Most events in one branch: stores combine branch key and seq in one 64-bit key."""
 
 MAX_INLINE: Final = 64 * 1024
-"""Largest payload, in bytes, that is kept in the event when there is a place for larger ones."""
+"""Largest inline payload, in bytes, if larger ones can be stored out of line."""
 
 _EVENT: Final = "chronicle.event.v1"
 _BRANCH: Final = "chronicle.branch.v1"
@@ -66,20 +67,20 @@ _MAX_INT: Final = 2**63 - 1
 
 
 def genesis_hash(branch_id: BranchId) -> str:
-    """Return what the first event of a branch without a parent has as its ``prev_hash``."""
+    """Return the ``prev_hash`` of the first event of a branch without a parent."""
     return HASH_PREFIX + sha256(orjson.dumps((_BRANCH, branch_id))).hexdigest()
 
 
 def empty_head(branch_id: BranchId) -> Head:
-    """Return the head of a branch that has neither events nor a parent."""
+    """Return the head of a branch without events and without a parent."""
     return Head(branch_id, 0, None, genesis_hash(branch_id), 0)
 
 
 def check_base(head: Head) -> None:
-    """Check that a head can be what a branch begins after.
+    """Check that a branch can start after a head.
 
     Raises:
-        InvalidInput: it cannot.
+        InvalidInput: the head is not the place of an event.
     """
     digest = head.hash.removeprefix(HASH_PREFIX)
     is_hash = head.hash.startswith(HASH_PREFIX) and len(digest) == 64 and set(digest) <= set("0123456789abcdef")
@@ -110,10 +111,10 @@ def event_digest(
     """Return the 64 hex digits of the event's hash, without its prefix.
 
     Raises:
-        TypeError: a value is not of its type, as a damaged table may give it.
+        TypeError: a value has a wrong type, as in a damaged table.
     """
     return sha256(
-        # Text, integers of 64 bits and None: orjson writes them canonically, with no pass before.
+        # orjson writes text, 64-bit integers and None canonically, so no conversion is needed.
         orjson.dumps(
             (
                 _EVENT,
@@ -134,7 +135,7 @@ def event_digest(
 
 
 def event_hash(event: Event) -> str:
-    """Return the hash that an event must have, from all its other fields."""
+    """Compute an event's hash from its other fields."""
     return HASH_PREFIX + event_digest(
         event.branch_id,
         event.seq,
@@ -153,11 +154,11 @@ def event_hash(event: Event) -> str:
 def seal(
     expected: Head, drafts: Sequence[Draft], out_of_line: MutableMapping[BlobId, bytes] | None = None
 ) -> tuple[Event, ...]:
-    """Give drafts their places on top of a head, and their hashes.
+    """Assign seqs and hashes to drafts on top of a head.
 
     Args:
-        out_of_line: payloads over `MAX_INLINE` are put here, and their events name them. They must be in the blob
-            store, durably, before the events are committed. Without it all payloads stay in their events.
+        out_of_line: receives payloads over `MAX_INLINE`, which their events reference. The caller must make them
+            durable in the blob store before it commits the events. Without it all payloads are inline.
 
     Raises:
         InvalidInput: a payload is not JSON, an id or type is empty or not text, or a turn is lower than the one
@@ -220,7 +221,7 @@ def seal(
 
 
 def head_after(head: Head, events: Sequence[Event]) -> Head:
-    """Return the head once sealed events were appended to it.
+    """Return the head after sealed events are appended.
 
     Raises:
         InvalidInput: the events were not sealed on top of this head, in this order.
@@ -238,12 +239,12 @@ def head_after(head: Head, events: Sequence[Event]) -> Head:
 
 
 def check_events(before: Head, events: Iterable[Event]) -> Head:
-    """Check that events follow a head and each other with nothing changed, and return the head after them.
+    """Check that events continue the chain from a head unchanged, and return the head after them.
 
-    Events of a parent may come first; ``before.branch_id`` is not looked at.
+    Events of a parent may come first; ``before.branch_id`` is ignored.
 
     Raises:
-        Corrupt: for the first event that does not; the message names it and says why.
+        Corrupt: an event does not; the message names the first one and the reason.
     """
     head = before
     for event in events:
@@ -261,13 +262,13 @@ def check_events(before: Head, events: Iterable[Event]) -> Head:
 
 
 def catalogue_genesis(session: Session) -> str:
-    """Return what the first entry of a session's catalogue has as its ``prev_hash``; it covers the session's record."""
+    """Return the ``prev_hash`` of the first entry of a session's catalogue; it covers the session's record."""
     record = (_CATALOGUE, session.session_id, session.name, session.main_branch_id, session.created_ms)
     return HASH_PREFIX + sha256(orjson.dumps(record)).hexdigest()
 
 
 def catalogue_hash(entry: CatalogueEntry) -> str:
-    """Return the hash that an entry must have, from all its other fields."""
+    """Compute an entry's hash from its other fields."""
     return (
         HASH_PREFIX
         + sha256(
@@ -290,5 +291,5 @@ def catalogue_hash(entry: CatalogueEntry) -> str:
 
 
 def seal_entry(entry: CatalogueEntry) -> CatalogueEntry:
-    """Return a catalogue entry with the hash it must have."""
+    """Return a catalogue entry with its computed hash."""
     return replace(entry, hash=catalogue_hash(entry))

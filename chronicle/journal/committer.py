@@ -1,8 +1,8 @@
-"""Committing for coroutines: each by itself, or those of all agents of a process with shared syncs to disk.
+"""Commits of coroutines: direct, or grouped, so that all agents of a process share syncs to disk.
 
-In group commit one thread writes. While it waits for the disk, the commits that arrive gather, and it takes all of
-them into the next transaction. A lone commit pays two hand-overs between threads, and none of it blocks the event loop:
-a disk that stalls must not stall what runs there.
+In group commit one thread writes. Commits that arrive while it waits for the disk are queued, and it writes all of them
+in the next transaction. A lone commit costs two thread switches. None of it blocks the event loop: a stalled disk must
+not stall other coroutines.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 __all__ = ["DirectCommitter", "GroupCommitter"]
 
 _MOST: Final = 256
-"""Commits in one transaction: it bounds how long the first of them waits for the others to be written."""
+"""Most commits in one transaction. It bounds the time that the first of them waits for the others."""
 
 _Entry: TypeAlias = "tuple[Commit, asyncio.Future[Head]]"
 
 
 class DirectCommitter:
-    """Commits where it is called: for a process with one agent, which can do nothing before its turn is durable.
+    """Commits in the calling thread: for a process with one agent, which can do nothing before its turn is durable.
 
-    Going to a thread and back takes half as long as a commit to a local SQLite database. While a commit waits for the
-    disk or for another process's commit, the event loop does.
+    A round trip to another thread takes half as long as a commit to a local SQLite database. While a commit waits for
+    the disk or for another process's commit, the event loop is blocked.
 
     Args:
-        store: where to commit; it stays the caller's to close.
+        store: the journal; the caller closes it.
     """
 
     def __init__(self, store: JournalStore) -> None:
@@ -47,10 +47,10 @@ class DirectCommitter:
 
 
 class GroupCommitter:
-    """Commits for coroutines, on one writer thread. The queue holds no more than one entry for each waiting coroutine.
+    """Commits on one writer thread. The queue holds at most one entry for each waiting coroutine.
 
     Args:
-        store: where to commit; it stays the caller's to close, after this was closed.
+        store: the journal; the caller closes it, after the committer.
     """
 
     def __init__(self, store: JournalStore) -> None:
@@ -63,10 +63,10 @@ class GroupCommitter:
     async def commit(self, commit: Commit) -> Head:
         """Commit, durably, and return the new head; any number of coroutines of any event loop may wait at once.
 
-        When cancelled, the commit may still happen: look its first event up before doing anything else.
+        When cancelled, the commit may still happen: look up its first event before anything else.
 
         Raises:
-            Unavailable: closed, or as for the store's commit, whose other errors come through, too.
+            Unavailable: the committer is closed, or as the store's commit, whose other errors are raised, too.
         """
         future: asyncio.Future[Head] = asyncio.get_running_loop().create_future()
         with self._guard:
@@ -79,7 +79,7 @@ class GroupCommitter:
         return await future
 
     def close(self) -> None:
-        """Write what was handed in, and end the thread. Blocks until then."""
+        """Write the queued commits and end the thread. Blocks until then."""
         with self._guard:
             self._closed = True
             thread = self._thread
@@ -101,7 +101,7 @@ class GroupCommitter:
                 except Empty:
                     break
             last = entry is None
-            # One whose caller was cancelled before its turn came is not begun.
+            # A commit whose caller was cancelled while it was queued is skipped.
             begun = [each for each in batch if not each[1].cancelled()]
             if begun:
                 self._write(begun)
@@ -121,7 +121,7 @@ class GroupCommitter:
         for loop, answers in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_answer, answers)
-            except RuntimeError:  # that loop was closed, and its waiters with it
+            except RuntimeError:  # the loop was closed, so no coroutine waits there
                 continue
 
 

@@ -1,7 +1,7 @@
 """Events as JSON objects: with the payload's stored bytes for archives and object stores, decoded for users.
 
-The keys are the names of the fields of `chronicle.journal.records.Event`. Where the objects are written, and how they
-are laid out as bytes, is the caller's format.
+The keys are the names of the fields of `chronicle.journal.records.Event`. The caller's format decides where the objects
+are written and how they are encoded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SEALED: Final = (
     "prev_hash",
     "hash",
 )
-"""Fields that are JSON values as they are and that the hash covers, the hash itself included."""
+"""The fields that are JSON values without conversion and that the hash covers, and the hash itself."""
 _VIEWED: Final = (
     *("branch_id", "seq", "event_id", "type", "turn", "ts", "payload"),
     *("payload_ref", "correlation_id", "causation_id", "prev_hash", "hash"),
@@ -41,7 +41,7 @@ _VIEWED: Final = (
 
 
 def event_object(event: Event, *, erased: bool) -> dict[str, Any]:
-    """Return an event with all that `event_from_object` needs; the payload is a string, or null if not inline.
+    """Return an event as the object that `event_from_object` reads; the payload is a string, or null if not inline.
 
     Args:
         event: the event.
@@ -55,7 +55,7 @@ def event_object(event: Event, *, erased: bool) -> dict[str, Any]:
 
 
 def event_from_object(described: Mapping[str, Any], *, erased: bool) -> Event:
-    """Return the event of an `event_object`; the caller checks its hash and its place (`chronicle.journal.chain`).
+    """Return the event of an `event_object`; the caller verifies its hash and its place (`chronicle.journal.chain`).
 
     Args:
         described: the object.
@@ -76,7 +76,7 @@ def event_from_object(described: Mapping[str, Any], *, erased: bool) -> Event:
 
 
 def event_view(event: Event, blobs: BlobReader) -> dict[str, Any]:
-    """Return an event for users, with its payload decoded, also one out of line; null if it was erased.
+    """Return an event for users, with its payload decoded, inline or out of line; null if it was erased.
 
     Raises:
         NotFound, Corrupt, Unavailable: the payload is out of line and its blob could not be read.

@@ -1,9 +1,9 @@
-"""Payloads out of line: the large ones lie in the blob store, and their events name them.
+"""Out-of-line payloads: large ones are in the blob store, and their events reference them.
 
-An event's hash covers its ``payload_ref``, so where a payload lies is decided when the event is sealed
-(:func:`chronicle.journal.chain.seal` with a place for large payloads). Order of a commit: put the large payloads into
-the blob store, durably, then commit; `seal_durably` does the first half. A crash between leaves blobs that nothing
-refers to, for the collector.
+An event's hash covers its ``payload_ref``, so sealing decides where a payload is stored
+(:func:`chronicle.journal.chain.seal` with ``out_of_line``). Order of a commit: put the large payloads into the blob
+store, durably, then commit; `seal_durably` does the first half. A crash in between leaves unreferenced blobs, which gc
+collects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["payload_bytes", "payload_of", "seal_durably"]
 
 
 def seal_durably(blobs: BlobStore, expected: Head, drafts: Sequence[Draft]) -> tuple[Event, ...]:
-    """Seal drafts on top of a head, with large payloads in the blob store, durable on return.
+    """Seal drafts on top of a head, and put large payloads into the blob store, durably.
 
     Raises:
         InvalidInput: as :func:`chronicle.journal.chain.seal`.
@@ -40,25 +40,25 @@ def seal_durably(blobs: BlobStore, expected: Head, drafts: Sequence[Draft]) -> t
 
 
 def payload_of(event: Event, blobs: BlobReader | None = None) -> Json:
-    """Return an event's payload, wherever it lies.
+    """Return an event's payload, inline or out of line.
 
     Args:
-        blobs: where payloads out of line are; without it, one that is out of line is not found.
+        blobs: the store of out-of-line payloads; without it they are not found.
 
     Raises:
-        NotFound: the payload was erased, or its blob is not there.
-        Corrupt: the payload is not the one that the event was sealed with.
+        NotFound: the payload was erased, or its blob is missing.
+        Corrupt: the payload differs from the one that was sealed.
         Unavailable: the blob store could not be reached.
     """
     data = payload_bytes(event, blobs)
     try:
         return decode(data)
-    except InvalidInput as error:  # what was sealed was JSON; a row's digest is that of what is there now
+    except InvalidInput as error:  # sealed payloads are JSON; a row's digest is of the present bytes
         raise Corrupt(f"the payload of event {event.event_id} (seq {event.seq}) was changed: {error}") from error
 
 
 def payload_bytes(event: Event, blobs: BlobReader | None = None) -> bytes:
-    """Return the canonical bytes of an event's payload, checked; raises as `payload_of`."""
+    """Return the canonical bytes of an event's payload, verified; raises as `payload_of`."""
     data = event.payload
     if data is None:
         if event.erased:

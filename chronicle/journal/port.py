@@ -1,12 +1,12 @@
-"""The port to a journal store: what memory, SQLite and PostgreSQL do alike.
+"""The port of journal stores, implemented in memory, on SQLite and on PostgreSQL.
 
-A store keeps what it is given and checks what must be checked in one transaction: the head (compare-and-swap), the
-epoch (fence), the inbox (idempotency, order). It does not compute hashes and does not read payloads; sealing is
-:mod:`chronicle.journal.chain`, checking is :mod:`chronicle.journal.verify`.
+A store writes records as given. In the same transaction it checks the head (compare-and-swap), the epoch (fence) and
+the inbox (idempotency, order). It does not compute hashes and does not read payloads: :mod:`chronicle.journal.chain`
+seals, :mod:`chronicle.journal.verify` verifies.
 
-Every method may be called from any thread. Writes are durable when they return: they survive the loss of power. A
-write that raises :class:`~chronicle.errors.Unavailable` may or may not have happened; look it up by the id of its
-first event (:meth:`JournalStore.find_event`) before doing anything else.
+Every method may be called from any thread. Writes are durable when they return: they survive a power loss. A write that
+raises :class:`~chronicle.errors.Unavailable` may or may not have happened: before anything else, the caller looks it up
+by the id of its first event (:meth:`JournalStore.find_event`).
 
 The contract in code is ``chronicle.testing.journal_contract``: subclass it to test a store of your own.
 """
@@ -42,15 +42,15 @@ __all__ = ["EventRow", "JournalStore", "SessionAudit"]
 EventRow: TypeAlias = (
     "tuple[int, str, str, int, int, str | None, str | None, str | None, bytes | None, bytes | None, bytes]"
 )
-"""An event as it lies in storage: ``seq, event_id, type, turn, ts, correlation_id, causation_id, payload_ref,
-payload_sha256, payload, hash``. The hashes are 32 bytes; ``payload_sha256`` may be absent when the payload is there. A
-damaged store may give other types than these."""
+"""An event as stored: ``seq, event_id, type, turn, ts, correlation_id, causation_id, payload_ref,
+payload_sha256, payload, hash``. The hashes are 32 bytes; ``payload_sha256`` may be ``None`` if the payload is inline. A
+damaged store may return other types."""
 
 
 class SessionAudit(Protocol):
-    """What is stored of a session, all of it as of one moment, for :mod:`chronicle.journal.verify`.
+    """A consistent view of all records of a session, for :mod:`chronicle.journal.verify`.
 
-    It comes from the tables themselves: nothing cached, nothing left out, rows included that should not be there.
+    It is read from the tables, not from a cache, and leaves nothing out, not even rows that should not exist.
     """
 
     @property
@@ -65,12 +65,12 @@ class SessionAudit(Protocol):
 
     @property
     def catalogue_head(self) -> tuple[int, str]:
-        """The number and hash of the catalogue's last entry, as the session has them."""
+        """The number and hash of the catalogue's last entry, as the session's record holds them."""
         ...
 
     @property
     def branches(self) -> Sequence[Branch]:
-        """The branches that are there."""
+        """The session's branches."""
         ...
 
     def branch(self, branch_id: BranchId) -> Branch | None:
@@ -78,11 +78,11 @@ class SessionAudit(Protocol):
         ...
 
     def base_hash(self, branch_id: BranchId) -> str:
-        """Return the hash before a branch's first own event, as its record has it."""
+        """Return the hash before a branch's first own event, as its record holds it."""
         ...
 
     def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
-        """Yield a branch's own events by seq, those after its head included.
+        """Yield a branch's own events by seq, including rows after its head.
 
         Raises:
             Corrupt: a row cannot be read.
@@ -91,14 +91,14 @@ class SessionAudit(Protocol):
 
 
 class JournalStore(Protocol):
-    """Sessions, branches of events, inboxes, outboxes, leases and snapshots, kept durably."""
+    """Durable sessions, branches of events, inboxes, outboxes, leases and snapshots."""
 
     # -- sessions and branches ------------------------------------------------------------------------------------
 
     def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
-        """Return the session of that name; make it, with an empty main branch, when there is none.
+        """Return the session of that name; create it, with an empty main branch, if there is none.
 
-        The ids are used only when it is made. Concurrent callers get the same session.
+        The ids are used only if it is created. Concurrent callers get the same session.
         """
         ...
 
@@ -106,7 +106,7 @@ class JournalStore(Protocol):
         """Return the session of that name.
 
         Raises:
-            NotFound: there is none.
+            NotFound: no such session.
         """
         ...
 
@@ -115,10 +115,10 @@ class JournalStore(Protocol):
         ...
 
     def branch(self, branch_id: BranchId) -> Branch:
-        """Return a branch with its head as it is now.
+        """Return a branch with its current head.
 
         Raises:
-            NotFound: there is none.
+            NotFound: no such branch.
         """
         ...
 
@@ -127,14 +127,14 @@ class JournalStore(Protocol):
         ...
 
     def fork_branch(self, parent_branch_id: BranchId, parent_seq: int, branch_id: BranchId, now_ms: int) -> Branch:
-        """Make a branch in the same session that continues another one after ``parent_seq``; O(1), nothing is copied.
+        """Create a branch in the same session that continues another one after ``parent_seq``; O(1), nothing is copied.
 
         Nothing is written to the parent.
 
         Raises:
             NotFound: no such parent.
             InvalidInput: the parent does not reach ``parent_seq``.
-            Conflict: there is a branch of that id.
+            Conflict: the id is taken.
         """
         ...
 
@@ -147,31 +147,31 @@ class JournalStore(Protocol):
         branch_id: BranchId,
         now_ms: int,
     ) -> Session:
-        """Make a session whose main branch continues a branch of another session after ``parent_seq``; O(1).
+        """Create a session whose main branch continues a branch of another session after ``parent_seq``; O(1).
 
         Raises:
             NotFound: no such parent.
             InvalidInput: the parent does not reach ``parent_seq``.
-            Conflict: there is a session of that name, or one of the ids is taken.
+            Conflict: the name or one of the ids is taken.
         """
         ...
 
     def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
-        """Make a session whose main branch begins after an event that this store never had: it was folded elsewhere.
+        """Create a session whose main branch starts after an event that was folded in another store.
 
-        The branch is as if it had been folded here, up to and with that event, and has no events yet.
+        The branch equals one that was folded here, up to and including that event, and has no events yet.
 
         Args:
-            base: ``seq``, ``hash`` and ``turn`` are that event's.
+            base: ``seq``, ``hash`` and ``turn`` of that event.
 
         Raises:
-            InvalidInput: ``base`` is no event's place.
-            Conflict: there is a session of that name, or one of the ids is taken.
+            InvalidInput: ``base`` is not the place of an event.
+            Conflict: the name or one of the ids is taken.
         """
         ...
 
     def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
-        """Delete a branch, its events and snapshots; the session's catalogue keeps that it was there.
+        """Delete a branch, its events and snapshots; the session's catalogue records the deletion.
 
         Raises:
             NotFound: no such branch.
@@ -181,22 +181,22 @@ class JournalStore(Protocol):
         ...
 
     def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
-        """Drop what came before an event of the branch's own: its older events and snapshots, and a parent's.
+        """Drop all history before one of the branch's own events: its older events and snapshots, and a parent's.
 
-        The chain verifies from there on, as the session's catalogue keeps the hash before it. The event should hold all
-        that is needed of what came before; the store does not look. Folding to where it was folded is harmless.
+        The chain verifies from there on, because the session's catalogue keeps the hash before it. The event should
+        hold the state that the dropped history produced; the store does not check that. Folding is idempotent.
 
         Raises:
             NotFound: no such branch.
             InvalidInput: the event is not one of the branch's own.
-            BranchInUse: forks read what would be dropped.
+            BranchInUse: forks read events that would be dropped.
         """
         ...
 
     def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
-        """Delete a session, its branches, events, snapshots and inbox, so that their bytes are gone from the store.
+        """Delete a session, its branches, events, snapshots and inbox; their bytes are removed from the store.
 
-        What it has sent stays in the outbox. Its name is free afterwards.
+        Messages that it sent stay in the outbox. Its name is free afterwards.
 
         Raises:
             NotFound: no such session.
@@ -206,11 +206,11 @@ class JournalStore(Protocol):
         ...
 
     def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
-        """Return what is left of deleted sessions whose name starts with ``prefix``, in order of deletion."""
+        """Return the tombstones of deleted sessions whose name starts with ``prefix``, in order of deletion."""
         ...
 
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
-        """Return the chained list of a session's branches made, folded and deleted, by number.
+        """Return a session's catalogue: the chained list of branches created, folded and deleted, by number.
 
         Raises:
             NotFound: no such session.
@@ -218,7 +218,7 @@ class JournalStore(Protocol):
         ...
 
     def audit(self, session_id: SessionId) -> AbstractContextManager[SessionAudit]:
-        """Open what is stored of a session, as of one moment, for verification.
+        """Open a consistent view of a session's records, for verification.
 
         Raises:
             NotFound: no such session.
@@ -236,10 +236,10 @@ class JournalStore(Protocol):
     ) -> Iterator[Event]:
         """Yield events ``after_seq + 1 … to_seq`` in order, crossing into parents; to the head without ``to_seq``.
 
-        Events that were folded are left out.
+        Folded events are left out.
 
         Args:
-            types: only these types, when given.
+            types: yield only these types; by default all.
 
         Raises:
             NotFound: no such branch.
@@ -251,7 +251,7 @@ class JournalStore(Protocol):
         ...
 
     def commit(self, commit: Commit) -> Head:
-        """Append, settle messages, fill the outbox and keep the snapshot in one durable transaction.
+        """Append events, settle messages, fill the outbox and store the snapshot in one durable transaction.
 
         Returns:
             the branch's new head.
@@ -259,37 +259,37 @@ class JournalStore(Protocol):
         Raises:
             BranchVersionConflict: the head is not ``commit.expected``; nothing was written.
             StaleEpoch: the epoch is not the one in force; nothing was written.
-            NotFound: a settled message is not in this session's inbox, or is settled already; nothing was written.
+            NotFound: a message to settle is not in this session's inbox, or is settled already; nothing was written.
             InvalidInput: the events were not sealed on top of ``commit.expected``, or an id was used before.
-            Unavailable: not known whether it was written.
+            Unavailable: it is unknown whether the commit was written.
         """
         ...
 
     def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
-        """Do several commits with one sync to disk; each succeeds or fails by itself, with the errors of `commit`.
+        """Apply several commits with one sync to disk; each succeeds or fails by itself, with the errors of `commit`.
 
         Raises:
-            Unavailable: not known whether any of them was written.
+            Unavailable: it is unknown whether any of them was written.
         """
         ...
 
     def erase(self, event_ids: Sequence[EventId]) -> None:
-        """Erase the payloads of events, so that their bytes are gone from the store; the chain verifies as before.
+        """Erase the payloads of events; their bytes are removed from the store, and the chain verifies as before.
 
-        Payloads that are out of line are marked as erased: their blobs are not referred to any more. Snapshots are left
-        as they are; `fold` drops those that lie before an event.
+        Out-of-line payloads are marked as erased: the events no longer reference their blobs. Snapshots are not
+        changed; `fold` drops those before an event.
 
         Raises:
-            NotFound: there is no event of one of the ids; nothing was erased.
+            NotFound: one of the events does not exist; nothing was erased.
         """
         ...
 
     # -- inbox ----------------------------------------------------------------------------------------------------
 
     def admit(self, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
-        """Give a message its place, durably.
+        """Admit a message, durably.
 
-        A repeat of an idempotency key with the same body returns the first receipt, whatever became of the message.
+        A repeat of an idempotency key with the same body returns the first receipt, whatever the message's status.
 
         Raises:
             IdempotencyConflict: the key was used with another body.
@@ -306,7 +306,7 @@ class JournalStore(Protocol):
         """Return one message, whatever its status.
 
         Raises:
-            NotFound: never admitted, or its record was pruned.
+            NotFound: it was never admitted, or its record was pruned.
         """
         ...
 
@@ -315,15 +315,15 @@ class JournalStore(Protocol):
         ...
 
     def waiting_before(self, message_id: MessageId) -> int:
-        """Return how many pending messages of the same inbox come before a message, whatever its own status.
+        """Return the number of pending messages before a message in its inbox, whatever its own status.
 
         Raises:
-            NotFound: never admitted, or its record was pruned.
+            NotFound: it was never admitted, or its record was pruned.
         """
         ...
 
     def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
-        """Put a parked message back into its place in the inbox, with no attempts counted.
+        """Make a parked message pending again, at its old position and with its attempts reset.
 
         Raises:
             NotFound: no such message, or it is not parked.
@@ -349,42 +349,42 @@ class JournalStore(Protocol):
     def acquire_lease(
         self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
     ) -> Lease:
-        """Take the lease under a new epoch, one higher than the last.
+        """Acquire the lease under a new epoch, one higher than the last.
 
         Args:
-            takeover: take it although another holder's has not run out, because that holder is known to be dead.
+            takeover: acquire it before another holder's lease has expired, because that holder is known to be dead.
 
         Raises:
-            LeaseHeld: another holder's lease has not run out and ``takeover`` is false. The same holder's own lease
-                is replaced.
+            LeaseHeld: another holder's lease has not expired and ``takeover`` is false. A holder may replace its own
+                lease.
             NotFound: no such session.
         """
         ...
 
     def renew_lease(self, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
-        """Push the lease's end to ``now_ms + ttl_ms``.
+        """Extend the lease to ``now_ms + ttl_ms``.
 
         Raises:
-            StaleEpoch: another holder has the lease now, or it was released.
+            StaleEpoch: the lease was acquired by another holder, or released.
         """
         ...
 
     def release_lease(self, session_id: SessionId, epoch: int) -> None:
-        """Give the lease back; harmless when it is not held under that epoch any more."""
+        """Release the lease; does nothing if it is no longer held under that epoch."""
         ...
 
     def lease(self, session_id: SessionId) -> Lease | None:
-        """Return the lease as it was last taken, whether it ran out or not; ``None`` when released or never taken."""
+        """Return the lease as last acquired, expired or not; ``None`` if released or never acquired."""
         ...
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def snapshot(self, branch_id: BranchId, at_seq: int | None = None) -> Snapshot | None:
-        """Return the newest snapshot at or before ``at_seq`` (the head without it), crossing into parents."""
+        """Return the newest snapshot at or before ``at_seq`` (by default the head), crossing into parents."""
         ...
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot made outside of a commit; replaces one of the same branch and seq."""
+        """Store a snapshot taken outside of a commit; replaces one of the same branch and seq."""
         ...
 
     # -- life -----------------------------------------------------------------------------------------------------

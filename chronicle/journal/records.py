@@ -1,6 +1,6 @@
-"""What a journal holds, as frozen values: sessions, branches, heads, events, messages, leases, snapshots.
+"""The records of a journal, as frozen values: sessions, branches, heads, events, messages, leases, snapshots.
 
-Nothing here does I/O. All times are epoch milliseconds, all hashes the text form that is shown to users.
+Nothing here does I/O. All times are epoch milliseconds, all hashes are in the text form that users see.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The end of a branch: what the next append must name to be accepted."""
+    """The end of a branch, which the next append must name."""
 
     branch_id: BranchId
     seq: int
@@ -61,7 +61,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A line of events that may continue another one from a given event on."""
+    """A line of events, which may continue another branch from a given event on."""
 
     branch_id: BranchId
     session_id: SessionId
@@ -71,23 +71,23 @@ class Branch:
     head: Head
     created_ms: int
     folded_seq: int = 0
-    """Events up to this one were folded and are not there any more; nothing is read from the parent then. 0: none."""
+    """Events up to this seq were folded: they no longer exist, and nothing is read from the parent. 0: none."""
 
 
 class BranchChange(StrEnum):
-    """What a catalogue entry says of a branch."""
+    """The kind of a catalogue entry."""
 
     CREATED = "created"
     FOLDED = "folded"
-    """Its older events were dropped; it begins with an event that holds all that came before."""
+    """Its older events were dropped; its first event holds the state before it."""
     DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """One entry of a session's catalogue: the chained list of branches that were made, folded and deleted.
+    """One entry of a session's catalogue: the chained list of branches created, folded and deleted.
 
-    ``hash`` covers every other field, so a branch that vanished without an entry is noticed.
+    ``hash`` covers every other field, so a branch that disappeared without an entry is detected.
     """
 
     session_id: SessionId
@@ -97,9 +97,9 @@ class CatalogueEntry:
     branch_id: BranchId
     parent_branch_id: BranchId | None
     seq: int
-    """The seq that the branch began on top of, was folded up to, or ended with."""
+    """The seq at which the branch was created, up to which it was folded, or with which it ended."""
     branch_hash: str
-    """The hash of the event there; for a branch that began without a parent its genesis hash."""
+    """The hash of that event; the genesis hash for a branch created without a parent."""
     ts: int
     prev_hash: str
     hash: str
@@ -107,7 +107,7 @@ class CatalogueEntry:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An event that has no place yet."""
+    """An event without a place in a branch."""
 
     event_id: EventId
     type: str
@@ -115,9 +115,9 @@ class Draft:
     turn: int
     ts: int
     correlation_id: str | None = None
-    """What it belongs to: for all events of a turn, the id of the message that the turn handled."""
+    """The common id of related events: for all events of a turn, the id of the handled message."""
     causation_id: str | None = None
-    """The event or message that made it happen."""
+    """The event or message that caused it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +131,20 @@ class Event:
     turn: int
     ts: int
     payload: bytes | None
-    """Canonical JSON; ``None`` when it is out of line (``payload_ref``) or was erased."""
+    """Canonical JSON; ``None`` if it is out of line (``payload_ref``) or was erased."""
     payload_ref: BlobId | None
     payload_sha256: str
-    """64 hex digits, of the payload's canonical bytes wherever they are; kept when the payload is erased."""
+    """64 hex digits: the digest of the payload's canonical bytes, inline or out of line. Erasing keeps it."""
     correlation_id: str | None
     causation_id: str | None
     prev_hash: str
     hash: str
     erased: bool = False
-    """The payload was erased, out of line too. Not covered by the hash: erasing leaves the chain as it is."""
+    """The payload was erased, out of line too. Not covered by the hash: erasing leaves the chain valid."""
 
 
 class MessageStatus(StrEnum):
-    """Where a message stands."""
+    """The status of a message."""
 
     PENDING = "pending"
     CONSUMED = "consumed"
@@ -163,21 +163,21 @@ class MessageStatus(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What a commit says of a message."""
+    """The outcome of a message in a commit."""
 
     CONSUMED = "consumed"
     """Handled; it leaves the inbox and its body is dropped."""
     CANCELLED = "cancelled"
-    """Its sender took it back; it leaves the inbox."""
+    """Its sender withdrew it; it leaves the inbox."""
     FAILED = "failed"
-    """One more attempt is counted; it stays where it is."""
+    """One more attempt is counted; it stays pending."""
     PARKED = "parked"
     """One more attempt is counted, and it is set aside, visible and retriable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """One message and what became of it in a commit."""
+    """A message and its outcome in a commit."""
 
     message_id: MessageId
     outcome: Outcome
@@ -185,7 +185,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message on its way into an inbox."""
+    """A message to admit."""
 
     message_id: MessageId
     body: bytes
@@ -197,12 +197,12 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A message's place in an inbox: the answer to admission, the same for a repeat of the same message."""
+    """The result of an admission: a message's place in an inbox. A repeat of the message gets the same place."""
 
     session_id: SessionId
     message_id: MessageId
     position: int
-    """From 1, growing by one for each message admitted to this session, never reused."""
+    """From 1; each admission to the session adds one. Never reused."""
     repeated: bool
     """True when the same idempotency key and body were admitted before."""
 
@@ -225,7 +225,7 @@ class InboxMessage:
 
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
-    """A message that a commit sends: durable with it, delivered after it, at least once."""
+    """A message sent by a commit: durable with it, delivered after it, at least once."""
 
     message_id: MessageId
     """Also the idempotency key under which the receiver admits it."""
@@ -235,15 +235,15 @@ class OutboxMessage:
     """Canonical JSON."""
     created_ms: int
     sender: str | None = None
-    """The name of the sending session, as the receiver's inbox will have it."""
+    """The name of the sending session, for the receiver's inbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Derived data: what replaying a branch up to ``seq`` gives, so that opening need not replay.
+    """Derived data: the result of replaying a branch up to ``seq``, so that opening it need not replay.
 
     The body is opaque to the journal. Stores keep it in content-defined chunks, so that consecutive snapshots of a
-    slowly growing body share what they have in common.
+    slowly growing body share chunks.
     """
 
     branch_id: BranchId
@@ -256,14 +256,14 @@ class Commit:
     """One atomic append to a branch: all of it becomes durable, or none.
 
     The caller seals the events with :func:`chronicle.journal.chain.seal` on top of ``expected``; the store checks the
-    head and the epoch, and writes what it was given.
+    head and the epoch, and writes the events unchanged.
     """
 
     session_id: SessionId
     expected: Head
     events: tuple[Event, ...]
     epoch: int | None
-    """The lease under which this is written; ``None`` only for sessions that no lease was ever taken on."""
+    """The epoch of the writer's lease; ``None`` only for sessions on which no lease was ever acquired."""
     settled: tuple[Settlement, ...] = ()
     outbox: tuple[OutboxMessage, ...] = ()
     snapshot: Snapshot | None = None
@@ -271,7 +271,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write a session's agent branch, until it runs out or a higher epoch is given."""
+    """The right to write a session's agent branch, until it expires or a higher epoch is issued."""
 
     session_id: SessionId
     holder: str
@@ -282,13 +282,13 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What is left of a session that was deleted."""
+    """The record of a deleted session."""
 
     session_id: SessionId
     name: str
-    """Free to be used again."""
+    """The name is free for a new session."""
     deleted_ms: int
     events: int
-    """How many events were deleted with it."""
+    """The number of events deleted with it."""
     catalogue_hash: str
-    """The hash of its catalogue's last entry: a copy that was kept elsewhere can be told to be this session's."""
+    """The hash of its catalogue's last entry, which identifies a copy of this session that was kept elsewhere."""

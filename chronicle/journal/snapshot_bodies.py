@@ -1,9 +1,9 @@
-"""Snapshots as stores keep them: which ones to keep, and how their bodies share structure. Pure.
+"""The stored form of snapshots: retention, and how bodies share structure. Pure.
 
-A body is cut into content-defined chunks. Chunks that the branch's newest snapshot has already are referred to; the
-others go together, compressed, into new *packs*. A body is then a list of runs ``(pack, offset, length)``, so a body
-that grew by a little costs that little, and reading it back reads few rows. A pack that no kept snapshot refers to is
-dropped. A pack of which the newest snapshot uses less than half is not referred to by new ones, so it dies out.
+A body is cut into content-defined chunks. Chunks of the branch's newest snapshot are referenced; new chunks are
+compressed together into new *packs*. A body is then a list of runs ``(pack, offset, length)``, so a body that grew a
+little costs little, and reading it reads few rows. A pack that no kept snapshot references is dropped. New snapshots do
+not reference a pack of which the newest snapshot uses less than half, so such a pack is dropped in time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MIN_CHUNK: Final = 1 << 10
 _MEAN_CHUNK: Final = 4 << 10
 _MAX_CHUNK: Final = 16 << 10
 _MAX_PACK: Final = 4 << 20
-"""A pack is read whole, for one of its chunks too."""
+"""A pack is always read whole, even for one chunk."""
 _MAX_BODY: Final = 1 << 30
 _ZSTD_LEVEL: Final = 3
 _RAW: Final = b"\0"
@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """How a body is put together."""
+    """The runs that make up a body."""
 
     runs: tuple[Run, ...]
 
@@ -67,7 +67,7 @@ class Manifest:
         return cls(tuple(Run(*numbers) for numbers in _RUN.iter_unpack(data)))
 
     def packs(self) -> set[int]:
-        """Return the numbers of the packs that the body needs."""
+        """Return the numbers of the packs that the runs reference."""
         return {run.pack for run in self.runs}
 
     def body(self, load: Callable[[int], bytes]) -> bytes:
@@ -88,17 +88,17 @@ class Pack:
     size: int
     """Length of its content."""
     data: bytes
-    """The content, compressed when that makes it smaller; `open_pack` gives it back."""
+    """The content, compressed if that makes it smaller; `open_pack` returns it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The branch's newest snapshot, which a new one may share with."""
+    """The branch's newest snapshot, whose chunks a new one may reference."""
 
     body: bytes
     manifest: Manifest
     pack_sizes: Mapping[int, int]
-    """Of each pack that the manifest names."""
+    """The size of each pack in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,11 @@ class Plan:
 
 
 def plan(body: bytes, kept: Kept | None, first_pack: int) -> Plan:
-    """Say how to store a body.
+    """Plan how to store a body.
 
     Args:
         kept: the newest snapshot of the branch, if it has one.
-        first_pack: the first number that no pack of the branch has; new packs are numbered from there.
+        first_pack: the first free pack number of the branch; new packs are numbered from there.
 
     Raises:
         InvalidInput: the body is larger than 1 GiB.
@@ -163,11 +163,11 @@ def open_pack(data: bytes) -> bytes:
 
 
 def kept_seqs(seqs: Iterable[int]) -> set[int]:
-    """Return which snapshots of a branch to keep.
+    """Return the snapshots of a branch to retain.
 
     These are the newest, the oldest, and between them a number that grows with the logarithm of the branch's length.
-    One is dropped when the gap that it leaves is not longer than the way from there to the newest. So going back to
-    any moment replays no more than what came after it, and of three that are kept the ages double.
+    One is dropped if the gap that it leaves is not longer than the distance from there to the newest. So opening any
+    seq replays at most as many events as came after it, and the age at least doubles over three retained snapshots.
     """
     ordered = sorted(set(seqs))
     if not ordered:
@@ -190,7 +190,7 @@ def _chunks(body: bytes) -> Iterable[tuple[bytes, int, int]]:
 
 
 def _known_chunks(kept: Kept) -> dict[bytes, Run]:
-    """Return where the chunks of a body are stored, but for those in packs that are mostly dead."""
+    """Return the places of a body's chunks, except those in mostly unused packs."""
     live: Counter[int] = Counter()
     for run in kept.manifest.runs:
         live[run.pack] += run.length

@@ -1,15 +1,15 @@
-"""Verification: is what is stored of a session what was once written?
+"""Verification: checks that a session's stored records are those that were written.
 
-It reads the store's own tables (:meth:`~chronicle.journal.port.JournalStore.audit`), recomputes every hash and
-compares: events with their chain, heads with their last event, branches with the session's catalogue. It finds a
-changed byte in any column of an event, branch or session record, events that were removed, moved, put in from
-elsewhere or cut off, and branches that vanished or appeared. A store that was rewritten consistently, hashes and all,
-is found only against a head that was kept elsewhere (`Anchor`).
+It reads the store's own tables (:meth:`~chronicle.journal.port.JournalStore.audit`), recomputes every hash and compares
+events with their chain, heads with their last event, and branches with the session's catalogue. It detects a changed
+byte in any column of an event, branch or session record; events that were removed, moved, inserted or truncated; and
+branches that disappeared or appeared. A store that was rewritten consistently, including its hashes, is detected only
+against a head that was kept elsewhere (`Anchor`).
 
-Payloads that were erased, and events that were folded, are no damage: the chain covers their digests.
+Erased payloads and folded events are not damage: the chain covers their digests.
 
-What is not chained is not checked: inboxes, outboxes, leases, and snapshots, which are derived; of a SQLite store see
-`chronicle.journal.sqlite.health`.
+Records outside of the chain are not checked: inboxes, outboxes, leases, and snapshots, which are derived. For a SQLite
+store `chronicle.journal.sqlite.health` checks them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Anchor", "Damage", "Report", "verify_session"]
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A head that was kept outside of the store: the branch had an event of that hash at that seq."""
+    """A head that was kept outside of the store: the branch had an event with that hash at that seq."""
 
     branch_id: BranchId
     seq: int
@@ -43,12 +43,12 @@ class Anchor:
 
     @classmethod
     def of(cls, head: Head) -> Anchor:
-        """Return what to keep of a head."""
+        """Return the anchor of a head."""
         return cls(head.branch_id, head.seq, head.hash)
 
     @classmethod
     def parse(cls, text: str) -> Anchor:
-        """Read the form that ``str`` gives: ``BRANCH:SEQ:HASH``.
+        """Parse the form that ``str`` returns: ``BRANCH:SEQ:HASH``.
 
         Raises:
             InvalidInput: it is not of that form.
@@ -65,12 +65,12 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The first thing found that is not as it was written."""
+    """The first damage found."""
 
     branch_id: BranchId | None
-    """``None`` when it is the session's own record or catalogue."""
+    """``None`` if the session's own record or catalogue is damaged."""
     seq: int | None
-    """The first bad event; ``None`` when it is the branch as a whole."""
+    """The first damaged event; ``None`` if the branch as a whole is damaged."""
     why: str
 
     def __str__(self) -> str:
@@ -80,18 +80,18 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a verification found."""
+    """The result of a verification."""
 
     session: Session
     branches: int
-    """Branches checked, those of other sessions that forks continue included."""
+    """Number of branches checked, including branches of other sessions that forks continue."""
     events: int
-    """Events checked."""
+    """Number of events checked."""
     damage: Damage | None
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it was written."""
+        """Whether no damage was found."""
         return self.damage is None
 
 
@@ -102,7 +102,7 @@ class _Damaged(Portable):
 
 
 def verify_session(store: JournalStore, session: Session, against: Sequence[Anchor] = ()) -> Report:
-    """Check all that is stored of a session, as of one moment.
+    """Verify all records of a session, in one consistent read.
 
     Args:
         against: heads that were kept elsewhere; each must still be an event of its branch.
@@ -129,7 +129,7 @@ class _Check:
     events: int = 0
     at: tuple[BranchId | None, int | None] = (None, None)
     marks: dict[BranchId, dict[int, str]] = field(default_factory=dict)
-    """Of each branch that was checked: the hashes at the seqs that forks or anchors ask for."""
+    """By checked branch: the hashes at the seqs that forks or anchors refer to."""
 
     def session(self, audit: SessionAudit) -> None:
         alive = _catalogue(audit)
@@ -150,13 +150,13 @@ class _Check:
         self._anchors(audit, branches)
 
     def _wanted(self, audit: SessionAudit, branches: dict[BranchId, Branch]) -> dict[BranchId, set[int]]:
-        """Return the seqs of each branch whose hashes are needed; branches of other sessions are added."""
+        """Return the seqs whose hashes are needed, by branch; adds the branches of other sessions to ``branches``."""
         wanted: dict[BranchId, set[int]] = {}
         for branch in list(branches.values()):
             while _reads_parent(branch):
                 owner = _owner(audit, branches, branch, branch.parent_seq)
                 wanted.setdefault(owner.branch_id, set()).add(branch.parent_seq)
-                branch = owner  # noqa: PLW2901 - on to the ancestors
+                branch = owner  # noqa: PLW2901 - walk to the ancestors
         for anchor in self.against:
             if anchor.branch_id in branches and anchor.seq:
                 owner = _owner(audit, branches, branches[anchor.branch_id], anchor.seq)
@@ -171,7 +171,7 @@ class _Check:
         branches: dict[BranchId, Branch],
         wanted: dict[BranchId, set[int]],
     ) -> str:
-        """Check a branch, after its ancestors, and return the hash it stands on."""
+        """Check a branch, after its ancestors, and return the hash before its first own event."""
         lineage: list[tuple[Branch, Branch | None]] = []
         following: Branch | None = branch
         while following is not None:
@@ -194,7 +194,7 @@ class _Check:
         return base
 
     def _events(self, audit: SessionAudit, branch: Branch, base: str, wanted: set[int], *, foreign: bool) -> None:
-        """Check a branch's own events; of another session's branch, as far as forks read it."""
+        """Check a branch's own events; those of another session's branch as far as forks read it."""
         branch_id, head = branch.branch_id, branch.head
         marks = self.marks[branch_id] = {}
         last_seq = max(wanted) if foreign else None
@@ -227,7 +227,7 @@ class _Check:
         except (AttributeError, TypeError, ValueError) as error:
             raise _Damaged(branch_id, at, f"a column holds a value of a wrong type: {error}") from error
         finally:
-            self.at = (branch_id, seq + 1)  # where it is, should reading itself have failed
+            self.at = (branch_id, seq + 1)  # the place of the damage if reading a row failed
             self.events += seq - first
         for missing in wanted - marks.keys():
             raise _Damaged(branch_id, missing, "missing, and a fork or a kept head stands on it")
@@ -261,7 +261,7 @@ class _Check:
 
 @dataclass(slots=True)
 class _Line:
-    """What the catalogue says of a branch that is alive."""
+    """The catalogue's entries of an existing branch."""
 
     made: CatalogueEntry
     folded: CatalogueEntry | None = None
@@ -272,7 +272,7 @@ class _Line:
         return self.folded.branch_hash if self.folded is not None else self.made.branch_hash
 
     def check(self, branch: Branch) -> None:
-        """Compare with the branch's record."""
+        """Compare the entries with the branch's record."""
         made, folded_seq = self.made, self.folded.seq if self.folded is not None else 0
         said = (made.parent_branch_id, made.seq, made.ts, folded_seq)
         if said != (branch.parent_branch_id, branch.parent_seq, branch.created_ms, branch.folded_seq):
@@ -280,7 +280,7 @@ class _Line:
 
 
 def _catalogue(audit: SessionAudit) -> dict[BranchId, _Line]:
-    """Check the catalogue's chain and return what it says of the branches that must be there."""
+    """Check the catalogue's chain and return its entries of the branches that must exist."""
     prev_hash = catalogue_genesis(audit.session)
     alive: dict[BranchId, _Line] = {}
     number = 0
@@ -317,7 +317,7 @@ def _reads_parent(branch: Branch) -> bool:
 
 
 def _owner(audit: SessionAudit, branches: dict[BranchId, Branch], branch: Branch, seq: int) -> Branch:
-    """Return the branch, or the ancestor of it, that has the event at a seq among its own, if any has."""
+    """Return the branch, or its ancestor, that owns the event at a seq, if any does."""
     while seq <= branch.parent_seq and branch.parent_branch_id is not None and not branch.folded_seq:
         parent = branches.get(branch.parent_branch_id) or audit.branch(branch.parent_branch_id)
         if parent is None:

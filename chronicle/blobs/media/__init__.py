@@ -1,1 +1,1 @@
-"""Media that packs lie on: named immutable objects on a local disk, or on whatever fsspec reaches."""
+"""Media for packs: named immutable objects on a local disk, or on any file system of fsspec."""

@@ -1,8 +1,8 @@
-"""Objects through fsspec, on whatever it reaches: ``s3://``, ``gs://``, ``memory://`` and their like.
+"""Objects through fsspec, on any of its file systems: ``s3://``, ``gs://``, ``memory://`` and others.
 
 The one module that imports fsspec; it is imported when a store is not on a local disk. Each request has a deadline, and
-is made again, after a pause that grows, when it failed for a reason that may pass. It can be: objects are immutable, so
-writing one twice is fine. What such a medium has whole it shows, and nothing before: an object is one PUT.
+is retried with exponential back-off after a transient failure. Retries are safe: objects are immutable, so a repeated
+write is idempotent. A medium makes an object visible only when it is complete: an object is one PUT.
 """
 
 from __future__ import annotations
@@ -32,50 +32,49 @@ __all__ = ["Patience", "RemoteObjects", "open_remote", "preload"]
 T = TypeVar("T")
 
 _ATTEMPTS: Final = 5
-"""At least: a request that moves many bytes may take longer than `STORE_PATIENCE_S` once."""
+"""Least number of attempts: one attempt at a large transfer may take longer than `STORE_PATIENCE_S`."""
 _BACKOFF_S: Final = 0.1
 """Doubled for each further attempt, with jitter, up to `_LONGEST_PAUSE_S`."""
 _LONGEST_PAUSE_S: Final = 2.0
-"""So an outage costs two or three seconds more than it lasts."""
+"""With this limit an outage costs two or three seconds more than it lasts."""
 _SHORTEST_ATTEMPT_S: Final = 1.0
 _REQUEST_S: Final = 10.0
-"""For the answer of a request that moves few bytes."""
+"""Timeout of a request that transfers few bytes."""
 _BYTES_PER_S: Final = 256 * 1024
-"""A request that moves many gets the time that they take on a poor line."""
+"""A large transfer gets the time that it takes on a slow link."""
 _TOGETHER: Final = 8
-"""Requests that are made at a time for one caller."""
+"""Concurrent requests of one caller."""
 _S3: Final = ("s3", "s3a")
 _session: Any = None
-"""What botocore knows of S3, if it was loaded before; the files it reads are 2 MB of JSON."""
+"""botocore's cached service model of S3, if it was preloaded; it is read from 2 MB of JSON."""
 _S3_PUT_BYTES: Final = 5 * 1024**3
-"""The most that S3 takes in one PUT. s3fs would send from 100 MiB on in parts, and parts of an upload whose process was
-killed stay, invisible and paid for; one PUT leaves nothing."""
+"""The most that S3 takes in one PUT. s3fs would use a multipart upload from 100 MiB on, and the parts of a killed
+process's upload stay, invisible and billed; one PUT leaves nothing."""
 _NEVER: Final = (PermissionError, NotImplementedError)
 _REFUSALS: Final = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|ParamValidation")
-"""In the names of errors that a client raises by itself."""
+"""Parts of the names of errors that a client raises without a server's answer."""
 _STATUSES: Final = range(100, 600)
 _REFUSED: Final = range(300, 500)
-"""HTTP statuses by which a server refuses: a bucket elsewhere (301), a request without the right to make it (403)."""
+"""HTTP statuses of permanent refusals: a bucket elsewhere (301), missing permission (403)."""
 _CAUSES: Final = 4
-"""So many errors of a chain are looked at for an HTTP status."""
+"""Most errors of a cause chain that are searched for an HTTP status."""
 _PASSING_STATUSES: Final = frozenset({408, 409, 425, 429})
-"""HTTP statuses of these that a later attempt may not meet: timeout, conflict with another request, too early, too many
-requests."""
+"""Transient ones of these HTTP statuses: timeout, conflict with another request, too early, too many requests."""
 _PASSING_CODES: Final = frozenset(
     {"BadDigest", "IncompleteBody", "RequestTimeout", "SlowDown", "XAmzContentSHA256Mismatch"}
 )
-"""Codes of S3 with a status of 400 that say nothing against the request: it was late, or altered on the way."""
+"""Transient S3 error codes with status 400: the request timed out, or was altered in transit."""
 
 
 class Patience:
-    """How long a medium is waited for.
+    """The retry policy for a medium.
 
     Args:
-        attempts: how often a request is made at least before it fails.
-        backoff_s: the first pause between two attempts, seconds; later ones are doubled, up to `_LONGEST_PAUSE_S`, and
-            all have jitter.
-        request_s: how long one that moves few bytes may take, seconds.
-        repeat_s: for how long a request is repeated, seconds; longer only until it was made ``attempts`` times.
+        attempts: the least number of attempts before a request fails.
+        backoff_s: the first pause between two attempts, seconds; each later one is doubled, up to `_LONGEST_PAUSE_S`,
+            and all have jitter.
+        request_s: the timeout of a request that transfers few bytes, seconds.
+        repeat_s: for how long a request is retried, seconds; longer only to reach ``attempts``.
     """
 
     def __init__(
@@ -92,28 +91,28 @@ class Patience:
 
     def pause_s(self, attempt: int) -> float:
         """Return the pause after a failed attempt, counted from 1."""
-        doublings = min(attempt - 1, 16)  # far beyond the longest pause
+        doublings = min(attempt - 1, 16)  # exceeds the longest pause by far
         return min(self.backoff_s * 2.0**doublings, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
 
     def is_over(self, attempt: int, elapsed_s: float) -> bool:
-        """Return whether no further attempt is made.
+        """Return whether to stop retrying.
 
         Args:
-            attempt: how many were made.
-            elapsed_s: since the first began, the next pause included.
+            attempt: the number of attempts so far.
+            elapsed_s: seconds since the first attempt began, including the next pause.
         """
         return attempt >= self.attempts and elapsed_s >= self.repeat_s
 
     def deadline_s(self, size: int) -> float:
-        """Return how long a request that moves so many bytes may take."""
+        """Return the timeout of a request that transfers ``size`` bytes."""
         return self.request_s + size / _BYTES_PER_S
 
     def attempt_s(self, size: int, elapsed_s: float) -> float:
-        """Return how long an attempt may take that begins so long after the first: none lasts beyond `most_s`."""
+        """Return the timeout of an attempt that begins ``elapsed_s`` after the first; none lasts beyond `most_s`."""
         return min(self.deadline_s(size), max(_SHORTEST_ATTEMPT_S, self.most_s(size) - elapsed_s))
 
     def most_s(self, size: int) -> float:
-        """Return how long all attempts at one take at most, with their pauses."""
+        """Return the longest duration of all attempts and their pauses."""
         pauses_s = sum(min(self.backoff_s * 2.0**number, _LONGEST_PAUSE_S) for number in range(self.attempts - 1)) * 1.5
         return max(self.attempts * self.deadline_s(size) + pauses_s, self.repeat_s)
 
@@ -123,12 +122,12 @@ def open_remote(url: str, options: Mapping[str, Any] | None = None, patience: Pa
 
     Args:
         url: such as ``s3://bucket/prefix``.
-        options: what the fsspec file system takes, such as credentials.
-        patience: how long is waited; by default that of `chronicle.settings`.
+        options: arguments of the fsspec file system, such as credentials.
+        patience: the retry policy; by default that of `chronicle.settings`.
 
     Raises:
-        InvalidInput: no such kind of URL, what fsspec needs for it is not installed, or the patience in the environment
-            is no number.
+        InvalidInput: the URL's protocol is unknown, a package that fsspec needs for it is not installed, or the
+            patience in the environment is not a number.
     """
     patience = patience if patience is not None else Patience(repeat_s=read_settings().store_patience_s)
     protocol = url.partition("://")[0]
@@ -148,12 +147,12 @@ def open_remote(url: str, options: Mapping[str, Any] | None = None, patience: Pa
     except ValueError as error:
         raise InvalidInput(f"{shown_url(url)!r} cannot be a store: {error}") from error
     if hasattr(filesystem, "retries"):
-        filesystem.retries = 1  # it is we who try again: one deadline, one pause, one message
+        filesystem.retries = 1  # this module retries: one deadline, one pause, one message
     return RemoteObjects(filesystem, path.rstrip("/"), shown_url(url), patience)
 
 
 def preload(protocol: str) -> None:
-    """Load what stores of a protocol need, so that processes forked from this one need not; starts no thread.
+    """Load the modules and data of a protocol, so that processes forked from this one need not; starts no thread.
 
     Measured for S3: the first request after 80 instead of 520 ms, with 18 instead of 50 MB of private memory.
     """
@@ -170,7 +169,7 @@ def preload(protocol: str) -> None:
             for data in ("endpoints", "partitions", "sdk-default-configuration"):
                 loader.load_data(data)
     except (ImportError, ValueError):
-        return  # opening such a store reports it
+        return  # reported when such a store is opened
 
 
 def _s3_options(given: dict[str, Any], patience: Patience) -> dict[str, Any]:
@@ -190,10 +189,10 @@ class RemoteObjects:
     Args:
         filesystem: the fsspec file system.
         root: the path of the store in it.
-        shown: how the store is named in messages.
-        patience: how long is waited.
+        shown: the store's name for messages.
+        patience: the retry policy.
         sleep: waits between attempts.
-        now_s: gives the time, monotonic seconds.
+        now_s: returns the monotonic time, seconds.
     """
 
     def __init__(
@@ -217,20 +216,20 @@ class RemoteObjects:
         self._now_s = now_s
 
     def write(self, name: str, parts: Sequence[bytes]) -> None:
-        """Store an object; the medium makes it visible when it has it whole."""
+        """Store an object; the medium makes it visible when it is complete."""
         self._write(name, b"".join(parts), "overwrite")
 
     def create(self, name: str, data: bytes) -> None:
-        """Store an object if there is none of that name: of several who try at once, one succeeds.
+        """Store an object unless the name is taken; of several concurrent callers one succeeds.
 
         Raises:
-            Conflict: there is one already, with other bytes.
-            Unavailable: the medium could not take it, or it is not known whether it did.
+            Conflict: the object exists, with other bytes.
+            Unavailable: the medium could not store it, or it is unknown whether it did.
         """
         try:
             self._write(name, data, "create")
         except FileExistsError as error:
-            # It may be our own, of an attempt whose answer was lost.
+            # It may have been stored by an earlier attempt whose answer was lost.
             if self.read(name) != data:
                 raise Conflict(f"{self._shown}/{name} is there already") from error
 
@@ -246,7 +245,7 @@ class RemoteObjects:
             raise NotFound(f"no object {self._shown}/{name}") from error
 
     def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes | NotFound]:
-        """Return ranges of objects, several at a time; for an object that is not there, the error."""
+        """Return ranges of objects, several at a time; for a missing object, the error."""
 
         def one(place: tuple[str, int, int]) -> bytes | NotFound:
             try:
@@ -277,8 +276,8 @@ class RemoteObjects:
             found = self._request(folder, 0, "find", self._path(folder), detail=True)
         except FileNotFoundError:
             return {}
-        cut = len(self._filesystem._strip_protocol(self._root)) + 1  # noqa: SLF001 - the way to compare paths
-        # s3fs names the folder itself if it was empty when it listed it, and has something a moment later.
+        cut = len(self._filesystem._strip_protocol(self._root)) + 1  # noqa: SLF001 - normalises paths for comparison
+        # s3fs returns the folder itself if it was empty when listed and got an object a moment later.
         objects = ((path, info) for path, info in found.items() if info["type"] != "directory")
         return {path[cut:]: int(info["size"] or 0) for path, info in objects}
 
@@ -290,7 +289,7 @@ class RemoteObjects:
             return
 
     def stamp(self, name: str) -> object:
-        """Return the minute: a request for each put would cost as much as the put."""
+        """Return the current minute: a request for each put would cost as much as the put."""
         return name, int(time.monotonic() // STAMP_S)
 
     def _path(self, name: str) -> str:
@@ -303,14 +302,14 @@ class RemoteObjects:
             raise Unavailable(f"{self._shown} cannot be written: {_reason(error)}; make its bucket first") from error
 
     def _request(self, name: str, size: int, method: str, *arguments: Any, **options: Any) -> Any:
-        """Make a request, again after a while if it fails, and tell what became of it.
+        """Make a request, with retries, and return its result.
 
         Args:
             name: the object's.
-            size: about how many bytes move.
+            size: about how many bytes are transferred.
             method: of the file system.
-            arguments: for it.
-            options: for it.
+            arguments: for the method.
+            options: for the method.
 
         Raises:
             FileNotFoundError, FileExistsError: the medium's answers.
@@ -326,7 +325,7 @@ class RemoteObjects:
                     return self._call(method, patience.attempt_s(size, elapsed_s), arguments, options)
                 except (FileNotFoundError, FileExistsError):
                     raise
-                except Exception as error:  # each medium's client has errors of its own
+                except Exception as error:  # each medium's client has its own error classes
                     if method == "cat_file" and _is_beyond_end(error):
                         return b""
                     reason = _reason(error)
@@ -361,7 +360,7 @@ async def _within(
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether asking again is no use."""
+    """Whether a retry is useless."""
     status, code = _answer(error)
     if code in _PASSING_CODES:
         return False
@@ -371,10 +370,10 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _answer(error: BaseException) -> tuple[int | None, str]:
-    """Return the HTTP status that an error stands for, and the store's own code; ``None`` and ``""`` if there is none.
+    """Return the HTTP status of an error and the store's own error code; ``None`` and ``""`` without one.
 
-    Clients keep them in attributes: botocore in ``response`` (of what s3fs names as the cause), gcsfs in ``code``,
-    aiohttp in ``status``.
+    Clients keep them in attributes: botocore in ``response`` (of the cause of s3fs's error), gcsfs in ``code``, aiohttp
+    in ``status``.
     """
     cause: BaseException | None = error
     for _ in range(_CAUSES):
@@ -385,7 +384,7 @@ def _answer(error: BaseException) -> tuple[int | None, str]:
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             code = response.get("Error", {}).get("Code")
             return (status if isinstance(status, int) else None), str(code or "")
-        # Not "code" of any error: aiohttp's own for a body that was torn have a code of 400.
+        # Not "code" of any error: aiohttp's own errors for a truncated body have a code of 400.
         status = getattr(cause, "code" if type(cause).__module__.startswith("gcsfs") else "status", None)
         if isinstance(status, int) and status in _STATUSES:
             return status, ""
@@ -394,12 +393,12 @@ def _answer(error: BaseException) -> tuple[int | None, str]:
 
 
 def _is_beyond_end(error: Exception) -> bool:
-    """Whether a range began behind an object's last byte."""
+    """Whether a range began beyond an object's last byte."""
     return isinstance(error, OSError) and error.errno == errno.EINVAL and "range" in str(error).lower()
 
 
 def _reason(error: BaseException) -> str:
-    """Return what went wrong in a few words without secrets; some errors say nothing but their type."""
+    """Return a short reason without secrets; for an error without a text its type."""
     status, code = _answer(error)
     if status is None and isinstance(error, TimeoutError | FSTimeoutError):
         return "no answer in time"

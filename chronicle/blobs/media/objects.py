@@ -1,10 +1,10 @@
-"""Named immutable objects, the ground that packs lie on, and their form on a local disk.
+"""Named immutable objects, the storage of packs, and their implementation on a local disk.
 
-`Objects` is what a pack store needs of any medium. `LocalObjects` is the one for ``file://``: it speaks to the kernel
-itself, for durability (fsync of file and directory) is what file system libraries leave out.
+`Objects` is the port that a pack store needs of a medium. `LocalObjects` implements it for ``file://`` with system
+calls, because file system libraries lack durability (fsync of file and directory).
 
-An object is written beside the others (``tmp/``), synced, renamed to its name, and the directory synced: it is either
-there with all its bytes or not at all, whatever the moment of a crash.
+An object is written beside the others (``tmp/``), synced, renamed to its name, and the directory synced: after a crash
+at any point it exists with all its bytes or not at all.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["STAMP_S", "LocalObjects", "Objects", "shown_url"]
 
 STAMP_S: Final = 60
-"""For so long a remote object may have been replaced without `Objects.stamp` saying so."""
+"""The longest time for which `Objects.stamp` may miss the replacement of a remote object."""
 _WRITE_BYTES: Final = 1024 * 1024
-"""Parts are gathered into writes of about this size."""
+"""Parts are joined into writes of about this size."""
 
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -37,7 +37,7 @@ _QUERY: Final = re.compile(r"\?\S*")
 
 
 def shown_url(url: str) -> str:
-    """Return a URL, or a text with some, without what may be secret in it: user, password and query."""
+    """Return a URL, or a text with URLs, without their possibly secret parts: user, password and query."""
     return _QUERY.sub("", _USERINFO.sub("", url)).rstrip("/")
 
 
@@ -46,14 +46,14 @@ class Objects(Protocol):
 
     @property
     def is_far(self) -> bool:
-        """Whether a request crosses a network: what was read is kept on this node, and reading ahead pays."""
+        """Whether a request crosses a network: reads are then cached on this node, and read-ahead pays."""
         ...
 
     def write(self, name: str, parts: Sequence[bytes]) -> None:
         """Store an object, durable on return, visible with all its bytes or not at all.
 
         Raises:
-            Unavailable: the medium could not take it; nothing is visible.
+            Unavailable: the medium could not store it; nothing is visible.
         """
         ...
 
@@ -67,9 +67,9 @@ class Objects(Protocol):
         ...
 
     def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes | NotFound]:
-        """Return ranges of objects, each a name, an offset and a size, in their order, as fast as the medium can.
+        """Return ranges of objects, each given as name, offset and size, in order, as fast as the medium allows.
 
-        An object that is not there gives the error in its place.
+        For a missing object the result is the error.
 
         Raises:
             Unavailable: the medium could not be reached.
@@ -86,7 +86,7 @@ class Objects(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of all objects below a folder, in no order; none if there is no such folder.
+        """Return the names of all objects below a folder, unordered; none if the folder does not exist.
 
         Raises:
             Unavailable: the medium could not be reached.
@@ -102,7 +102,7 @@ class Objects(Protocol):
         ...
 
     def delete(self, name: str) -> None:
-        """Remove an object; nothing there is fine.
+        """Remove an object, if it exists.
 
         Raises:
             Unavailable: the medium could not be reached.
@@ -110,9 +110,9 @@ class Objects(Protocol):
         ...
 
     def stamp(self, name: str) -> object:
-        """Return something that differs once an object has been made or replaced, cheaply; ``None``: it is not there.
+        """Return a cheap value that changes when an object is created or replaced; ``None`` if it does not exist.
 
-        A medium that cannot tell without a request may go on for `STAMP_S` seconds before it does.
+        A medium that needs a request for this may return an outdated value for `STAMP_S` seconds.
 
         Raises:
             Unavailable: the medium could not be reached.
@@ -121,7 +121,7 @@ class Objects(Protocol):
 
 
 class LocalObjects:
-    """Objects as files below a directory, which is made with the first of them.
+    """Objects as files below a directory, which is created with the first object.
 
     Args:
         root: the directory.
@@ -132,7 +132,8 @@ class LocalObjects:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._synced: set[Path] = set()
-        """Folders that this process has seen to being durable: one found there may have been made a moment ago."""
+        """Folders that this process has synced: one that exists may have been created a moment ago, and not be
+        durable."""
 
     def write(self, name: str, parts: Sequence[bytes]) -> None:
         """Store an object: file synced, renamed into place, directory synced."""
@@ -151,7 +152,7 @@ class LocalObjects:
                     os.close(descriptor)
             sync_directory(target.parent)
         except OSError as error:
-            self._synced.clear()  # a folder may have been removed by hand: look again the next time
+            self._synced.clear()  # a folder may have been removed by hand: check again the next time
             advice = "; make space by removing or moving what else is on that disk" if error.errno in _FULL else ""
             raise StorageRefused(f"{target} could not be written: {error.strerror}{advice}") from error
 
@@ -207,12 +208,12 @@ class LocalObjects:
         for name in self.names(folder):
             try:
                 found[name] = self.size(name)
-            except NotFound:  # removed since
+            except NotFound:  # removed by another process
                 continue
         return found
 
     def delete(self, name: str) -> None:
-        """Remove an object. The removal may be undone by a power loss."""
+        """Remove an object. A power loss may undo the removal."""
         path = self.root / name
         try:
             path.unlink(missing_ok=True)
@@ -220,7 +221,7 @@ class LocalObjects:
             raise StorageRefused(f"{path} could not be removed: {error.strerror}") from error
 
     def stamp(self, name: str) -> object:
-        """Return an object's inode, size and time of change; ``None`` if it is not there."""
+        """Return an object's inode, size and change time; ``None`` if it does not exist."""
         path = self.root / name
         try:
             status = path.stat()
@@ -231,7 +232,7 @@ class LocalObjects:
         return status.st_ino, status.st_size, status.st_ctime_ns
 
     def _make_durable(self, folder: Path) -> None:
-        """See to it that a folder below the root, and those above it, are there and durable."""
+        """Create a folder below the root and its parents, durably."""
         if folder in self._synced:
             return
         if folder == self.root:
@@ -244,7 +245,7 @@ class LocalObjects:
 
 
 def _gathered(parts: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the parts, small ones joined."""
+    """Yield the parts, with small ones joined."""
     small: list[bytes] = []
     size = 0
     for part in parts:
@@ -261,7 +262,7 @@ def _read_all(descriptor: int, offset: int, size: int) -> bytes:
     data = os.pread(descriptor, size, offset)
     if len(data) == size or not data:
         return data
-    parts = [data]  # a read may stop short at 2 GiB or a signal; only an empty one is the end
+    parts = [data]  # a read may be short at 2 GiB or a signal; only an empty one is the end
     while data:
         offset += len(data)
         size -= len(data)

@@ -1,4 +1,4 @@
-"""Packs, the objects that hold blobs: their format, the catalog of where each blob lies, reading and writing them.
+"""Packs, the objects that hold blobs: their format, the catalog of the blobs' places, readers and writers.
 
-`pack_store` is the `chronicle.blobs.port.BlobStore` made of these parts.
+`pack_store` combines them to a `chronicle.blobs.port.BlobStore`.
 """

@@ -1,4 +1,4 @@
-"""Bulk reads of a far store: stretches of packs at a time, where a request for each blob would take hours."""
+"""Bulk reads of a far store in long ranges of packs; a request for each blob would take hours."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["ScanningReader"]
 
 _STRETCH_BYTES: Final = 4 * 1024 * 1024
 _KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Trees and contents of a commit lie apart in its pack, and are read in turn."""
+"""Trees and contents of a commit are in separate parts of its pack, and are read alternately."""
 
 
 class ScanningReader:
-    """A `chronicle.blobs.port.BlobReader` for callers that next read what lies beside a blob. Belongs to one thread.
+    """A `chronicle.blobs.port.BlobReader` for callers that next read the neighbours of a blob. Belongs to one thread.
 
     Args:
-        store: what is read.
+        store: the store to read.
     """
 
     def __init__(self, store: FsspecBlobStore) -> None:

@@ -1,12 +1,12 @@
-"""The catalog of a store on a local disk: mapped segments, and a log that tells processes of each other's packs.
+"""The catalog of a store on a local disk: mapped segments, and a log through which processes announce new packs.
 
-``index/log`` has a record for each pack that no segment covers; a writer appends one after its pack is in place. So
-looking for new packs costs one ``stat``, and learning of one costs reading its record. When the log has grown to
-`_LOG_BYTES`, a writer turns it into a segment and begins a new log. ``index/lock`` is held exclusively to append or
-replace, and shared to read, so no reader sees half a record unless a crash has torn it; packs are written without it.
+``index/log`` has a record for each pack that no segment covers; a writer appends one after its pack is in place. So a
+check for new packs costs one ``stat``, and a new pack costs a read of its record. When the log reaches `_LOG_BYTES`, a
+writer merges it into a segment and begins a new log. ``index/lock`` is held exclusively to append or replace, and
+shared to read, so a reader sees a partial record only after a crash; packs are written without the lock.
 
-All of this is derived. Nothing of it is synced: after a power loss a record may be missing or torn and a segment may
-be cut short, which their checksums tell, and `LocalCatalog.scan` reads the packs themselves.
+All of this is derived data and is not synced: after a power loss a record may be missing or torn and a segment
+truncated. Their checksums reveal this, and `LocalCatalog.scan` reads the packs themselves.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["LocalCatalog"]
 
 _LOG_BYTES: Final = 256 * 1024
-"""About 5,000 blobs: what of the index is held in private memory, and read to open a store, stays below 2 MB."""
+"""About 5,000 blobs: the part of the index that is in private memory, and is read to open a store, stays below 2 MB."""
 _TIER: Final = 4
-"""A segment is merged with newer ones once they have a quarter of its size: each entry is rewritten a few times only,
-and there are few segments to search."""
+"""A segment is merged with newer ones once they have a quarter of its size: each entry is rewritten only a few times,
+and few segments are searched."""
 _RECORD: Final = struct.Struct(">4sI8s")
 _RECORD_MAGIC: Final = b"CHRL"
 _HEADER_MAGIC: Final = b"CHRLOG\x01"
@@ -48,11 +48,11 @@ _HEADER_BYTES: Final = len(_HEADER_MAGIC) + NAME_BYTES
 
 
 class LocalCatalog:
-    """Where the blobs of a local store lie.
+    """The places of the blobs of a local store.
 
     Args:
         objects: the store's files.
-        new_name: makes names for segments.
+        new_name: returns new names for segments.
     """
 
     def __init__(self, objects: LocalObjects, new_name: Callable[[], str]) -> None:
@@ -62,34 +62,34 @@ class LocalCatalog:
         self._log = self._folder / "log"
         self._places = Places()
         self._header = b""
-        """That of the log that is known; another one means another log."""
+        """The header of the log that was read; another header means another log."""
         self._read_to = 0
-        """How far into the log the records are known."""
+        """The offset up to which the log was read."""
         self._stamp: tuple[int, int, int] | None = None
-        """Inode, size and time of change of the log when it was last read: equal, nothing is new."""
+        """Inode, size and change time of the log at the last read: if they are equal, nothing is new."""
         self._logged: set[str] = set()
 
     def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
-        """Return a place of a blob, from what is known now."""
+        """Return a place of a blob, without a refresh."""
         return self._places.find(raw_id, avoiding)
 
     def refresh(self) -> None:
-        """Read what was appended to the log since the last time; all of the index if it was replaced."""
+        """Read the records appended to the log since the last read; the whole index if it was replaced."""
         try:
             now = _stamp(self._log.stat())
         except FileNotFoundError:
-            self.scan()  # no store yet, or one whose index was lost
+            self.scan()  # no store yet, or its index was lost
             return
         if now == self._stamp:
             return
         with self._locked(shared=True):
             sound = self._catch_up()
         if not sound:
-            with suppress(OSError):  # it cannot be written: what was read, and the packs themselves, must do
+            with suppress(OSError):  # read-only: the sound records and the packs themselves suffice
                 self._mend()
 
     def scan(self) -> None:
-        """List the packs and log those that nothing covers, from their own indexes."""
+        """List the packs and log the uncovered ones, from their own indexes."""
         if self._log.exists():
             self.refresh()
         else:
@@ -107,19 +107,19 @@ class LocalCatalog:
                 self._append(name, entries)
 
     def note(self, name: str, entries: list[PackEntry]) -> None:
-        """Take in a pack that was just written and log it for others."""
+        """Add a pack that was just written, and log it for other processes."""
         self._places.add(name, entries)
         self._append(name, entries)
 
     def forget(self, name: str) -> None:
-        """Take a pack to be gone."""
+        """Treat a pack as removed."""
         self._places.gone.add(name)
 
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Make one segment of these places, and another of others that are known, without those in dropped packs.
+        """Write one segment of these places, and another of the other known ones, without places in dropped packs.
 
-        Those are removed under the same lock: a process that listed them before and logs one of them takes the lock
-        after that, and finds the pack missing.
+        The dropped packs are removed under the same lock: a process that listed one of them before, and wants to log
+        it, gets the lock afterwards and finds the pack missing.
 
         Raises:
             Unavailable: the index could not be written, or a pack not be removed.
@@ -132,10 +132,10 @@ class LocalCatalog:
                     told.add(place[0])
                     yield place
 
-        data = build_segment(kept())  # without the lock: of a million blobs it takes seconds, and all others would wait
+        data = build_segment(kept())  # outside of the lock: a million blobs take seconds, and others would wait
         try:
             with self._locked(shared=False):
-                if self._log.exists():  # else readers list the packs
+                if self._log.exists():  # without a log readers list the packs
                     self._rebuild(data, told | dropped)
                 for name in dropped:
                     self._objects.delete(pack_object(name))
@@ -160,26 +160,26 @@ class LocalCatalog:
         for segment in segments:
             (self._folder / segment.name).unlink(missing_ok=True)
         self._load()
-        # Else a loss of power could undo this and not the removal of the packs.
+        # Otherwise a power loss could undo this, but not the removal of the packs.
         sync_directory(self._folder)
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
-        """Yield what is known, each id once."""
+        """Yield the known entries, each id once."""
         return self._places.entries()
 
     @property
     def damaged(self) -> Mapping[str, str]:
-        """The packs whose own index could not be read."""
+        """The packs with an unreadable index."""
         return self._places.damaged
 
     def _append(self, name: str, entries: list[PackEntry]) -> None:
-        """Log a pack. That the log cannot be written is no failure of the put: packs are the truth."""
+        """Log a pack. A put succeeds even if the log cannot be written: packs are the source of truth."""
         body = name.encode() + pack_format.pack_entries(entries)
         record = _RECORD.pack(_RECORD_MAGIC, len(body), blake3(body).digest(length=8)) + body
         self._logged.add(name)
         with suppress(OSError):
             with self._locked(shared=False):
-                if not self._is_there(name):  # gc removed it since it was listed: no later reader may take it for there
+                if not self._is_there(name):  # gc removed it after it was listed: no reader may take it for present
                     self.forget(name)
                     return
                 descriptor = os.open(self._log, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -200,15 +200,15 @@ class LocalCatalog:
                 self._read_to, self._stamp = (
                     size,
                     _stamp(after),
-                )  # no other process's record: one's own need not be read
+                )  # only the own record was appended, and need not be read
             if size > _LOG_BYTES:
                 self._fold()
 
     def _fold(self) -> None:
-        """Turn the log, and segments that are not much larger, into one segment; begin a new log."""
+        """Merge the log, and segments that are not much larger, into one segment; begin a new log."""
         with self._locked(shared=False):
             if self._log.stat().st_size <= _LOG_BYTES:
-                return  # another process was first
+                return  # another process has done it
             self._load()
             found = list(self._places.fresh.values())
             size = len(found) * pack_format.ENTRY_BYTES
@@ -226,7 +226,7 @@ class LocalCatalog:
             self._load()
 
     def _mend(self) -> None:
-        """Rewrite the log with the records before a torn one; `scan` finds the packs of the others."""
+        """Rewrite the log with the records before a torn one; `scan` finds the packs of the lost records."""
         with self._locked(shared=False):
             if not self._load():
                 sound = self._log.read_bytes()[_HEADER_BYTES : self._read_to]
@@ -234,21 +234,21 @@ class LocalCatalog:
                 self._load()
 
     def _forget_all(self) -> None:
-        """Drop all that was read: it may be of an index that was replaced."""
+        """Drop everything that was read: the index may have been replaced."""
         self._header, self._read_to, self._stamp = b"", 0, None
         self._places.segments = []
         self._places.fresh = {}
         self._logged = set()
 
     def _load(self) -> bool:
-        """Read the index from the start, under the lock. Returns whether the log is sound."""
+        """Read the index from the start, under the lock. Returns whether the log is undamaged."""
         self._header = b""
         return self._catch_up()
 
     def _catch_up(self) -> bool:
-        """Read the log from where reading stopped, under the lock. Returns whether all that is in it is records.
+        """Continue to read the log, under the lock. Returns whether it holds only whole records.
 
-        If the log was replaced, all of the index is read again. An inode does not show that: its number is soon reused.
+        If the log was replaced, the whole index is read again. The header shows that; inode numbers are soon reused.
         """
         descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -279,10 +279,10 @@ class LocalCatalog:
         return at == len(data)
 
     def _segments(self) -> list[Segment]:
-        """Return the segments there are; those that are known already are not read again."""
+        """Return the existing segments; known ones are not read again."""
         loaded = {segment.name: segment for segment in self._places.segments}
         try:
-            names = os.listdir(self._folder)  # noqa: PTH208 - each mount server would copy the memory that a glob uses
+            names = os.listdir(self._folder)  # noqa: PTH208 - a glob costs each mount server private memory
         except FileNotFoundError:
             return []
         found = []
@@ -298,12 +298,12 @@ class LocalCatalog:
 
     @contextmanager
     def _locked(self, *, shared: bool) -> Iterator[None]:
-        # To read, nothing must be made: the store may be on a medium that cannot be written.
+        # A reader must not create files: the medium may be read-only.
         flags = os.O_CLOEXEC | (os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT)
         try:
             descriptor = os.open(self._folder / "lock", flags, 0o644)
         except FileNotFoundError:
-            if shared:  # removed by hand: a checksum reveals a record that a writer has torn
+            if shared:  # removed by hand: checksums reveal a partly written record
                 yield
                 return
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -312,7 +312,7 @@ class LocalCatalog:
             lock(descriptor, shared=shared)
             yield
         finally:
-            unlock(descriptor)  # closing leaves it to a child that was forked meanwhile
+            unlock(descriptor)  # without it a child forked meanwhile keeps the lock
             os.close(descriptor)
 
     def _is_there(self, name: str) -> bool:
@@ -336,4 +336,4 @@ def _mapped(path: Path) -> Segment | None:
         with path.open("rb") as file:
             return Segment(path.name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (FileNotFoundError, ValueError, Corrupt):
-        return None  # merged away, empty or cut short: what it covered is read from the packs
+        return None  # merged, empty or truncated: its packs are read themselves

@@ -1,4 +1,4 @@
-"""From a store's URL to its objects, the catalog of its packs, and what this node keeps of it."""
+"""Opens a store's URL: its objects, the catalog of its packs, and its cache on this node."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["open_medium"]
 
 _LOCAL: Final = "file://"
-"""Resolved here: what is run for the first time in a mount server becomes its private memory, and fsspec's way to a
-path costs each of them a quarter of a megabyte."""
+"""Resolved at import, before mount servers fork: the first run of fsspec's path resolution in a mount server would take
+a quarter of a megabyte of its private memory."""
 
 
 def open_medium(
@@ -27,15 +27,15 @@ def open_medium(
     options: Mapping[str, Any] | None = None,
     cache: BlobCache | Literal["node"] | None = None,
 ) -> tuple[Objects, Catalog, BlobCache | None]:
-    """Return the objects of a store, the catalog of its packs, and what keeps what is fetched of them.
+    """Return the objects of a store, the catalog of its packs, and its cache.
 
     For the store itself and for gc.
 
     Raises:
-        InvalidInput: no such kind of URL.
+        InvalidInput: the URL's protocol is not supported.
     """
     if url.startswith(_LOCAL):
-        # A relative path is one from the working directory.
+        # A relative path is relative to the working directory.
         path = Path(url.removeprefix(_LOCAL))
         local = LocalObjects(path if path.is_absolute() else path.expanduser().absolute())
         return local, LocalCatalog(local, new_name), None

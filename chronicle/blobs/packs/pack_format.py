@@ -1,16 +1,16 @@
-"""The format of a pack: many blobs in one object, written once, never changed. Pure; knows no store.
+"""The pack format: many blobs in one immutable object. Pure; knows no store.
 
     magic and version, 8 bytes
-    the blobs, one after the other, each as it is or as one zstd frame, or several that are alike in one frame
+    the blobs, one after the other, each raw or as one zstd frame, or several similar ones in one frame
     the index: an entry of 49 bytes for each blob, ascending by id
     the trailer, 36 bytes: where the index begins, how many entries it has, its checksum, magic
 
-Blobs that share a frame (a *group*) have entries with the same range; the entry's codec says which of them a blob is.
-What is in the frame is their number, their sizes, and their bytes one after the other. A pack with groups has version
-2; gc makes those, for reading one blob means decompressing its group.
+Blobs that share a frame (a *group*) have entries with the same range; the entry's codec is the blob's position in the
+group. The frame contains their number, their sizes, and their bytes one after the other. A pack with groups has version
+2; only gc writes those, because a read of one blob decompresses its group.
 
-Numbers are big-endian. A blob is checked against its id when it is read, the index against the trailer's checksum, so
-a pack that was cut short or damaged is noticed. docs/internals/trees.md has the bytes.
+Numbers are big-endian. Each read checks the blob against its id and the index against the trailer's checksum, so a
+truncated or damaged pack is detected. docs/internals/trees.md has the bytes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 _MAGIC: Final = b"CHRPACK"
 _END_MAGIC: Final = b"CHRPEND"
 FORMAT: Final = 1
-"""Of packs without groups."""
+"""The version of packs without groups."""
 FORMAT_GROUPS: Final = 2
 HEAD: Final = _MAGIC + bytes((FORMAT,))
 """The first bytes of a pack without groups; those of one with groups differ in the last of them."""
@@ -65,17 +65,17 @@ _TRAILER: Final = struct.Struct(">QI16s8s")
 TRAILER_BYTES: Final = _TRAILER.size
 _AS_IS, _ZSTD, _FIRST_OF_GROUP = 0, 1, 2
 GROUP_BLOBS: Final = 64
-"""Of a group, at most: the codec is one byte."""
+"""Most blobs of a group: the codec is one byte."""
 GROUP_BYTES: Final = 128 * 1024
-"""Of a group of more than one: decompressing that takes 0.1 ms."""
+"""Most bytes of a group of more than one blob: decompressing them takes 0.1 ms."""
 _SIZE: Final = struct.Struct(">I")
 _LARGEST_GROUP: Final = GROUP_BYTES + 1 + GROUP_BLOBS * _SIZE.size
 _WORTH: Final = 16
-"""Compression must save one part in 16: else reading pays for nothing."""
+"""Compression must save one part in 16, to be worth the decompression."""
 _ZSTD_LEVEL: Final = 1
 """400 MB/s at a ratio of about 4 on text; the next levels halve the speed for a few per cent."""
 _GROUP_LEVEL: Final = 9
-"""Who makes groups has time: 60 MB/s, a fifth smaller."""
+"""For groups, which gc writes in the background: 60 MB/s, a fifth smaller."""
 _SMALLEST: Final = 48
 """Below this many bytes a zstd frame saves nothing."""
 
@@ -89,13 +89,13 @@ class PackEntry:
     raw_id: bytes
     """Its id, 32 bytes."""
     offset: int
-    """Of its first stored byte in the pack."""
+    """Offset of its first stored byte in the pack."""
     stored: int
-    """Stored bytes."""
+    """Number of stored bytes."""
     size: int
-    """Bytes of the blob itself."""
+    """Number of bytes of the blob itself."""
     codec: int
-    """0: as it is; 1: a zstd frame; 2 and more: the first, second, … of those that share a zstd frame."""
+    """0: raw; 1: a zstd frame; 2 and more: the first, second, … blob of a group."""
 
 
 def encode_pack(blobs: Mapping[BlobId, bytes]) -> tuple[list[bytes], list[PackEntry]]:
@@ -113,7 +113,7 @@ def encode_pack(blobs: Mapping[BlobId, bytes]) -> tuple[list[bytes], list[PackEn
 
 
 def encode_groups(groups: Iterable[Mapping[BlobId, bytes]]) -> tuple[list[bytes], list[PackEntry]]:
-    """Return a pack in which blobs that are alike share a frame; else as `encode_pack`.
+    """Return a pack in which similar blobs share a frame; else as `encode_pack`.
 
     Args:
         groups: of one blob each, or of up to `GROUP_BLOBS` and `GROUP_BYTES`.
@@ -139,7 +139,7 @@ def encode_groups(groups: Iterable[Mapping[BlobId, bytes]]) -> tuple[list[bytes]
 
 
 def _compressed(compressor: zstandard.ZstdCompressor, data: bytes) -> tuple[bytes, int]:
-    """Return how a blob is stored by itself, and the codec."""
+    """Return the stored bytes of a single blob, and the codec."""
     if len(data) >= _SMALLEST:
         frame = compressor.compress(data)
         if len(frame) <= len(data) - len(data) // _WORTH:
@@ -148,7 +148,7 @@ def _compressed(compressor: zstandard.ZstdCompressor, data: bytes) -> tuple[byte
 
 
 def _finished(parts: list[bytes], entries: list[PackEntry], version: int) -> tuple[list[bytes], list[PackEntry]]:
-    """Put index and trailer behind the blobs."""
+    """Append index and trailer to the blobs."""
     start = sum(map(len, parts))
     entries.sort(key=lambda entry: entry.raw_id)
     index = pack_entries(entries)
@@ -178,7 +178,7 @@ def iter_raw_ids(index: bytes) -> Iterator[bytes]:
 
 
 def index_start(name: str, size: int, tail: bytes) -> int:
-    """Return where a pack's index begins.
+    """Return the offset of a pack's index.
 
     Args:
         name: the pack's, for messages.
@@ -202,20 +202,20 @@ def index_start(name: str, size: int, tail: bytes) -> int:
 
 
 def check_head(name: str, head: bytes, tail: bytes) -> None:
-    """Check the first bytes of a pack whose last ones are sound.
+    """Check the first bytes of a pack whose trailer is valid.
 
     Raises:
-        Corrupt: they are not what was written.
+        Corrupt: the bytes are damaged.
     """
     if head != _MAGIC + tail[-1:]:
         raise Corrupt(f"pack {name} is damaged: its first {len(HEAD)} bytes are not those of a pack of its format")
 
 
 def read_index(name: str, index_and_trailer: bytes) -> list[PackEntry]:
-    """Return a pack's entries, from its bytes from the start of the index to the end.
+    """Return a pack's entries, from its bytes from the index to the end.
 
     Raises:
-        Corrupt: the index is not what was written.
+        Corrupt: the index is damaged.
     """
     index = index_and_trailer[:-TRAILER_BYTES]
     checksum = _TRAILER.unpack_from(index_and_trailer, len(index))[2]
@@ -228,7 +228,7 @@ def unpack_blob(name: str, entry: PackEntry, stored: bytes) -> bytes:
     """Return a blob from its stored bytes, checked against its id.
 
     Raises:
-        Corrupt: the bytes are not what was written; the message names pack and blob.
+        Corrupt: the bytes are damaged; the message names pack and blob.
     """
     if entry.codec >= _FIRST_OF_GROUP:
         return _member(name, entry, _opened(name, entry, stored))
@@ -236,7 +236,7 @@ def unpack_blob(name: str, entry: PackEntry, stored: bytes) -> bytes:
     data = stored
     if entry.codec == _ZSTD:
         try:
-            if zstandard.frame_content_size(stored) != entry.size:  # checked first: that much memory would be taken
+            if zstandard.frame_content_size(stored) != entry.size:  # checked first: it decides on the allocated memory
                 raise Corrupt(f"blob {identifier} in pack {name} is damaged: its frame has another size")
             data = _decompressor().decompress(stored, max_output_size=entry.size)
         except zstandard.ZstdError as error:
@@ -245,7 +245,7 @@ def unpack_blob(name: str, entry: PackEntry, stored: bytes) -> bytes:
 
 
 def unpack_group(name: str, entries: Iterable[PackEntry], stored: bytes) -> Iterator[tuple[PackEntry, bytes | Corrupt]]:
-    """Yield the blobs of one range of a pack, or what is wrong with one; a group is decompressed once."""
+    """Yield the blobs of one range of a pack, or the error of a damaged one; a group is decompressed once."""
     group: bytes | None = None
     for entry in entries:
         try:
@@ -260,7 +260,7 @@ def unpack_group(name: str, entries: Iterable[PackEntry], stored: bytes) -> Iter
 
 
 def _opened(name: str, entry: PackEntry, stored: bytes) -> bytes:
-    """Return what is in the frame of an entry's group."""
+    """Return the content of the frame of an entry's group."""
     try:
         if zstandard.frame_content_size(stored) > _LARGEST_GROUP:
             raise Corrupt(f"blob {from_raw(entry.raw_id)} in pack {name} is damaged: its frame has another size")
@@ -270,7 +270,7 @@ def _opened(name: str, entry: PackEntry, stored: bytes) -> bytes:
 
 
 def _member(name: str, entry: PackEntry, group: bytes) -> bytes:
-    """Return an entry's blob out of its group."""
+    """Return an entry's blob from its group."""
     number = entry.codec - _FIRST_OF_GROUP
     count = group[0] if group else 0
     start = 1 + count * _SIZE.size

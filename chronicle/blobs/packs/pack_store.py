@@ -1,15 +1,15 @@
-"""A blob store of packs on any medium that fsspec reaches: ``file://``, ``memory://``, ``s3://``, ``gs://``.
+"""A blob store of packs on any medium of fsspec: ``file://``, ``memory://``, ``s3://``, ``gs://``.
 
-One `put` writes one pack (`chronicle.blobs.packs.pack_format`); a catalog derived from the packs says where blobs lie.
-Local files are written without fsspec, by `chronicle.blobs.media.objects.LocalObjects`, which syncs them; all else is
-reached through `chronicle.blobs.media.fsspec_objects`. Several processes may use one store; each opens its own
-`FsspecBlobStore`, after forking. What is fetched from a far store is kept on this node, in a
-`chronicle.blobs.cache.BlobCache` that all share.
+One `put` writes one pack (`chronicle.blobs.packs.pack_format`); a catalog derived from the packs maps blobs to their
+places. Local files are written without fsspec, by `chronicle.blobs.media.objects.LocalObjects`, which syncs them; other
+media are accessed through `chronicle.blobs.media.fsspec_objects`. Several processes may use one store; each opens its
+own `FsspecBlobStore`, after forking. Blobs of a far store are cached on this node, in a shared
+`chronicle.blobs.cache.BlobCache`.
 
     format              {"format": 1}, written with the first pack
     packs/<shard>/<name>
     index/              derived, may be deleted at any time
-    tmp/                packs being written; what a crash leaves here is swept by gc
+    tmp/                packs being written; gc removes the leftovers of a crash
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class FsspecBlobStore:
     """A `chronicle.blobs.port.BlobStore` of packs. Safe to share between threads.
 
     Args:
-        url: where the store is, such as ``file:///var/lib/chronicle/blobs``; it is made with the first put.
+        url: of the store, such as ``file:///var/lib/chronicle/blobs``; the first put creates it.
         clock: dates the packs.
         ids: names the packs.
-        cache_bytes: how much of small blobs is kept in memory.
-        options: what the fsspec file system takes, such as credentials.
-        cache: keeps what is fetched from a far store. ``"node"`` is the cache that the environment names; ``None``
-            fetches each time, which verifying the store itself wants.
+        cache_bytes: the size of the cache of small blobs in memory.
+        options: arguments of the fsspec file system, such as credentials.
+        cache: caches blobs of a far store on disk. ``"node"`` is the cache named by the environment; ``None`` fetches
+            each time, as verification of the store itself needs.
 
     Raises:
-        InvalidInput: no such kind of URL.
+        InvalidInput: the URL's protocol is not supported.
         UnsupportedFormat: a newer version made the store.
         Unavailable: it could not be reached.
     """
@@ -74,7 +74,7 @@ class FsspecBlobStore:
     ) -> None:
         self.url = url
         self.shown = shown_url(url)
-        """The URL as messages have it: without what may be secret in it."""
+        """The URL for messages, without its possibly secret parts."""
         self._clock = clock if clock is not None else SystemClock()
         self._ids = ids if ids is not None else IdSource()
         self._objects, self._catalog, self._disk = open_medium(url, self._new_name, options, cache)
@@ -82,9 +82,9 @@ class FsspecBlobStore:
         self._lock = threading.RLock()
         self._reader = PackReader(self._objects, self._catalog, self._lock, self._disk, self.shown, cache_bytes)
         self._is_behind = False
-        """Whether packs may have gone of which the catalog does not know yet."""
+        """Whether packs may have been removed that the catalog still lists."""
         self._trusted: set[str] = set()
-        """Packs that were there when a put relied on one, since any went."""
+        """Packs whose existence a put has checked, since the last removal of any."""
         self._formatted = self._check_format()
 
     def get(self, blob_id: BlobId) -> bytes:
@@ -92,13 +92,13 @@ class FsspecBlobStore:
 
         Raises:
             NotFound: no such blob.
-            Corrupt: the stored bytes do not have that id, or the blob may have been in a pack that is damaged.
+            Corrupt: the stored bytes do not have that id, or the blob may have been in a damaged pack.
             Unavailable: the store could not be reached.
         """
         return self._reader.get(ident.to_raw(blob_id))
 
     def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
-        """Return the bytes of blobs, those that lie together in one read; each as `get` does.
+        """Return the bytes of blobs, each as `get` does; adjacent blobs share a read.
 
         Raises:
             NotFound, Corrupt, Unavailable: as `get`; nothing is returned then.
@@ -107,14 +107,14 @@ class FsspecBlobStore:
         return {ident.from_raw(raw): data for raw, data in found.items()}
 
     def get_here(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
-        """Return the bytes of those of some blobs that this process or node has kept, each checked against its id."""
+        """Return the bytes of those blobs that are in memory or in this node's cache, each checked against its id."""
         found = self._reader.get_here(list(map(ident.to_raw, blob_ids)))
         return {ident.from_raw(raw): data for raw, data in found.items()}
 
     def get_stretch(self, blob_id: BlobId, size_bytes: int) -> dict[BlobId, bytes]:
-        """Return a blob and those that lie with it and behind it in its pack, up to so many stored bytes.
+        """Return a blob, its group, and the blobs after it in its pack, up to ``size_bytes`` stored bytes.
 
-        They are read in one go, and each is checked; others than the one asked for are left out if they are damaged.
+        They are read in one request, and each is checked; damaged ones are left out, except the requested blob.
 
         Raises:
             NotFound, Corrupt, Unavailable: as `get`, for the blob itself.
@@ -124,13 +124,13 @@ class FsspecBlobStore:
 
     @property
     def is_far(self) -> bool:
-        """Whether reading crosses a network."""
+        """Whether reads cross a network."""
         return self._objects.is_far
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
-        """Store those blobs that are not there yet as one pack, durable on return; without any, nothing is written.
+        """Store the missing ones of some blobs as one pack, durable on return; if none is missing, nothing is written.
 
-        A blob that another process put a moment ago may be stored twice on media that can only be listed.
+        On media that can only be listed, a blob that another process has just put may be stored twice.
 
         Raises:
             InvalidInput: an id is not the BLAKE3 of its bytes.
@@ -155,11 +155,11 @@ class FsspecBlobStore:
                 self._reader.keep(ident.to_raw(key), data)
         if self._disk is not None:
             for key, data in new.items():
-                if len(data) <= CACHED_BLOB_BYTES:  # trees, which the next opener of the workspace reads first
+                if len(data) <= CACHED_BLOB_BYTES:  # tree nodes, which are read first when the workspace is opened next
                     self._disk.put(ident.to_raw(key), data)
 
     def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:
-        """Return those of the ids that the store does not have, or is about to drop: putting them again is safe.
+        """Return the ids that the store does not have or is about to drop; putting them again is safe.
 
         Raises:
             Unavailable: the store could not be reached.
@@ -173,7 +173,7 @@ class FsspecBlobStore:
             return lacking
 
     def blob_ids(self) -> Iterator[BlobId]:
-        """Yield all ids, in no order.
+        """Yield all ids, unordered.
 
         Raises:
             Unavailable: the store could not be reached.
@@ -195,7 +195,7 @@ class FsspecBlobStore:
             return {ident.from_raw(entry.raw_id): entry.size for _, entry in self._catalog.entries()}
 
     def pack_of(self, blob_id: BlobId) -> str | None:
-        """Return the name of the pack that a blob is read from; ``None`` if there is none.
+        """Return the name of the pack from which a blob is read; ``None`` if it is in no pack.
 
         Raises:
             Unavailable: the store could not be reached.
@@ -205,27 +205,27 @@ class FsspecBlobStore:
         return place[0] if place is not None else None
 
     def check_pack(self, name: str) -> None:
-        """Check a pack's own index and the frame around its blobs: by these they are found if the index is lost.
+        """Check a pack's own index, header and trailer, from which the store's index can be rebuilt.
 
         Raises:
-            NotFound: it was dropped since.
+            NotFound: the pack was dropped.
             Corrupt: it is damaged.
             Unavailable: the store could not be reached.
         """
         check_pack(self._objects, name)
 
     def drop_cached(self) -> None:
-        """Remove from memory the blobs that were read or put last; what is cached on this node's disk stays."""
+        """Drop the cache in memory; the cache on this node's disk stays."""
         self._reader.clear()
 
     def close(self) -> None:
-        """Let go of what is cached; files are open only while they are read or written."""
+        """Drop the cache in memory. Files are open only while they are read or written."""
         self.drop_cached()
 
     def _look(self) -> None:
-        """Learn what other processes have put and dropped; the lock is held."""
+        """Refresh the catalog and the mark of gc from other processes' changes; the caller holds the lock."""
         if self._mark.look():
-            self._is_behind = True  # also if the scan fails: the mark has been looked at
+            self._is_behind = True  # even if the scan fails: the mark has been read
         if self._is_behind:
             self._trusted.clear()
             self._reader.translated(self._catalog.scan)
@@ -234,15 +234,15 @@ class FsspecBlobStore:
             self._reader.translated(self._catalog.refresh)
 
     def _safe(self, blob_id: BlobId) -> tuple[str, PackEntry] | None:
-        """Return a place of a blob at which it will stay."""
+        """Return a place of a blob in a pack that is not condemned."""
         raw = ident.to_raw(blob_id)
         while (place := self._catalog.find(raw, self._mark.packs)) is not None and not self._is_there(place[0]):
             self._catalog.forget(place[0])
         return place
 
     def _is_there(self, name: str) -> bool:
-        """Whether a pack is there: the index is derived, and what is put nowhere for its sake must be somewhere."""
-        if self._objects.is_far or name in self._trusted:  # of a far store all packs were listed
+        """Whether a pack exists: the index is derived data, so an entry alone is no reason to skip a put."""
+        if self._objects.is_far or name in self._trusted:  # a far store's packs were listed
             return True
         try:
             self._objects.size(pack_object(name))
@@ -255,10 +255,10 @@ class FsspecBlobStore:
         return self._ids.other("", self._clock.now_ms())
 
     def _check_format(self) -> bool:
-        """Return whether the store is there; refuse one of a newer format."""
+        """Return whether the store exists; raise for one of a newer format."""
         try:
             described = self._objects.read(_FORMAT_OBJECT)
-            if described == _FORMAT_BYTES:  # nearly always: a mount server need not touch what reads JSON
+            if described == _FORMAT_BYTES:  # the common case, without the JSON decoder in a mount server's memory
                 return True
             found = json.loads(described)["format"]
         except NotFound:

@@ -1,4 +1,4 @@
-"""A journal in memory: for tests and simulations. It promises all that the port does but durability.
+"""A journal in memory: for tests and simulations. It implements the port without durability.
 
 Every method holds one lock, and a commit checks everything before it changes anything.
 """
@@ -15,9 +15,9 @@ __all__ = ["MemoryJournalStore"]
 
 
 class MemoryJournalStore(Sessions, Events, Inboxes, Leases, Snapshots):
-    """A :class:`~chronicle.journal.port.JournalStore` that lasts as long as the object."""
+    """A :class:`~chronicle.journal.port.JournalStore` with the lifetime of the object."""
 
     def close(self) -> None:
-        """Forget everything; using the store afterwards raises ``Unavailable``."""
+        """Drop everything; using the store afterwards raises ``Unavailable``."""
         with self._lock:
             self._closed = True

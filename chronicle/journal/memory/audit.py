@@ -1,4 +1,4 @@
-"""What is kept of a session, for verification."""
+"""Verification's view of a session in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MemoryAudit"]
 
 @dataclass(slots=True)
 class MemoryAudit:
-    """A copy of what the store held of a session."""
+    """A copy of a session's records."""
 
     session: Session
     catalogue: Sequence[CatalogueEntry]
@@ -30,7 +30,7 @@ class MemoryAudit:
 
     @property
     def branches(self) -> Sequence[Branch]:
-        """The branches that are there."""
+        """The session's branches."""
         return [branch for branch, _, _ in self.all_branches.values() if branch.session_id == self.session.session_id]
 
     def branch(self, branch_id: BranchId) -> Branch | None:

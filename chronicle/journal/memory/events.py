@@ -21,7 +21,7 @@ __all__ = ["Events"]
 
 
 class Events(Tables):
-    """Reading, appending and erasing."""
+    """Read, append and erase events."""
 
     def events(
         self,
@@ -41,7 +41,7 @@ class Events(Tables):
             return self._events.get(event_id)
 
     def commit(self, commit: Commit) -> Head:
-        """Append, settle messages, fill the outbox and keep the snapshot, or do nothing of it."""
+        """Append events, settle messages, fill the outbox and store the snapshot, all or nothing."""
         head = head_after(commit.expected, commit.events)
         with self._open():
             branch = self._branches.get(head.branch_id)
@@ -81,7 +81,7 @@ class Events(Tables):
             return head
 
     def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
-        """Do several commits; each succeeds or fails by itself."""
+        """Apply several commits; each succeeds or fails by itself."""
         outcomes: list[Head | Exception] = []
         for commit in commits:
             try:

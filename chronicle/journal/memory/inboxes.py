@@ -20,10 +20,10 @@ __all__ = ["Inboxes"]
 
 
 class Inboxes(Tables):
-    """Messages on their way in and out."""
+    """Admission, look-up and delivery of messages."""
 
     def admit(self, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
-        """Give a message its place."""
+        """Admit a message."""
         digest = sha256(message.body).digest()
         with self._open():
             session = self._session(session_id)
@@ -76,7 +76,7 @@ class Inboxes(Tables):
             return [inbox[position] for position in sorted(inbox) if inbox[position].status is status]
 
     def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
-        """Put a parked message back into its place."""
+        """Make a parked message pending again, at its old position."""
         with self._open():
             found = self._messages.get(message_id)
             if found is None or found[0] != session_id or self.message(message_id).status is not MessageStatus.PARKED:
@@ -86,7 +86,7 @@ class Inboxes(Tables):
             return message
 
     def waiting_before(self, message_id: MessageId) -> int:
-        """Return how many pending messages come before one."""
+        """Return the number of pending messages before one."""
         with self._open():
             message = self.message(message_id)
             pending = self.messages(message.session_id, MessageStatus.PENDING)

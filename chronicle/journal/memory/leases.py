@@ -21,7 +21,7 @@ class Leases(Tables):
     def acquire_lease(
         self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
     ) -> Lease:
-        """Take the lease under a new epoch, one higher than the last."""
+        """Acquire the lease under a new epoch, one higher than the last."""
         with self._open():
             session = self._session(session_id)
             held = session.lease
@@ -32,7 +32,7 @@ class Leases(Tables):
             return session.lease
 
     def renew_lease(self, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
-        """Push the lease's end to ``now_ms + ttl_ms``."""
+        """Extend the lease to ``now_ms + ttl_ms``."""
         with self._open():
             session = self._session(session_id)
             if session.lease is None or session.lease.epoch != epoch:
@@ -41,14 +41,14 @@ class Leases(Tables):
             return session.lease
 
     def release_lease(self, session_id: SessionId, epoch: int) -> None:
-        """Give the lease back; harmless when it is not held under that epoch any more."""
+        """Release the lease; does nothing if it is no longer held under that epoch."""
         with self._open():
             session = self._sessions.get(session_id)
             if session is not None and session.lease is not None and session.lease.epoch == epoch:
                 session.lease = None
 
     def lease(self, session_id: SessionId) -> Lease | None:
-        """Return the lease as it was last taken; ``None`` when released or never taken."""
+        """Return the lease as last acquired; ``None`` if released or never acquired."""
         with self._open():
             session = self._sessions.get(session_id)
             return session.lease if session is not None else None

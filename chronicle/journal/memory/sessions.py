@@ -21,10 +21,10 @@ __all__ = ["Sessions"]
 
 
 class Sessions(Tables):
-    """Making, forking, folding and deleting."""
+    """Create, fork, fold and delete sessions and branches."""
 
     def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
-        """Return the session of that name; make it when there is none."""
+        """Return the session of that name; create it if there is none."""
         with self._open():
             if name in self._names:
                 return self._sessions[self._names[name]].record
@@ -43,7 +43,7 @@ class Sessions(Tables):
             return [self._sessions[self._names[name]].record for name in sorted(self._names) if name.startswith(prefix)]
 
     def branch(self, branch_id: BranchId) -> Branch:
-        """Return a branch with its head as it is now."""
+        """Return a branch with its current head."""
         with self._open():
             return self._branch(branch_id).record
 
@@ -57,7 +57,7 @@ class Sessions(Tables):
         return self.branch(branch_id).head
 
     def fork_branch(self, parent_branch_id: BranchId, parent_seq: int, branch_id: BranchId, now_ms: int) -> Branch:
-        """Make a branch in the same session that continues another one after ``parent_seq``."""
+        """Create a branch in the same session that continues another one after ``parent_seq``."""
         with self._open():
             parent = self._branch(parent_branch_id).record
             head = self._fork_head(parent, parent_seq, branch_id)
@@ -73,7 +73,7 @@ class Sessions(Tables):
         branch_id: BranchId,
         now_ms: int,
     ) -> Session:
-        """Make a session whose main branch continues a branch of another session after ``parent_seq``."""
+        """Create a session whose main branch continues a branch of another session after ``parent_seq``."""
         with self._open():
             head = self._fork_head(self._branch(parent_branch_id).record, parent_seq, branch_id)
             if name in self._names:
@@ -81,7 +81,7 @@ class Sessions(Tables):
             return self._make_session(name, session_id, branch_id, parent_branch_id, head, now_ms)
 
     def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
-        """Make a session whose main branch begins after an event that was folded elsewhere."""
+        """Create a session whose main branch starts after an event that was folded in another store."""
         check_base(base)
         with self._open():
             if name in self._names:
@@ -109,7 +109,7 @@ class Sessions(Tables):
             del self._branches[branch_id]
 
     def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
-        """Drop what came before an event of the branch's own."""
+        """Drop all history before one of the branch's own events."""
         with self._open():
             branch = self._branch(branch_id)
             if not branch.base_seq < before_seq <= branch.record.head.seq:
@@ -131,7 +131,7 @@ class Sessions(Tables):
             return branch.record
 
     def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
-        """Delete a session and all that belongs to it."""
+        """Delete a session and all its records."""
         with self._open():
             session = self._session(session_id)
             lease = session.lease
@@ -154,18 +154,18 @@ class Sessions(Tables):
             return tombstone
 
     def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
-        """Return what is left of deleted sessions, in order of deletion."""
+        """Return the tombstones of deleted sessions, in order of deletion."""
         with self._open():
             return [tombstone for tombstone in self._tombstones if tombstone.name.startswith(prefix)]
 
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
-        """Return the chained list of a session's branches made and deleted."""
+        """Return a session's catalogue: the chained list of branches created, folded and deleted."""
         with self._open():
             return list(self._session(session_id).catalogue)
 
     @contextmanager
     def audit(self, session_id: SessionId) -> Iterator[MemoryAudit]:
-        """Open what is stored of a session, as of one moment."""
+        """Open a consistent view of a session's records."""
         with self._open():
             session = self._session(session_id)
             audit = MemoryAudit(session.record, list(session.catalogue))

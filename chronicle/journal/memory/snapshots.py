@@ -16,7 +16,7 @@ __all__ = ["Snapshots", "check_snapshot", "keep_snapshot"]
 
 
 class Snapshots(Tables):
-    """The newest one at a place, and keeping few."""
+    """Look-up and retention of snapshots."""
 
     def snapshot(self, branch_id: BranchId, at_seq: int | None = None) -> Snapshot | None:
         """Return the newest snapshot at or before ``at_seq``, crossing into parents."""
@@ -28,7 +28,7 @@ class Snapshots(Tables):
             return None
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot made outside of a commit."""
+        """Store a snapshot taken outside of a commit."""
         with self._open():
             branch = self._branch(snapshot.branch_id)
             check_snapshot(snapshot, branch.record.head)

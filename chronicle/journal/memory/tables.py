@@ -1,4 +1,4 @@
-"""What the journal in memory keeps, and how its parts find and make what is in it."""
+"""The tables of the journal in memory, with look-ups and inserts."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ class SessionTable:
 class BranchTable:
     record: Branch
     base_hash: str
-    """The hash before its first own event."""
+    """The hash before the branch's first own event."""
     events: list[Event] = field(default_factory=list)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
 
     @property
     def base_seq(self) -> int:
-        """The seq before its first own event."""
+        """The seq before the branch's first own event."""
         return max(self.record.parent_seq, self.record.folded_seq)
 
     def parent_id(self) -> BranchId | None:
-        """The branch that it reads from, if any."""
+        """The branch that this one reads from, if any."""
         return self.record.parent_branch_id if not self.record.folded_seq else None
 
 
 class Tables:
-    """All that is kept, under one lock."""
+    """All tables, under one lock."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -94,7 +94,7 @@ class Tables:
         return branch
 
     def _lineage(self, branch_id: BranchId, to_seq: int | None) -> list[tuple[BranchTable, int]]:
-        """The branch and its ancestors, each with the last seq that is read from it."""
+        """Return the branch and its ancestors, each with the last seq read from it."""
         branch = self._branch(branch_id)
         last_seq = branch.record.head.seq if to_seq is None else min(to_seq, branch.record.head.seq)
         lineage = [(branch, last_seq)]
@@ -105,7 +105,7 @@ class Tables:
         return lineage
 
     def _read(self, branch_id: BranchId, after_seq: int, to_seq: int | None) -> list[Event]:
-        """The events of a branch and its ancestors, in order."""
+        """Return the events of a branch and its ancestors, in order."""
         found: list[Event] = []
         for branch, last_seq in self._lineage(branch_id, to_seq):
             own = branch.base_seq
@@ -113,7 +113,7 @@ class Tables:
         return found
 
     def _refuse_if_read(self, branch_id: BranchId, *, but: SessionId | None = None) -> None:
-        """Refuse when forks read from the branch, but for those of one session."""
+        """Raise `BranchInUse` if forks read from the branch; forks in the session ``but`` are ignored."""
         forks = [
             fork.record.branch_id
             for fork in self._branches.values()

@@ -1,8 +1,7 @@
-"""Connections to PostgreSQL, a bounded pool of them, and its errors as ours.
+"""A bounded pool of connections to PostgreSQL, and the translation of its errors.
 
-Transactions read what is committed (``READ COMMITTED``) and lock the rows they rely on; see
-:mod:`chronicle.journal.sql.port` for the order. A connection must not be used by a forked child, which gets a clear
-error instead.
+Transactions are ``READ COMMITTED`` and lock the rows whose values they rely on; :mod:`chronicle.journal.sql.port` has
+the order. A forked child must not use a connection of its parent; it gets an error that says so.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["PostgresConnection", "PostgresDatabase"]
 
 _WAIT_S: Final = 30.0
-"""For a free connection, and for the server to answer a connect."""
+"""Timeout of the wait for a free connection, and of a connect."""
 _open_databases: Final[weakref.WeakSet[PostgresDatabase]] = weakref.WeakSet()
 _inherited: Final[list[PostgresConnection]] = []
-"""In a forked child: the parent's connections, kept so that they are not closed by garbage collection."""
+"""In a forked child: references to the parent's connections, so that garbage collection does not close them."""
 
 
 class PostgresConnection:
-    """A connection that takes ``?`` for values, as the shared SQL has it."""
+    """A connection with the ``?`` placeholders of the shared SQL."""
 
     for_share: Final = " FOR SHARE"
     for_update: Final = " FOR UPDATE"
@@ -59,11 +58,11 @@ class PostgresConnection:
             self.execute(statement, row)
 
     def changed(self, statement: str, values: Sequence[Any], /) -> int:
-        """Run an ``UPDATE``, and wait for how many rows it changed."""
+        """Run an ``UPDATE``, and wait for the number of changed rows."""
         return len(self.execute(f"{statement} RETURNING 1", values).fetchall())
 
     def is_idle(self) -> bool:
-        """Whether it can be lent: it is not broken, and the server has not closed it while it was idle."""
+        """Whether the connection is usable: it is not broken, and the server has not closed it while it was idle."""
         raw = self.raw
         if raw.closed or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             return False
@@ -74,7 +73,7 @@ class PostgresDatabase:
     """A journal's schema in a PostgreSQL database.
 
     Raises:
-        Unavailable: the server cannot be reached, or refuses.
+        Unavailable: the server cannot be reached, or refuses the connection.
         UnsupportedFormat: the schema holds a journal of another format.
     """
 
@@ -100,7 +99,7 @@ class PostgresDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[PostgresConnection]:
-        """Lend a connection for statements that read; each sees the last commit before it."""
+        """Lend a connection for reads; each statement sees the last commit before it."""
         with self._lent() as db:
             yield db
 
@@ -117,10 +116,10 @@ class PostgresDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[PostgresConnection]:
-        """Lend a connection in a transaction that commits at the end, durably, or rolls back on any error.
+        """Lend a connection in a write transaction: durable on exit, rolled back on an error.
 
-        Statements are sent without waiting for their answers, until one's rows are asked for; what fails meanwhile
-        raises there, or at the end, where the failure keeps the transaction from being committed.
+        Statements are pipelined: the client waits for answers only when it fetches rows. An error of an earlier
+        statement is raised there, or at the end, where it prevents the commit.
         """
         with self._lent() as db:
             try:
@@ -135,18 +134,18 @@ class PostgresDatabase:
 
     @contextmanager
     def erasing(self) -> Iterator[PostgresConnection]:
-        """As `writing`: the server reuses the space of what is deleted."""
+        """As `writing`: the server reuses the space of deleted rows."""
         with self.writing() as db:
             yield db
 
     @contextmanager
     def savepoint(self, db: Connection) -> Iterator[None]:
-        """Begin a part of a transaction that can fail by itself."""
+        """Open a savepoint: a failure inside rolls back to it, and the transaction continues."""
         db.execute("SAVEPOINT part")
         try:
             with self._translated():
                 yield
-                db.execute("SELECT 1").fetchone()  # waits for the answers to all that was sent before
+                db.execute("SELECT 1").fetchone()  # waits for the answers to all earlier statements
         except Unavailable:
             raise  # the connection is lost, and the transaction with it
         except BaseException:
@@ -156,7 +155,7 @@ class PostgresDatabase:
         db.execute("RELEASE part")
 
     def close(self) -> None:
-        """Close all connections that are not lent; those close when they are given back."""
+        """Close all idle connections; lent ones are closed when they are returned."""
         if os.getpid() != self._pid:
             return
         self._closed = True

@@ -1,6 +1,6 @@
-"""The tables in PostgreSQL: those of SQLite, with a version in a table of its own.
+"""The tables in PostgreSQL: those of SQLite, and a table with the format version.
 
-Row keys are ``key << 32 | number`` here too, so that the statements are the same. Text is compared by its bytes.
+Row keys are ``key << 32 | number`` here too, so that both databases run the same statements. Text is compared bytewise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["VERSION", "prepare"]
 
 VERSION: Final = 1
 _LOCK: Final = 0x4348_4A4C
-"""Of the advisory lock that one preparing process holds."""
+"""The advisory lock of the process that creates the tables."""
 
 _TABLES: Final = """
 CREATE TABLE format (version INTEGER NOT NULL);
@@ -119,10 +119,10 @@ CREATE TABLE tombstone (
 
 
 def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:
-    """Make the schema and its tables, if they are not there; one process at a time.
+    """Create the schema and its tables if they do not exist; one process at a time.
 
     Raises:
-        UnsupportedFormat: the journal there is of another format. An upgrade needs a backup, which is the operator's.
+        UnsupportedFormat: the journal has another format. An upgrade needs a backup, which is the operator's task.
     """
     name = sql.Identifier(schema)
     with connection.transaction():

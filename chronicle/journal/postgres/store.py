@@ -1,4 +1,4 @@
-"""The journal's store on PostgreSQL: the shared SQL over a server."""
+"""The journal store on PostgreSQL: the shared SQL over a server."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ __all__ = ["PostgresJournalStore"]
 class PostgresJournalStore(SqlJournalStore):
     """A :class:`~chronicle.journal.port.JournalStore` in a schema of a PostgreSQL database.
 
-    A write is durable when it returns, as far as the server's own settings make ``synchronous_commit = on`` so. What is
-    deleted or erased is gone from the database at once, and from the server's files as it reuses their space.
+    A write is durable when it returns, to the extent that the server's settings make ``synchronous_commit = on``
+    durable. Deleted and erased content is removed from the database at once, and from the server's files when it reuses
+    their space.
 
     Args:
-        conninfo: how to connect: ``postgresql://user:password@host/database`` or ``key=value`` pairs.
-        schema: where the tables are; made, with them, when it is not there.
-        connections: most connections at once; a thread that finds none free waits.
+        conninfo: a connection string: ``postgresql://user:password@host/database`` or ``key=value`` pairs.
+        schema: the schema of the tables; created, with the tables, if it does not exist.
+        connections: the limit of the pool; a thread waits if none is free.
 
     Raises:
-        Unavailable: the server cannot be reached, or refuses.
-        UnsupportedFormat: it holds a journal of a newer format.
+        Unavailable: the server cannot be reached, or refuses the connection.
+        UnsupportedFormat: the schema holds a journal of another format.
     """
 
     def __init__(self, conninfo: str, *, schema: str = "chronicle", connections: int = 16) -> None:

@@ -1,4 +1,4 @@
-"""What is stored of a session, straight from the tables, for verification."""
+"""Verification's view of a session: its rows, straight from the tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["SqlAudit", "read_catalogue"]
 
 
 _BATCH: Final = 1024
-"""Rows read at a time."""
+"""Rows per query."""
 
 
 class SqlAudit:
@@ -39,7 +39,7 @@ class SqlAudit:
 
     Raises:
         NotFound: no such session.
-        Corrupt: what is stored of it cannot be read.
+        Corrupt: its rows cannot be read.
     """
 
     def __init__(self, db: Connection, session_id: SessionId) -> None:
@@ -84,7 +84,7 @@ class SqlAudit:
             raise Corrupt(f"the record of branch {branch_id} holds a value of a wrong type: {error}") from error
 
     def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
-        """Yield a branch's own events by seq, those after its head included."""
+        """Yield a branch's own events by seq, including rows after its head."""
         (key,) = self._db.execute("SELECT key FROM branch WHERE branch_id = ?", (branch_id,)).fetchone()
         last = row_id(key, MAX_NUMBER)
         after, count = row_id(key, 0) - 1, _BATCH

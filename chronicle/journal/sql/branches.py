@@ -1,4 +1,4 @@
-"""Sessions, branches and the events on them: what is done inside a transaction that the store has begun."""
+"""Statements on sessions, branches and their events. All of them run inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SELECT_BRANCH: Final = f"SELECT branch.key, {BRANCH_COLUMNS} FROM branch JOIN s
 EVENT_QUERY: Final = (
     f"SELECT (SELECT hash FROM event AS before WHERE before.id = event.id - 1), erased, {EVENT_COLUMNS} FROM event"
 )
-"""Gives ``prev_hash``, which is the hash of the row before, ahead of an event's own columns."""
+"""Selects ``prev_hash``, the hash of the previous row, before the event's own columns."""
 
 
 def find_session(db: Connection, session_id: SessionId, lock: str = "") -> tuple[int, Session]:
@@ -67,10 +67,10 @@ def find_session(db: Connection, session_id: SessionId, lock: str = "") -> tuple
 
 
 def insert_session(db: Connection, session: Session, parent: BranchId | None, head: Head) -> bool:
-    """Make a session whose main branch stands on ``head``; return false when there is one of its name.
+    """Create a session whose main branch starts at ``head``; return false if its name is taken.
 
     Raises:
-        Conflict: there is a session of that id, or a branch.
+        Conflict: the id of the session or of the branch is taken.
     """
     if db.execute("SELECT 1 FROM session WHERE session_id = ?", (session.session_id,)).fetchone():
         named = db.execute("SELECT 1 FROM session WHERE name = ?", (session.name,)).fetchone()
@@ -89,10 +89,10 @@ def insert_session(db: Connection, session: Session, parent: BranchId | None, he
 def insert_branch(
     db: Connection, session: Session, branch_id: BranchId, parent: BranchId | None, head: Head, now_ms: int
 ) -> None:
-    """Make a branch that stands on ``head``, and enter it in the session's catalogue.
+    """Create a branch that starts at ``head``, and add it to the session's catalogue.
 
     Raises:
-        Conflict: there is a branch of that id.
+        Conflict: the id is taken.
     """
     if db.execute("SELECT 1 FROM branch WHERE branch_id = ?", (branch_id,)).fetchone():
         raise Conflict(f"there is a branch {branch_id} already")
@@ -117,7 +117,7 @@ def insert_branch(
 
 
 def adopt_session(db: Connection, session: Session, base: Head) -> bool:
-    """Make a session whose main branch begins after an event that was folded elsewhere; returns and raises as above."""
+    """Create a session whose main branch starts after an event folded in another store; see `insert_session`."""
     branch_id = session.main_branch_id
     made = insert_session(db, session, None, empty_head(branch_id))
     if made:
@@ -149,13 +149,13 @@ def base_seq(branch: Branch) -> int:
 
 
 def base_hash(db: Connection, key: int) -> str:
-    """Return what a branch's first own event has as its ``prev_hash``."""
+    """Return the ``prev_hash`` of a branch's first own event."""
     (digest,) = db.execute("SELECT base_hash FROM branch WHERE key = ?", (key,)).fetchone()
     return hash_text(digest)
 
 
 def lineage(db: Connection, branch_id: BranchId, to_seq: int | None) -> list[tuple[int, Branch, int]]:
-    """Return the branch and the ancestors it reads from: key, branch and the last seq that is read from it.
+    """Return the branch and the ancestors it reads from, each as its key, the branch and the last seq read from it.
 
     Raises:
         NotFound: there is no such branch.
@@ -173,7 +173,7 @@ def lineage(db: Connection, branch_id: BranchId, to_seq: int | None) -> list[tup
 
 
 def fork_head(db: Connection, parent: Branch, parent_seq: int, branch_id: BranchId) -> Head:
-    """Return the head of a new branch that stands on a parent's event.
+    """Return the head of a new branch that starts after an event of its parent.
 
     Raises:
         InvalidInput: the parent does not have that event.
@@ -213,10 +213,10 @@ def erase(db: Connection, event_id: EventId, payload_sha256: bytes) -> None:
 
 
 def fold(db: Connection, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
-    """Drop what came before an event of the branch's own.
+    """Drop all history before one of the branch's own events.
 
     Raises:
-        InvalidInput: it is not one.
+        InvalidInput: the event is not one of the branch's own.
         BranchInUse: forks read from the branch.
     """
     key, branch = _locked(db, branch_id)
@@ -237,7 +237,7 @@ def fold(db: Connection, branch_id: BranchId, before_seq: int, now_ms: int) -> B
 
 
 def delete_branch(db: Connection, branch_id: BranchId, now_ms: int) -> None:
-    """Delete a branch and enter that in the session's catalogue.
+    """Delete a branch and record the deletion in the session's catalogue.
 
     Raises:
         InvalidInput: it is the session's main branch.
@@ -263,7 +263,7 @@ def delete_branch(db: Connection, branch_id: BranchId, now_ms: int) -> None:
 
 
 def delete_session(db: Connection, session_id: SessionId, now_ms: int) -> Tombstone:
-    """Delete a session with all that belongs to it, and leave a tombstone.
+    """Delete a session and all its rows, and insert a tombstone.
 
     Raises:
         LeaseHeld: its lease is held.
@@ -291,7 +291,7 @@ def delete_session(db: Connection, session_id: SessionId, now_ms: int) -> Tombst
 
 
 def _drop_branch(db: Connection, key: int) -> int:
-    """Delete a branch's rows, and return how many events it had."""
+    """Delete a branch's rows, and return the number of its events."""
     bounds = (row_id(key, 0), row_id(key, MAX_NUMBER))
     db.execute("DELETE FROM branch WHERE key = ?", (key,))
     for table in ("snapshot", "snapshot_pack"):
@@ -302,14 +302,14 @@ def _drop_branch(db: Connection, key: int) -> int:
 
 
 def _locked(db: Connection, branch_id: BranchId) -> tuple[int, Branch]:
-    """Return a branch and its key, its session and itself locked, in this order."""
+    """Lock a branch's session, then the branch; return the branch and its key."""
     _, branch = find_branch(db, branch_id)
     find_session(db, branch.session_id, db.for_update)
     return find_branch(db, branch_id, db.for_update)
 
 
 def _refuse_if_read(db: Connection, branch_id: BranchId, *, but: int = 0) -> None:
-    """Refuse when forks read from the branch, but for those of one session."""
+    """Raise `BranchInUse` if forks read from the branch; forks in the session ``but`` are ignored."""
     forks = db.execute(
         "SELECT branch_id FROM branch WHERE parent_branch_id = ? AND folded_seq = 0 AND session <> ? ORDER BY key",
         (branch_id, but),

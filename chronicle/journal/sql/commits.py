@@ -1,6 +1,6 @@
-"""A commit: rows built before the writer lock is taken, and a handful of statements inside the transaction.
+"""A commit: its rows are built before the writer lock is taken; the transaction runs a handful of statements.
 
-The update of the branch's row checks head and epoch at once; why a commit was refused is looked for only after it.
+The ``UPDATE`` of the branch's row checks head and epoch together. The reason of a refusal is determined afterwards.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ class Ready:
     """The values of `_ADVANCE`: the new head, the expected one, and the epoch, 0 for none."""
     events: Sequence[Row]
     settled: Sequence[tuple[str, str]]
-    """Outcomes and message ids."""
+    """Outcomes with message ids."""
     outbox: Sequence[Row]
     snapshot: snapshots.Draft | None = None
 
     @property
     def epoch(self) -> int:
-        """The lease under which it is made; 0 without one."""
+        """The epoch of its lease; 0 without one."""
         return int(self.advance[-1])
 
 
 def prepare(commit: Commit, branch_key: int, session_key: int) -> Ready:
-    """Turn a commit, but for its snapshot, into rows.
+    """Convert a commit, except its snapshot, to rows.
 
     Raises:
-        InvalidInput: its events were not sealed on top of the head that it expects, or its epoch is none.
+        InvalidInput: its events were not sealed on top of the expected head, or its epoch is below 1.
     """
     expected = commit.expected
     head = head_after(expected, commit.events)
@@ -110,7 +110,7 @@ def prepare(commit: Commit, branch_key: int, session_key: int) -> Ready:
 
 
 def check_snapshot(snapshot: Snapshot, head: Head) -> None:
-    """Check that a snapshot lies on a branch.
+    """Check that a snapshot's place is on a branch.
 
     Raises:
         InvalidInput: it does not.
@@ -123,10 +123,10 @@ def check_snapshot(snapshot: Snapshot, head: Head) -> None:
 
 
 def apply(db: Connection, ready: Ready) -> None:
-    """Do a commit in the open transaction.
+    """Apply a commit in the open transaction.
 
     Raises:
-        NotFound, StaleEpoch, BranchVersionConflict: it is refused, and the caller must roll back.
+        NotFound, StaleEpoch, BranchVersionConflict: the commit is refused; the caller must roll back.
     """
     if db.for_share:
         db.execute(f"SELECT 1 FROM session WHERE key = ?{db.for_share}", (ready.session_key,))
@@ -143,13 +143,13 @@ def apply(db: Connection, ready: Ready) -> None:
 
 
 def is_there(db: Connection, ready: Ready) -> bool:
-    """Tell whether exactly this commit was done already."""
+    """Return whether exactly this commit has been applied already."""
     row = db.execute("SELECT hash FROM event WHERE id = ?", (row_id(ready.branch_key, ready.head.seq),)).fetchone()
     return row is not None and bytes(row[0]) == ready.advance[3]
 
 
 def _refusal(db: Connection, ready: Ready) -> ChronicleError:
-    """Say why a commit did not advance its branch. An old epoch comes first: its holder must stop, not retry."""
+    """Return why a commit did not advance its branch. A stale epoch takes precedence: its holder must not retry."""
     branch_id = ready.head.branch_id
     row = db.execute(
         "SELECT seq, event_id FROM branch WHERE key = ? AND branch_id = ?", (ready.branch_key, branch_id)

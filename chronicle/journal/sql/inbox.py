@@ -1,7 +1,7 @@
-"""Inboxes: what is done inside a transaction that the store has begun.
+"""Inbox statements. All of them run inside the caller's transaction.
 
-``session.pending_from`` is a position below which nothing waits. Admissions move it on, and retrying a parked message
-moves it back, so a commit need not keep an index of what waits.
+``session.pending_from`` is a lower bound of the pending positions. An admission advances it, a retry of a parked
+message moves it back. So a commit need not maintain an index of pending messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PENDING_FIRST: Final = (
 
 
 def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int) -> Receipt:
-    """Give a message its place, or find the place that it has.
+    """Admit a message, or find the receipt of its first admission.
 
     Raises:
         IdempotencyConflict: the key was used with another body.
@@ -91,13 +91,13 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
 
 
 def pending(db: Connection, session_id: SessionId, limit: int) -> Sequence[InboxMessage]:
-    """Return the messages that wait, in order."""
+    """Return the pending messages, in order of position."""
     rows = db.execute(_PENDING_FIRST, (session_id, limit))
     return [inbox_message_from(row) for row in rows]
 
 
 def messages(db: Connection, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
-    """Return a session's messages of one status, in order."""
+    """Return a session's messages of one status, in order of position."""
     rows = db.execute(
         f"{_SELECT} WHERE inbox.session = (SELECT key FROM session WHERE session_id = ?) "
         "AND inbox.id BETWEEN (session.key << 32) AND ((session.key + 1) << 32) AND status = ? "
@@ -111,7 +111,7 @@ def find_message(db: Connection, message_id: MessageId) -> InboxMessage:
     """Return one message.
 
     Raises:
-        NotFound: there is none.
+        NotFound: no such message.
     """
     row = db.execute(f"{_SELECT} WHERE message_id = ?", (message_id,)).fetchone()
     if row is None:
@@ -120,7 +120,7 @@ def find_message(db: Connection, message_id: MessageId) -> InboxMessage:
 
 
 def retry(db: Connection, session_id: SessionId, message_id: MessageId) -> InboxMessage:
-    """Put a parked message back into its place.
+    """Make a parked message pending again, at its old position.
 
     Raises:
         NotFound: it is not parked in that session.
@@ -140,7 +140,7 @@ def retry(db: Connection, session_id: SessionId, message_id: MessageId) -> Inbox
 
 
 def sessions_with_pending(db: Connection) -> Sequence[SessionId]:
-    """Return the sessions in which messages wait."""
+    """Return the sessions that have pending messages."""
     rows = db.execute(
         f"SELECT session_id FROM session WHERE EXISTS (SELECT 1 FROM inbox WHERE status = {_PENDING} "
         "AND inbox.id BETWEEN (key << 32) + pending_from AND (key << 32) + last_position) ORDER BY key"
@@ -149,10 +149,10 @@ def sessions_with_pending(db: Connection) -> Sequence[SessionId]:
 
 
 def waiting_before(db: Connection, message_id: MessageId) -> int:
-    """Return how many messages wait before one in its inbox.
+    """Return the number of pending messages before one in its inbox.
 
     Raises:
-        NotFound: there is none of that id.
+        NotFound: no such message.
     """
     found = db.execute(
         "SELECT inbox.id, pending_from FROM inbox JOIN session ON session.key = inbox.session WHERE message_id = ?",
@@ -164,7 +164,7 @@ def waiting_before(db: Connection, message_id: MessageId) -> int:
 
 
 def _first_pending(db: Connection, session: int, pending_from: int, last_position: int) -> int:
-    """Return the position of the first message that waits, or the one that the next message will get."""
+    """Return the position of the first pending message; without one, the next free position."""
     row = db.execute(
         f"SELECT id FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING} ORDER BY id LIMIT 1",
         (row_id(session, pending_from), row_id(session, last_position)),

@@ -1,7 +1,7 @@
-"""What the shared SQL needs of a database: statements with ``?`` for values, and transactions of four kinds.
+"""The database port of the shared SQL: statements with ``?`` placeholders, and four kinds of transactions.
 
-The SQL is what both SQLite and PostgreSQL understand. SQLite has one writer at a time; for PostgreSQL rows are locked
-where a transaction relies on what it read, in this order: session, then branch.
+The SQL is the common subset of SQLite and PostgreSQL. SQLite has one writer at a time. For PostgreSQL, a transaction
+locks the rows whose values it relies on, in this order: session, then branch.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """A connection, inside a transaction or outside of any."""
+    """A connection, inside or outside of a transaction."""
 
     @property
     def for_share(self) -> str:
-        """What to append to a ``SELECT`` so that its rows stay as they are until the transaction's end."""
+        """The clause that locks the rows of a ``SELECT`` against changes until the end of the transaction."""
         ...
 
     @property
     def for_update(self) -> str:
-        """The same, for rows that will be changed."""
+        """The same for rows that the transaction will change."""
         ...
 
     def execute(self, sql: str, values: Sequence[Any] = ..., /) -> Cursor:
-        """Run a statement. Its errors may come with a later one's, or at the transaction's end."""
+        """Run a statement. Its errors may be raised by a later statement, or at the end of the transaction."""
         ...
 
     def insert(self, sql: str, rows: Sequence[Sequence[Any]], /) -> None:
-        """Run an ``INSERT`` once for each row. Its errors may come as those of `execute`."""
+        """Run an ``INSERT`` once for each row. Errors are raised as in `execute`."""
         ...
 
     def changed(self, sql: str, values: Sequence[Any], /) -> int:
-        """Run an ``UPDATE`` without ``RETURNING``, and return how many rows it changed."""
+        """Run an ``UPDATE`` without ``RETURNING``, and return the number of changed rows."""
         ...
 
 
 class Database(Protocol):
-    """Where connections come from. Errors of the driver leave these as ours."""
+    """A source of connections. The context managers translate errors of the driver."""
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """Lend a connection for statements that read; each sees the last commit before it."""
+        """Lend a connection for reads; each statement sees the last commit before it."""
         ...
 
     def reading_one_moment(self) -> AbstractContextManager[Connection]:
@@ -69,15 +69,15 @@ class Database(Protocol):
         ...
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """Lend a connection in a transaction that is durable at the end, or rolled back on any error."""
+        """Lend a connection in a write transaction: durable on exit, rolled back on an error."""
         ...
 
     def erasing(self) -> AbstractContextManager[Connection]:
-        """As `writing`, for what must be gone from the disk as well."""
+        """As `writing`, for deletions that must also remove the content from the disk."""
         ...
 
     def savepoint(self, db: Connection) -> AbstractContextManager[None]:
-        """Begin a part of a transaction that can fail by itself."""
+        """Open a savepoint: a failure inside rolls back to it, and the transaction continues."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the tables to records and back, and the keys that put branch and number into one integer."""
+"""Conversion of table rows to records and back, and row ids, which hold a key and a number in one integer."""
 
 from __future__ import annotations
 
@@ -78,17 +78,17 @@ STATUS_CODES: Final = {status: code for code, status in enumerate(_STATUSES)}
 
 
 def row_id(key: int, number: int) -> int:
-    """Return the primary key of a row that is the ``number``-th of a branch or session."""
+    """Return the primary key of row ``number`` of a branch or session."""
     return key << _SHIFT | number
 
 
 def key_of(row: int) -> int:
-    """Return the branch's or session's key."""
+    """Return the branch key or session key in a row id."""
     return row >> _SHIFT
 
 
 def number_of(row: int) -> int:
-    """Return the seq, position or number."""
+    """Return the seq, position or number in a row id."""
     return row & MAX_NUMBER
 
 
@@ -98,7 +98,7 @@ def hash_bytes(text: str) -> bytes:
 
 
 def hash_text(data: bytes) -> str:
-    """Return a hash as it is shown."""
+    """Return a hash's text form."""
     return HASH_PREFIX + data.hex()
 
 

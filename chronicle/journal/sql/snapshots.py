@@ -1,4 +1,4 @@
-"""Snapshots in SQL: planned outside of the transaction, kept and pruned inside it."""
+"""Snapshots in SQL: planned outside of the transaction, stored and pruned inside it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A snapshot that is ready to be written, as long as nothing changed since it was planned."""
+    """A planned snapshot. It can be written if the branch's snapshots are the same as when it was planned."""
 
     snapshot: Snapshot
     plan: Plan
     basis: tuple[int | None, int | None]
-    """The newest snapshot's and the newest pack's row ids when it was planned."""
+    """The row ids of the newest snapshot and of the newest pack at the time of planning."""
 
 
 def draft(db: Connection, key: int, snapshot: Snapshot) -> Draft:
-    """Plan how to store a snapshot; costs in proportion to its size, so it belongs outside of the writer lock."""
+    """Plan how to store a snapshot, outside of the writer lock: the cost is proportional to its size."""
     newest_row, newest_pack = basis = _basis(db, key)
     kept = None
     if newest_row is not None:
@@ -45,7 +45,7 @@ def draft(db: Connection, key: int, snapshot: Snapshot) -> Draft:
 
 
 def keep(db: Connection, key: int, ready: Draft) -> None:
-    """Write a snapshot and drop those that its coming makes superfluous, in the caller's transaction."""
+    """Write a snapshot and prune the superfluous ones, in the caller's transaction."""
     if _basis(db, key) != ready.basis:
         ready = draft(db, key, ready.snapshot)
     for pack in ready.plan.packs:
@@ -66,7 +66,7 @@ def keep(db: Connection, key: int, ready: Draft) -> None:
 
 
 def newest(db: Connection, key: int, branch_id: BranchId, last_seq: int) -> Snapshot | None:
-    """Return a branch's own newest snapshot at or before ``last_seq``; a damaged one is passed over, and logged."""
+    """Return a branch's own newest snapshot at or before ``last_seq``; a damaged one is skipped, and logged."""
     rows = db.execute(
         "SELECT id FROM snapshot WHERE id BETWEEN ? AND ? ORDER BY id DESC", (row_id(key, 0), row_id(key, last_seq))
     ).fetchall()
@@ -74,7 +74,7 @@ def newest(db: Connection, key: int, branch_id: BranchId, last_seq: int) -> Snap
         try:
             return Snapshot(branch_id, number_of(row), _load(db, key, row).body)
         except Corrupt as error:
-            _log.warning("snapshot of branch %s at %s is passed over: %s", branch_id, number_of(row), error)
+            _log.warning("snapshot of branch %s at %s is skipped: %s", branch_id, number_of(row), error)
     return None
 
 
@@ -104,7 +104,7 @@ def _load(db: Connection, key: int, row: int) -> Kept:
 
 
 def prune(db: Connection, key: int) -> None:
-    """Drop a branch's superfluous snapshots, and the packs that no snapshot needs."""
+    """Delete a branch's superfluous snapshots, and the packs that no snapshot refers to."""
     bounds = (row_id(key, 0), row_id(key, MAX_NUMBER))
     manifests = dict(db.execute("SELECT id, manifest FROM snapshot WHERE id BETWEEN ? AND ?", bounds).fetchall())
     kept = kept_seqs(number_of(row) for row in manifests)

@@ -1,7 +1,7 @@
 """The journal's port in SQL: each method is one transaction or one query.
 
-Keys of branches are remembered. The key of a deleted branch may be given to a new one: then the head that a commit
-expects does not fit, as its hash covers the branch's id.
+The store caches the keys of branches. The database may assign the key of a deleted branch to a new one. A commit with
+the stale key then fails its head check, because the head's hash covers the branch id.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ if TYPE_CHECKING:
 __all__ = ["SqlJournalStore"]
 
 _FIRST_BATCH: Final = 16
-"""Of events: a caller that needs one event reads few."""
+"""The first page of events is small: a caller that needs one event reads few."""
 _BATCH: Final = 256
-"""Events read at a time, so that no reader holds back the write-ahead log while its caller works on them."""
+"""Events per query. Between two pages no read transaction is open, so a slow consumer does not block checkpoints."""
 
 
 class SqlJournalStore:
-    """A :class:`~chronicle.journal.port.JournalStore` over a SQL database; see the port for what its methods promise.
+    """A :class:`~chronicle.journal.port.JournalStore` over a SQL database; the port documents the methods.
 
     Args:
-        database: its connections; closed with the store.
+        database: the connections; the store closes them.
     """
 
     def __init__(self, database: Database) -> None:
         self._db = database
         self._keys: dict[BranchId, tuple[int, int, SessionId]] = {}
-        """Of branches: their key, their session's key and id."""
+        """By branch id: the branch's key, and its session's key and id."""
 
     # -- sessions and branches ------------------------------------------------------------------------------------
 
     def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
-        """Return the session of that name; make it, with an empty main branch, when there is none."""
+        """Return the session of that name; create it, with an empty main branch, if there is none."""
         try:
             return self.session(name)
         except NotFound:
@@ -103,7 +103,7 @@ class SqlJournalStore:
         return [session_from(row) for row in rows]
 
     def branch(self, branch_id: BranchId) -> Branch:
-        """Return a branch with its head as it is now."""
+        """Return a branch with its current head."""
         with self._db.reading() as db:
             return branches.find_branch(db, branch_id)[1]
 
@@ -122,7 +122,7 @@ class SqlJournalStore:
         return self.branch(branch_id).head
 
     def fork_branch(self, parent_branch_id: BranchId, parent_seq: int, branch_id: BranchId, now_ms: int) -> Branch:
-        """Make a branch in the same session that continues another one after ``parent_seq``."""
+        """Create a branch in the same session that continues another one after ``parent_seq``."""
         with self._db.writing() as db:
             _, parent = branches.find_branch(db, parent_branch_id)
             _, session = branches.find_session(db, parent.session_id, db.for_update)
@@ -140,7 +140,7 @@ class SqlJournalStore:
         branch_id: BranchId,
         now_ms: int,
     ) -> Session:
-        """Make a session whose main branch continues a branch of another session after ``parent_seq``."""
+        """Create a session whose main branch continues a branch of another session after ``parent_seq``."""
         with self._db.writing() as db:
             _, parent = branches.find_branch(db, parent_branch_id, db.for_share)
             head = branches.fork_head(db, parent, parent_seq, branch_id)
@@ -150,7 +150,7 @@ class SqlJournalStore:
             return session
 
     def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
-        """Make a session whose main branch begins after an event that was folded elsewhere."""
+        """Create a session whose main branch starts after an event that was folded in another store."""
         check_base(base)
         session = Session(session_id, name, branch_id, now_ms)
         with self._db.writing() as db:
@@ -159,25 +159,25 @@ class SqlJournalStore:
         return session
 
     def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
-        """Delete a branch, its events and snapshots; the session's catalogue keeps that it was there."""
+        """Delete a branch, its events and snapshots; the session's catalogue records the deletion."""
         with self._db.erasing() as db:
             branches.delete_branch(db, branch_id, now_ms)
         self._keys.pop(branch_id, None)
 
     def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
-        """Drop what came before an event of the branch's own."""
+        """Drop all history before one of the branch's own events."""
         with self._db.erasing() as db:
             folded = branches.fold(db, branch_id, before_seq, now_ms)
             snapshots.prune(db, branches.find_branch(db, branch_id)[0])
             return folded
 
     def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
-        """Delete a session and all that belongs to it, so that its bytes are gone from the file."""
+        """Delete a session and all its rows; their bytes are removed from the file."""
         with self._db.erasing() as db:
             return branches.delete_session(db, session_id, now_ms)
 
     def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
-        """Return what is left of deleted sessions whose name starts with ``prefix``, in order of deletion."""
+        """Return the tombstones of deleted sessions whose name starts with ``prefix``, in order of deletion."""
         with self._db.reading() as db:
             rows = db.execute(
                 f"SELECT {TOMBSTONE_COLUMNS} FROM tombstone WHERE substr(name, 1, ?) = ? ORDER BY id",
@@ -186,14 +186,14 @@ class SqlJournalStore:
         return [tombstone_from(row) for row in rows]
 
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
-        """Return the chained list of a session's branches made, folded and deleted, by number."""
+        """Return a session's catalogue: the chained list of branches created, folded and deleted, by number."""
         with self._db.reading_one_moment() as db:
             key, session = branches.find_session(db, session_id)
             return read_catalogue(db, key, session)
 
     @contextmanager
     def audit(self, session_id: SessionId) -> Iterator[SqlAudit]:
-        """Open what is stored of a session, as of one moment, for verification."""
+        """Open a consistent view of a session's rows, for verification."""
         with self._db.reading_one_moment() as db:
             yield SqlAudit(db, session_id)
 
@@ -240,7 +240,7 @@ class SqlJournalStore:
             return branches.find_event(db, event_id)
 
     def erase(self, event_ids: Sequence[EventId]) -> None:
-        """Erase the payloads of events, so that their bytes are gone from the file."""
+        """Erase the payloads of events; their bytes are removed from the file."""
         with self._db.erasing() as db:
             for event_id in event_ids:
                 event = branches.find_event(db, event_id)
@@ -249,13 +249,13 @@ class SqlJournalStore:
                 branches.erase(db, event_id, bytes.fromhex(event.payload_sha256))
 
     def commit(self, commit: Commit) -> Head:
-        """Append, settle messages, fill the outbox and keep the snapshot in one durable transaction."""
+        """Append events, settle messages, fill the outbox and store the snapshot in one durable transaction."""
         ready = self._prepare(commit)
         self._write(ready)
         return ready.head
 
     def commit_many(self, commits_: Sequence[Commit]) -> list[Head | Exception]:
-        """Do several commits with one sync to disk; each succeeds or fails by itself."""
+        """Apply several commits with one sync to disk; each succeeds or fails by itself."""
         outcomes: list[Head | Exception] = []
         prepared: list[commits.Ready | None] = []
         for commit in commits_:
@@ -312,7 +312,7 @@ class SqlJournalStore:
     # -- inbox ----------------------------------------------------------------------------------------------------
 
     def admit(self, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
-        """Give a message its place, durably."""
+        """Admit a message, durably."""
         with self._db.writing() as db:
             return inbox.admit(db, session_id, message, limit)
 
@@ -332,12 +332,12 @@ class SqlJournalStore:
             return inbox.messages(db, session_id, status)
 
     def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
-        """Put a parked message back into its place in the inbox, with no attempts counted."""
+        """Make a parked message pending again, at its old position and with its attempts reset."""
         with self._db.writing() as db:
             return inbox.retry(db, session_id, message_id)
 
     def waiting_before(self, message_id: MessageId) -> int:
-        """Return how many pending messages come before one."""
+        """Return the number of pending messages before one."""
         with self._db.reading() as db:
             return inbox.waiting_before(db, message_id)
 
@@ -364,7 +364,7 @@ class SqlJournalStore:
     def acquire_lease(
         self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
     ) -> Lease:
-        """Take the lease under a new epoch, one higher than the last."""
+        """Acquire the lease under a new epoch, one higher than the last."""
         with self._db.writing() as db:
             row = db.execute(
                 f"SELECT holder, epoch, expires_ms FROM session WHERE session_id = ?{db.for_update}", (session_id,)
@@ -382,7 +382,7 @@ class SqlJournalStore:
             return lease
 
     def renew_lease(self, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
-        """Push the lease's end to ``now_ms + ttl_ms``."""
+        """Extend the lease to ``now_ms + ttl_ms``."""
         with self._db.writing() as db:
             row = db.execute(
                 f"SELECT holder, epoch FROM session WHERE session_id = ?{db.for_update}", (session_id,)
@@ -396,12 +396,12 @@ class SqlJournalStore:
             return Lease(session_id, holder, epoch, now_ms + ttl_ms)
 
     def release_lease(self, session_id: SessionId, epoch: int) -> None:
-        """Give the lease back; harmless when it is not held under that epoch any more."""
+        """Release the lease; does nothing if it is no longer held under that epoch."""
         with self._db.writing() as db:
             db.execute("UPDATE session SET holder = NULL WHERE session_id = ? AND epoch = ?", (session_id, epoch))
 
     def lease(self, session_id: SessionId) -> Lease | None:
-        """Return the lease as it was last taken; ``None`` when released or never taken."""
+        """Return the lease as last acquired; ``None`` if released or never acquired."""
         with self._db.reading() as db:
             row = db.execute(
                 "SELECT holder, epoch, expires_ms FROM session WHERE session_id = ?", (session_id,)
@@ -413,7 +413,7 @@ class SqlJournalStore:
     def snapshot(self, branch_id: BranchId, at_seq: int | None = None) -> Snapshot | None:
         """Return the newest snapshot at or before ``at_seq``, crossing into parents.
 
-        A damaged one is passed over with a warning in the log: it is derived data, and an older one does.
+        A damaged snapshot is skipped with a warning in the log: it is derived data, and an older one serves as well.
         """
         with self._db.reading_one_moment() as db:
             for key, branch, last_seq in branches.lineage(db, branch_id, at_seq):
@@ -423,7 +423,7 @@ class SqlJournalStore:
         return None
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot made outside of a commit; replaces one of the same branch and seq."""
+        """Store a snapshot taken outside of a commit; replaces one of the same branch and seq."""
         with self._db.reading_one_moment() as db:
             key, branch = branches.find_branch(db, snapshot.branch_id)
             commits.check_snapshot(snapshot, branch.head)

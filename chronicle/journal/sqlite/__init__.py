@@ -1,4 +1,4 @@
-"""A journal in one SQLite file: the embedded default. All that imports ``sqlite3`` is in this package."""
+"""A journal in one SQLite file: the embedded default. Only this package imports ``sqlite3``."""
 
 from __future__ import annotations
 

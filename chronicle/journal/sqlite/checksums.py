@@ -1,20 +1,20 @@
-"""Checksums and heads of a journal's file as of its last closing, in two files beside it.
+"""Checksums and heads of a closed journal, in two files beside it.
 
-SQLite finds damage of its own structure, and the chains find changed events. Neither covers rows that are not chained
-(inboxes, outboxes, leases), nor whole tables that look empty after a page of them was lost. So the last process that
-closes a journal, when its write-ahead log is gone, writes two files beside it:
+SQLite detects damage to its own structure, and the chains detect changed events. Neither covers unchained rows
+(inboxes, outboxes, leases), nor a table that looks empty because a page of it was lost. So the last process that closes
+a journal writes two files beside it, once the write-ahead log is removed:
 
-- ``journal.db-sums``, a checksum of each page of the file. Opening the journal to write removes it first. While it
-  exists, the file must match it, to the byte. It is never written while there is a log: beside a log that is not empty
-  it is outdated (of a copy, or removed just before a loss of power), and is ignored.
+- ``journal.db-sums``, a checksum of each page of the file. Opening the journal for writing removes it first. While it
+  exists, the journal's file must match it, to the byte. It is never written while there is a log: beside a log that is
+  not empty it is outdated (in a copy, or because a power loss undid its removal), and is ignored.
 - ``journal.db-heads``, a line of JSON for each session and each branch, with their heads, after a line that names the
-  format and counts them. It stays while the journal is written to. As nothing in a journal is removed without a trace
-  (`chronicle.journal.chain`), it names what must be there at least.
+  format and counts them. It stays while the journal is written to. As a journal records every removal
+  (`chronicle.journal.chain`), it names the least that must exist.
 
-A journal that was not closed in order (killed, or in use) has no sums, and the heads of an earlier closing. For a
-journal of more than `MAX_BYTES`, where writing would take long, neither file is written: such a journal has no sums.
+A journal that was not closed cleanly (killed, or in use) has no sums, and the heads of an earlier close. For a journal
+of more than `MAX_BYTES`, where hashing would take long, neither file is written: such a journal has no sums.
 
-Both are replaced atomically and synced, so a file that cannot be read is damage.
+Both are replaced atomically and synced, so a malformed one is damage.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ __all__ = [
 ]
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Hashing that much takes 0.1 s, and as long again to read it where the system has it in memory."""
+"""Hashing that many bytes takes 0.1 s, and reading them from the page cache as long again."""
 LOOK_BYTES: Final = 64 * 1024 * 1024
-"""Up to here a file is compared with its checksums each time it is opened: 25 ms, where the system has it in memory."""
+"""Up to this size a file is compared with its checksums at each open: 25 ms with a warm page cache."""
 _FORMAT: Final = 1
 _PAGE_BYTES: Final = 16384
 _SUM_BYTES: Final = 8
 _VERSION_AT: Final = 60
 _VERSION_BYTES: Final = 4
-"""Where SQLite's header has ``PRAGMA user_version``."""
+"""The offset of ``PRAGMA user_version`` in SQLite's header."""
 
 
 def sums_path(path: Path) -> Path:
-    """Return where the checksums of a journal's pages are."""
+    """Return the path of a journal's checksums."""
     return path.with_name(path.name + "-sums")
 
 
 def heads_path(path: Path) -> Path:
-    """Return where the heads of a journal are."""
+    """Return the path of a journal's heads."""
     return path.with_name(path.name + "-heads")
 
 
@@ -80,16 +80,16 @@ def _log_path(path: Path) -> Path:
 
 
 def forget_sums(path: Path) -> None:
-    """Remove the checksums, before anything is written; the caller syncs the directory.
+    """Remove the checksums before the first write; the caller syncs the directory.
 
     Raises:
-        OSError: they cannot be removed.
+        OSError: the file cannot be removed.
     """
     sums_path(path).unlink(missing_ok=True)
 
 
 def has_log(path: Path) -> bool:
-    """Whether there is a write-ahead log with something in it, so that the file alone is not the journal."""
+    """Whether there is a write-ahead log with content, so that the file alone is not the journal."""
     try:
         return _log_path(path).stat().st_size > 0
     except FileNotFoundError:
@@ -97,22 +97,22 @@ def has_log(path: Path) -> bool:
 
 
 def version_at_rest(path: Path) -> int:
-    """Return the format of a journal that is not open anywhere, without a connection to it; 0 of an empty file.
+    """Return the format version of a journal that no process has open, without a connection; 0 for an empty file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with raw_reads.reading(path) as fd:
         return int.from_bytes(os.pread(fd, _VERSION_BYTES, _VERSION_AT), "big")
 
 
 def keep(path: Path) -> None:
-    """Write both files; the caller holds the writer lock, and has closed its connections.
+    """Write both files. The caller holds the writer lock and has closed its connections.
 
-    Nothing is done unless the file is at rest: its log is gone, so no process has it open.
+    Does nothing unless the file is at rest: its log is removed, so no process has it open.
 
     Raises:
-        OSError, sqlite3.Error: it could not be written, or read.
+        OSError, sqlite3.Error: the journal could not be read, or a file not be written.
     """
     if _log_path(path).exists() or not 0 < path.stat().st_size <= MAX_BYTES:
         return
@@ -125,14 +125,14 @@ def keep(path: Path) -> None:
 
 
 def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
-    """Compare the file with its checksums, if it has any, and no log.
+    """Compare the file with its checksums, if there are any and there is no log.
 
     Args:
         path: the journal's file.
         max_bytes: a larger file is not read.
 
     Returns:
-        the damage; ``None`` if there is none, or if there are no checksums to compare with.
+        the damage; ``None`` if none was found, or if there are no checksums.
     """
     try:
         before = sums_path(path).read_bytes()
@@ -142,7 +142,7 @@ def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
         if size > max_bytes:
             return None
         problem = _compare(path, size, before)
-        # A writer removes the sums first: only if they are still there were they valid all the time.
+        # A writer removes the sums first: if they still exist, they were valid during the whole comparison.
         return problem if problem is not None and sums_path(path).read_bytes() == before else None
     except FileNotFoundError:
         return None
@@ -152,7 +152,7 @@ def _compare(path: Path, size: int, sums: bytes) -> str | None:
     try:
         said = json.loads(sums)
         if said["format"] > _FORMAT:
-            return None  # of a newer version, which says more
+            return None  # written by a newer version, whose format check reports it
         expected, pages, page_bytes = said["size_bytes"], bytes.fromhex(said["sums"]), int(said["page_bytes"])
     except (ValueError, KeyError, TypeError):
         return f"{sums_path(path).name}, which has its checksums, is damaged"
@@ -167,12 +167,12 @@ def _compare(path: Path, size: int, sums: bytes) -> str | None:
 
 
 def missing(db: sqlite3.Connection, path: Path, *, names_only: bool = False) -> str | None:
-    """Return what a journal had at its last closing and lacks now; ``None`` if nothing.
+    """Return what a journal has lost since its last close; ``None`` if nothing.
 
     Args:
-        db: a connection that reads, all of one moment.
+        db: a connection in a read transaction.
         path: the journal's file.
-        names_only: look for sessions only, not for their branches.
+        names_only: check only the sessions, not their branches.
     """
     try:
         text = heads_path(path).read_bytes()
@@ -197,7 +197,7 @@ def missing(db: sqlite3.Connection, path: Path, *, names_only: bool = False) -> 
 
 
 def had_sessions(path: Path) -> int:
-    """Return how many sessions a journal had when it was closed last, by what was kept outside of it; 0 if unknown."""
+    """Return the number of sessions at the last close, from the heads file; 0 if unknown."""
     try:
         return sum(b'"session_id"' in line for line in heads_path(path).read_bytes().splitlines())
     except OSError:
@@ -223,7 +223,7 @@ def _missing_branch(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
 
 
 def _was_deleted(db: sqlite3.Connection, line: dict[str, Any]) -> bool:
-    """Whether a branch, or its session, was deleted; an imported archive may have brought the branch back, shorter."""
+    """Whether a branch, or its session, was deleted; an imported archive may have restored the branch, shorter."""
     row = db.execute(
         "SELECT 1 FROM catalogue WHERE branch_id = ? AND change = 'deleted' UNION ALL "
         "SELECT 1 FROM tombstone WHERE session_id = ?",
@@ -242,7 +242,7 @@ def _changed_branch(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
         return f"branch {branch_id} has {now} events, and had {seq} when it was closed"
     if now > seq:
         event = db.execute("SELECT hash FROM event WHERE id = ?", (key << 32 | seq,)).fetchone()
-        if event is None:  # it was folded since, or the head was the parent's when it was closed
+        if event is None:  # folded since, or the head belonged to the parent at the close
             return None if seq <= folded or not line["own"] else f"branch {branch_id} lacks event {seq}"
         digest = event[0]
     if bytes(digest).hex() != line["hash"]:
@@ -251,7 +251,7 @@ def _changed_branch(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
 
 
 def _heads(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield what there is, of a file at rest."""
+    """Yield the lines of the heads file, from a journal at rest."""
     with closing(sqlite3.connect(f"file:{urllib.parse.quote(os.fspath(path))}?mode=ro&immutable=1", uri=True)) as db:
         for session_id, name, *at_least in db.execute(
             "SELECT session_id, name, epoch, last_position, catalogue_size FROM session ORDER BY key"
@@ -284,7 +284,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def damaged(path: Path, problem: str) -> Corrupt:
-    """Return the error of a journal in which something is not as it was written."""
+    """Return the error for a damaged journal."""
     return Corrupt(
         f"{path} is damaged: {problem}; put it back from a backup, with its -wal, -sums and -heads, without those that "
         f"the backup lacks. If an older version or another program wrote to it since, remove {path.name}-sums; to go "
@@ -294,10 +294,10 @@ def damaged(path: Path, problem: str) -> Corrupt:
 
 
 def refuse_loss(path: Path) -> None:
-    """Refuse to make a journal where one was.
+    """Refuse to create a journal in place of a lost one.
 
     Raises:
-        Corrupt: there is no file, or an empty one, and one was closed there that had sessions.
+        Corrupt: the file is missing or empty, and a journal with sessions was closed there.
     """
     sessions = had_sessions(path)
     if sessions and (not path.exists() or not path.stat().st_size):

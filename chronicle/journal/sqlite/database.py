@@ -1,14 +1,14 @@
-"""Connections to the journal's file: one that writes, a pool of those that read, and SQLite's errors as ours.
+"""Connections to the journal's file: one writer, a pool of readers, and the translation of SQLite's errors.
 
-Locks, in the order in which they are taken: the writer lock (threads, then processes), then SQLite's own. Readers take
-none: in WAL mode they see the last commit before they began.
+Lock order: the writer lock (threads, then processes), then SQLite's own. Readers take no locks: in WAL mode they see
+the last commit before their transaction.
 
 Commits are durable before they are visible (``synchronous=FULL``): the write-ahead log is synced inside the writer
 lock, and a commit whose sync fails is rolled back. Syncing after the lock was released would let the syncs of several
 processes overlap, but a commit whose sync then fails would have been visible already and could not be rolled back.
 
-A connection must not be used by a forked child: SQLite's locks belong to the process. The child gets a clear error,
-and the connections that it inherited are kept from being closed there.
+A forked child must not use a connection of its parent: SQLite's locks belong to the process. The child gets an error
+that says so, and does not close the inherited connections.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ if TYPE_CHECKING:
 __all__ = ["LOG_INDEX_BYTES", "SqliteConnection", "SqliteDatabase", "translate"]
 
 _BUSY_TIMEOUT_MS: Final = 30_000
-"""Only for others than journal stores: a SQLite shell that writes, recovery after a crash by another process."""
+"""For lock holders other than journal stores: a SQLite shell that writes, crash recovery by another process."""
 _PAGE_SIZE: Final = 16384
-"""A commit writes four pages whole: 18 µs of CPU time and some 15 µs of the sync more than with pages of 8 KiB. But
+"""A commit writes four whole pages: 18 µs of CPU time and some 15 µs of sync more than with pages of 8 KiB. But
 turns of 1.2 KB leave 6 % of such pages empty, and 19 % of pages of 8 KiB, with which the bound of twice the new bytes
 on disk is missed (2.13 instead of 1.95)."""
 _CHECKPOINT_PAGES: Final = 256
-"""4 MiB of write-ahead log, as SQLite has by default with its smaller pages."""
+"""4 MiB of write-ahead log: SQLite's default with its smaller pages."""
 LOG_INDEX_BYTES: Final = 32 * 1024
-"""What SQLite makes ``-shm`` at least, before it reads or writes the log."""
+"""The minimum size of ``-shm``, which SQLite allocates before it reads or writes the log."""
 _IDLE_READERS: Final = 8
 _log: Final = logging.getLogger(__name__)
 _open_databases: Final[weakref.WeakSet[SqliteDatabase]] = weakref.WeakSet()
 _inherited: Final[list[SqliteConnection]] = []
-"""In a forked child: the parent's connections, kept so that they are not closed by garbage collection."""
+"""In a forked child: references to the parent's connections, so that garbage collection does not close them."""
 
 
 class SqliteConnection(sqlite3.Connection):
-    """A connection. There is one writer at a time, so no rows are locked."""
+    """A connection. SQLite has one writer at a time, so rows need no locks."""
 
     for_share: Final = ""
     for_update: Final = ""
@@ -74,26 +74,25 @@ class SqliteConnection(sqlite3.Connection):
         self.executemany(sql, rows)
 
     def changed(self, sql: str, values: Sequence[Any], /) -> int:
-        """Run an ``UPDATE``, and return how many rows it changed."""
+        """Run an ``UPDATE``, and return the number of changed rows."""
         return self.execute(sql, values).rowcount
 
 
 class SqliteDatabase:
-    """A journal file that is open.
+    """An open journal file.
 
     Args:
-        path: the file. Beside it appear ``-wal`` and ``-shm``, which are part of it, and the lock's files, which are
-            not.
-        serve: does a request of another process in a transaction; returns whether it could.
-        create: make it if it is not there.
-        watched: on closing, write checksums and heads beside it (`chronicle.journal.sqlite.checksums`).
+        path: the file. ``-wal`` and ``-shm`` beside it are part of it; the lock's files are not.
+        serve: applies a request of another process in a transaction; returns whether it succeeded.
+        create: create the file if it does not exist.
+        watched: on close, write checksums and heads beside it (`chronicle.journal.sqlite.checksums`).
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
-        StorageRefused: it or its directory cannot be written, or the disk is full.
-        NotFound: there is none, and ``create`` is false.
-        Corrupt: it is not a journal; or it was watched, and is gone or not what it was when it was closed.
-        UnsupportedFormat: it is a journal of a newer format, or of an older one that no migration leads from.
+        StorageRefused: the file or its directory cannot be written, or the disk is full.
+        NotFound: the file does not exist, and ``create`` is false.
+        Corrupt: the file is not a journal; or it was watched, and was lost or changed since it was closed.
+        UnsupportedFormat: the journal has a newer format, or an older one without a migration.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class SqliteDatabase:
             with self._lock, self.translated():
                 if create:
                     _make(path)
-                _forget_sums(path)  # reads the file, so before the first connection to it
+                _forget_sums(path)  # reads the file, so it precedes the first connection
                 self._held = raw_reads.hold(path)
                 self._writer = self._connect()
                 _set_up(self._writer, path)
@@ -135,7 +134,7 @@ class SqliteDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[SqliteConnection]:
-        """Lend a connection for statements that read; each sees the last commit before it."""
+        """Lend a connection for reads; each statement sees the last commit before it."""
         self._check_open()
         try:
             try:
@@ -158,23 +157,24 @@ class SqliteDatabase:
             try:
                 yield db
             finally:
-                if db.in_transaction:  # SQLite rolls back by itself when the disk fails
+                if db.in_transaction:  # SQLite rolls back by itself on a disk error
                     db.execute("ROLLBACK")
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
-        """Lend the writing connection in a transaction that commits at the end, durably, or rolls back on any error."""
+        """Lend the writing connection in a transaction: durable on exit, rolled back on an error."""
         self._check_open()
         self._lock.acquire()
         with self._transaction_and_leave() as db:
             yield db
 
     def write(self, work: Callable[[SqliteConnection, bool], None], encoded: Callable[[], bytes | None]) -> None:
-        """Do ``work`` in a transaction, durably; or have it done by the process that holds the writer lock.
+        """Do ``work`` in a durable transaction, or have the holder of the writer lock do it.
 
         Args:
-            work: its second argument says that another process may have done it already, and died before it said so.
-            encoded: returns the work as a request for another process; ``None`` if it cannot be expressed as one.
+            work: its second argument says that another process may have done it already and died before it marked it
+                done.
+            encoded: returns the work as a request to another process; ``None`` if it cannot be encoded.
         """
         self._check_open()
         ticket = None
@@ -194,14 +194,14 @@ class SqliteDatabase:
         """Wait until the lock is taken or the request done; return whether the lock was taken."""
         if ticket is None:
             return self._lock.acquire()
-        if self._lock.try_acquire():  # its holder may have released it without seeing the request
+        if self._lock.try_acquire():  # its holder may have released it without reading the request
             return True
         ticket.wait()
         return self._lock.acquire(unless=ticket.is_done)
 
     @contextmanager
     def _transaction_and_leave(self, ticket: Ticket | None = None) -> Iterator[SqliteConnection]:
-        """Begin with the lock held; release it at the end. The transaction does the requests of waiters as well."""
+        """Run a transaction with the lock held, then release it. The transaction also serves the waiters' requests."""
         db = self._writer
         served: list[Request] = []
         try:
@@ -226,7 +226,7 @@ class SqliteDatabase:
 
     @contextmanager
     def erasing(self) -> Iterator[SqliteConnection]:
-        """As `writing`; afterwards deleted content is gone from the log as well, unless a reader holds it."""
+        """As `writing`; afterwards deleted content is also removed from the log, unless a reader pins it."""
         with self.writing() as db:
             yield db
         self._lock.acquire()
@@ -240,13 +240,13 @@ class SqliteDatabase:
 
     @contextmanager
     def savepoint(self, db: Connection) -> Iterator[None]:
-        """Open a savepoint: this part of a transaction can fail alone, unless the failure ended the transaction."""
+        """Open a savepoint: a failure inside rolls back to it, unless it ended the whole transaction."""
         db.execute("SAVEPOINT part")
         try:
             with self.translated():
                 yield
         except BaseException as error:
-            if not self._writer.in_transaction:  # the disk is full, or worse: SQLite has rolled all of it back
+            if not self._writer.in_transaction:  # SQLite rolled back the transaction: disk full or I/O error
                 raise Unavailable(f"{self._path}: nothing was written: {error}") from error
             db.execute("ROLLBACK TO part")
             db.execute("RELEASE part")
@@ -255,14 +255,14 @@ class SqliteDatabase:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn SQLite's errors into ours."""
+        """Translate SQLite's errors."""
         try:
             yield
         except sqlite3.Error as error:
             raise translate(error, self._path) from error
 
     def close(self) -> None:
-        """Close all connections; the last one of all processes folds the write-ahead log into the file."""
+        """Close all connections; the last close of all processes checkpoints the write-ahead log and removes it."""
         with self._guard:
             if self._closed or os.getpid() != self._pid:
                 return
@@ -283,12 +283,12 @@ class SqliteDatabase:
             self._lock.release()
 
     def damage(self) -> str | None:
-        """Return what is wrong with the file, after reading all of it; ``None`` if nothing is."""
+        """Read the whole file and return its damage; ``None`` if there is none."""
         with self.reading_one_moment() as db:
             return health.damage(db, self._path)
 
     def _keep_sums(self) -> None:
-        """Write checksums and heads, if no other process has the file open. Without them later checks find less."""
+        """Write checksums and heads, if no other process has the file open. Without them later checks detect less."""
         try:
             checksums.keep(self._path)
         except (OSError, sqlite3.Error) as error:
@@ -303,7 +303,7 @@ class SqliteDatabase:
             factory=SqliteConnection,
         )
         with self._guard:
-            if self._closed:  # meanwhile
+            if self._closed:  # closed by another thread
                 db.close()
                 raise Unavailable(f"the journal {self._path} was closed")
             self._all.append(db)
@@ -343,7 +343,7 @@ os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def translate(error: sqlite3.Error, path: Path) -> ChronicleError:
-    """Return what an error of SQLite means to a caller."""
+    """Return the `ChronicleError` for an error of SQLite."""
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     if name == "SQLITE_FULL":
         return _disk_full(path)
@@ -378,7 +378,7 @@ def _disk_full(path: Path) -> StorageRefused:
 
 
 def _is_full(path: Path) -> bool:
-    """Whether so little is free that SQLite cannot make the index of its log, which it says as an error of its own."""
+    """Whether too little is free for the index of SQLite's log, a failure that SQLite reports with a separate code."""
     try:
         free = os.statvfs(path.parent)
     except OSError:
@@ -387,7 +387,7 @@ def _is_full(path: Path) -> bool:
 
 
 def _check_path(path: Path, *, create: bool) -> None:
-    # os.path and not Path, whose questions raise where a directory on the way must not be entered
+    # os.path, because Path's predicates raise if a parent directory is not searchable
     directory = path.parent
     if os.path.isdir(path):  # noqa: PTH112
         raise InvalidInput(f"{path} is a directory; give the path of a file")
@@ -403,14 +403,14 @@ def _check_path(path: Path, *, create: bool) -> None:
 
 
 def _forget_sums(path: Path) -> None:
-    """Remove what the file was when it was closed, as it is going to be written; not if it is something else by now.
+    """Remove the checksums of the last close before the file is written, unless they reveal a change.
 
-    The caller has the writer lock. A journal of a newer format is left as it is, to be refused by its format. Checksums
-    beside a log are of another time, and are removed unread.
+    The caller has the writer lock. A journal of a newer format is not touched; its format check refuses it. Checksums
+    beside a log are outdated, and are removed unread.
 
     Raises:
-        Corrupt: it was changed since. Writing to it would hide that.
-        StorageRefused: it cannot be removed.
+        Corrupt: the file was changed since its last close. A write would hide that.
+        StorageRefused: the checksums cannot be removed.
     """
     try:
         if not checksums.sums_path(path).exists():
@@ -427,20 +427,20 @@ def _forget_sums(path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    """Make the file, if it is not there, with the mode that SQLite then gives to those beside it as well.
+    """Create the file if it does not exist, with the mode that SQLite then gives to the files beside it.
 
-    One that is there is not opened: closing it would drop the locks that SQLite has on it in this process.
+    An existing file is not opened: closing it would drop SQLite's locks on it in this process.
     """
-    with suppress(OSError):  # it is there; or SQLite cannot make it either, and says why
+    with suppress(OSError):  # it exists; or SQLite cannot create it either, and reports why
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, private_mode(path.parent)))
 
 
 def _set_up(db: sqlite3.Connection, path: Path) -> None:
-    schema.version_of(db, path)  # before a write, as this may be the database of another program
-    db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # of no effect on a file that exists
+    schema.version_of(db, path)  # before any write: it may be another program's database
+    db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # no effect on an existing file
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise UnusableFormat(f"{path} is on a file system that SQLite's write-ahead log does not work on")
     db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA secure_delete = ON")  # always: bodies of consumed messages too are erased with their session
+    db.execute("PRAGMA secure_delete = ON")  # always: a session's deletion also erases bodies of consumed messages
     schema.prepare(db, path)

@@ -1,7 +1,7 @@
-"""Is a journal's file, below the rows that the chains cover, what it should be?
+"""Integrity checks of a journal's file, for everything that the chains do not cover.
 
-What is looked at, cheapest first: the file's checksums and what it had when it was closed (`sums`), SQLite's own check
-of its pages and indexes, the tables' declarations, the kinds of the values in them, and rows that belong to nothing.
+The checks, cheapest first: the checksums and heads of the last close (`chronicle.journal.sqlite.checksums`), SQLite's
+own check of its pages and indexes, the tables' declarations, the types of their values, and orphaned rows.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _OWNED: Final = {
     "snapshot": ("id >> 32", "branch"),
     "snapshot_pack": ("id >> 32", "branch"),
 }
-"""By table: what names the owner of a row, and the table that it is in."""
+"""By table: the expression for a row's owner, and the owner's table."""
 _KINDS: Final = {"INTEGER": "integer", "TEXT": "text", "BLOB": "blob"}
 
 
 def damage(db: sqlite3.Connection, path: Path) -> str | None:
-    """Return what is wrong with a journal, after reading the whole file; ``None`` if nothing is.
+    """Read the whole file and return its damage; ``None`` if there is none.
 
     Args:
-        db: a connection that reads, all of one moment.
+        db: a connection in a read transaction.
         path: the journal's file.
 
     Raises:
-        sqlite3.Error: something is so wrong that SQLite cannot read it.
+        sqlite3.Error: the damage keeps SQLite from reading the file.
     """
     return (
         checksums.damaged_page(path)
@@ -73,7 +73,7 @@ def _declared(db: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, str | 
 
 
 def _kinds(db: sqlite3.Connection) -> str | None:
-    """Find a value of another type than its column's: SQLite keeps what it is given, and reads what it finds."""
+    """Find a value of another type than its column's: SQLite does not enforce column types."""
     for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         columns = db.execute(f"PRAGMA table_info({table})").fetchall()
         wrong = [

@@ -1,14 +1,14 @@
-"""Reads of a journal's file past SQLite that do not drop SQLite's locks.
+"""Reads of a journal's file outside of SQLite that do not drop SQLite's locks.
 
 SQLite's locks are POSIX locks. When a process closes any descriptor of a file, the kernel drops all POSIX locks that
 the process has on it. So a plain open, read and close of ``journal.db`` leaves each SQLite connection of this process
-without its lock: another process then takes itself for the last one, and removes the write-ahead log that this one
-still writes to.
+without its lock: another process then concludes that it is the last one, and removes the write-ahead log that this
+process still writes to.
 
-So a store registers its connections (`hold`), and every read past SQLite goes through `reading`, which closes no
-descriptor while a connection of this process may be open: the descriptor is kept, used again, and closed when the last
-hold is released. Both count by device and inode, so two stores on one file, by whatever path, are covered. Connections
-of SQLite itself need none of this: SQLite keeps its own account of them.
+So a store registers its connections (`hold`), and every read outside of SQLite goes through `reading`, which closes no
+descriptor while a connection of this process may be open: the descriptor is kept, reused, and closed when the last hold
+is released. Both count by device and inode, so two stores on one file, by any paths, are covered. SQLite's own
+connections need none of this: SQLite counts its descriptors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Hold", "hold", "reading"]
 
 @dataclass
 class _File:
-    """A file that this process has open."""
+    """An open file of this process."""
 
     holders: int = 0
     readers: int = 0
@@ -41,13 +41,13 @@ _guard = threading.Lock()
 
 
 class Hold:
-    """Says that connections of this process to a file may be open, until `release`."""
+    """Registers, until `release`, that connections of this process to a file may be open."""
 
     def __init__(self, key: _Key | None) -> None:
         self._key = key
 
     def release(self) -> None:
-        """To be called when the connections are closed; a second call does nothing."""
+        """Release the hold, after the connections are closed. Idempotent."""
         with _guard:
             if self._key is not None:
                 _files[self._key].holders -= 1
@@ -58,7 +58,7 @@ class Hold:
 def hold(path: Path) -> Hold:
     """Register connections to a file, before the first one is opened.
 
-    A file that does not exist or cannot be looked up is not held: SQLite cannot open it either.
+    A file that does not exist or cannot be accessed is not held: SQLite cannot open it either.
     """
     with _guard:
         try:
@@ -71,16 +71,16 @@ def hold(path: Path) -> Hold:
 
 @contextmanager
 def reading(path: Path) -> Iterator[int]:
-    """Open a file, or take a descriptor that is open already; yield it for ``os.pread``.
+    """Open a file, or reuse an open descriptor; yield it for ``os.pread``.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     with _guard:
         key = _key(path.stat())
         if key not in _files or not _files[key].fds:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            key = _key(os.fstat(fd))  # of another file, if the path was replaced meanwhile
+            key = _key(os.fstat(fd))  # another file, if the path was replaced meanwhile
             _files.setdefault(key, _File()).fds.append(fd)
         file = _files[key]
         file.readers += 1

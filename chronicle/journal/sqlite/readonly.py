@@ -1,15 +1,15 @@
-"""Read-only access to a journal's file: nothing is created, changed or locked beside it.
+"""Read-only access to a journal's file: no file is created, changed or locked.
 
 SQLite's write-ahead mode writes even for a reader: it creates ``-wal`` and ``-shm`` where they are missing. So each
 connection depends on the state of the file:
 
-- *At rest*: closed in order, without a log that has content and without a complete index of one; a full disk leaves
-  incomplete ones, which no process can use. The file alone is the journal; it is opened as ``immutable``, which touches
-  nothing else and takes no lock. A concurrent writer may mix two commits into one read: the file's stamp is compared
-  after each read, and a read during which it changed is refused. The next one finds the journal in use. Opening reads
-  too, and retries by itself: a journal that is being created changes all the time.
-- *In use*, or left by a crash: the log and its index exist. It is opened with ``mode=ro``, which reads both, and needs
-  to write neither.
+- *At rest*: closed cleanly, with neither a log that has content nor a complete index of one; a full disk leaves
+  incomplete indexes, which no process can use. The file alone is the journal; it is opened as ``immutable``, which
+  touches no other file and takes no lock. A concurrent writer may mix two commits into one read: the file's stamp is
+  compared after each read, and a read during which it changed is refused. The next read finds the journal in use.
+  Opening reads the file, too, and retries by itself, because a journal that is being created changes all the time.
+- *In use*, or left by a crash: the log and its index exist. It is opened with ``mode=ro``, which reads both and writes
+  neither.
 - Left by a crash, or copied, with its log but without the log's index, on a read-only medium: SQLite cannot read that,
   and the error says what to do. On a writable medium SQLite rebuilds the index.
 """
@@ -38,29 +38,28 @@ if TYPE_CHECKING:
 __all__ = ["ReadOnlyDatabase"]
 
 _BUSY_TIMEOUT_MS: Final = 30_000
-"""As for those who write: recovery after a crash, by another process, may take a while."""
+"""As for writers: crash recovery by another process may take a while."""
 _OPENING_S: Final = 5.0
-"""Making a journal takes milliseconds, in which its file changes a few times; more on a disk that is slow to sync."""
+"""Creating a journal takes milliseconds, longer on a disk with slow syncs; its file changes a few times meanwhile."""
 _OPENING_PAUSE_S: Final = 0.005
 
 
 class ReadOnlyDatabase:
-    """A `chronicle.journal.sql.port.Database` that reads; asked to write, it raises `InvalidInput`.
+    """A read-only `chronicle.journal.sql.port.Database`; its write methods raise `InvalidInput`.
 
     Args:
         path: the file.
-        watched: what it was when it was closed is kept beside it (`chronicle.journal.sqlite.checksums`).
+        watched: checksums and heads of its last close are beside it (`chronicle.journal.sqlite.checksums`).
 
     Raises:
-        Corrupt: it is gone or empty, and was watched.
-        NotFound: there is no journal, or only the file of one that is just being made.
-        InvalidInput: it is a directory.
-        StorageRefused: it may not be read.
-        Corrupt: it is not a journal.
-        UnsupportedFormat: it is a journal of another format than this code's; an older one is brought up to it when it
-            is opened for writing.
-        StorageRefused: it has a log that cannot be read without writing, and nothing can be written.
-        Unavailable: it was written to all the time.
+        Corrupt: the file is missing or empty, and was watched.
+        NotFound: there is no journal, or only the file of one that is being created.
+        InvalidInput: the path is a directory.
+        StorageRefused: the file may not be read.
+        Corrupt: the file is not a journal.
+        UnsupportedFormat: the journal has another format; an older one is migrated when it is opened for writing.
+        StorageRefused: its log cannot be read without a write, and the medium is read-only.
+        Unavailable: the file kept changing.
     """
 
     def __init__(self, path: Path, *, watched: bool = False) -> None:
@@ -79,14 +78,14 @@ class ReadOnlyDatabase:
         """Lend a connection for statements that read; each sees the last commit before it.
 
         Raises:
-            Unavailable: a writer came in between; what was read must not be used.
+            Unavailable: the file changed during the read; its results must not be used.
         """
         self._check_open()
         try:
             reader = self._borrow()
             try:
                 yield reader.db
-            except Exception:  # whatever it is, it may come of a mixture of commits
+            except Exception:  # any error may result from a mix of two commits
                 self._check_unchanged(reader)
                 raise
             finally:
@@ -109,19 +108,19 @@ class ReadOnlyDatabase:
             try:
                 yield db
             finally:
-                if db.in_transaction:  # SQLite ends it by itself when the disk fails
+                if db.in_transaction:  # SQLite ends it by itself on a disk error
                     db.execute("ROLLBACK")
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """Refuse."""
+        """Raise `InvalidInput`."""
         self._refuse()
 
     def erasing(self) -> AbstractContextManager[Connection]:
-        """Refuse."""
+        """Raise `InvalidInput`."""
         self._refuse()
 
     def savepoint(self, db: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - the port has it
-        """Refuse."""
+        """Raise `InvalidInput`."""
         self._refuse()
 
     def close(self) -> None:
@@ -135,7 +134,7 @@ class ReadOnlyDatabase:
             reader.close()
 
     def damage(self) -> str | None:
-        """Return what is wrong with the file, after reading all of it; ``None`` if nothing is."""
+        """Read the whole file and return its damage; ``None`` if there is none."""
         with self.reading_one_moment() as db:
             return health.damage(db, self._path)
 
@@ -143,7 +142,7 @@ class ReadOnlyDatabase:
         raise InvalidInput(f"the journal {self._path} was opened for reading only")
 
     def _check_version(self) -> None:
-        """See whether it is a journal that can be read; look again, for a while, if it changes meanwhile."""
+        """Check that the file is a readable journal; retry for a while if it changes meanwhile."""
         deadline = time.monotonic() + _OPENING_S
         while True:
             found = _stamps(self._path)
@@ -162,7 +161,7 @@ class ReadOnlyDatabase:
             raise Unavailable(f"{self._path} was written to while it was read; read it again")
 
     def _borrow(self) -> _Reader:
-        """Take an idle connection that is still of use, or make one."""
+        """Return an idle connection that is still usable, or a new one."""
         while True:
             with self._guard:
                 reader = self._idle.pop() if self._idle else None
@@ -213,7 +212,7 @@ class ReadOnlyDatabase:
 
 
 class _Stamp(NamedTuple):
-    """What changes when a file is written to."""
+    """The status fields that change with each write to a file."""
 
     ino: int
     size: int
@@ -225,7 +224,7 @@ class _Reader(NamedTuple):
 
     db: SqliteConnection
     rest: _Stamp | None
-    """The file that it takes for unchanging; ``None`` if it reads along with writers."""
+    """The stamp of a file that was opened as immutable; ``None`` if the connection reads along with writers."""
     held: raw_reads.Hold
 
     def close(self) -> None:
@@ -247,7 +246,7 @@ def _stamps(path: Path) -> list[_Stamp | None]:
 
 
 def _at_rest(path: Path) -> _Stamp | None:
-    """Return the stamp of a journal that is at rest; ``None`` if it has a log to read, or is open in a process."""
+    """Return the stamp of a journal at rest; ``None`` if it has a log to read, or a process has it open."""
     log = _stamp(path.with_name(path.name + "-wal"))
     if log is not None:
         index = _stamp(path.with_name(path.name + "-shm"))

@@ -1,6 +1,6 @@
-"""A reserve of disk space, for the writes that a journal must still make on a full disk.
+"""A reserve of disk space for essential writes on a full disk.
 
-A full disk must not keep a journal from recording it: a lease is taken, a failed attempt recorded, a message dropped.
+A journal on a full disk must still acquire a lease, record a failed attempt and drop a message.
 So an allocated file lies beside a journal, ``journal.db-reserve``. A write that finds the disk full removes the file
 and is retried once; opening the journal when there is space again creates the file again. Other programs can take the
 freed space: the reserve is best effort.
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["RESERVE_BYTES", "Reserve"]
 
 RESERVE_BYTES: Final = 4 * 1024 * 1024
-"""Room for some hundred commits in the log, the log's index, and the log of a workspace's layer that is rolled back."""
+"""Space for some hundred commits in the log, the log's index, and the log of a workspace's layer during a rollback."""
 _ROOM: Final = 8
-"""It is created where so many times its size are free, so that it fills no small disk."""
+"""The reserve is created only if this many times its size are free, so that it does not fill a small disk."""
 _FULL_BYTES: Final = 1024 * 1024
-"""With less than that a disk counts as full."""
+"""A disk with fewer free bytes counts as full."""
 
 
 class Reserve:
@@ -56,7 +56,7 @@ class Reserve:
     def free(self) -> bool:
         """Free the space if the disk is full; return whether a retry of a write may succeed now.
 
-        It may also if there is space and no reserve: another process may just have freed it.
+        A retry may also succeed if there is space and no reserve: another process may just have freed it.
         """
         try:
             if self._free_bytes() >= _FULL_BYTES:
@@ -70,7 +70,7 @@ class Reserve:
         return True
 
     def _is_whole(self) -> bool:
-        """Whether the file has all its space: a killed process may have left less."""
+        """Whether the file is fully allocated: a killed process may have left it shorter."""
         try:
             return self._path.stat().st_size == RESERVE_BYTES
         except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The tables, their version, and how an older file is brought up to it.
+"""The tables, their format version, and migrations of older files.
 
-Branches and sessions have integer keys inside. Where rows belong to one of them, the row's 64-bit primary key is
-``key << 32 | number``: rows of one branch lie together, and no second index is needed. Indexes are few, as a commit
-writes a page of each that it touches, and an empty one takes a page, too. Tables are plain rowid tables: ``WITHOUT
+Branches and sessions have internal integer keys. A row that belongs to one of them has the 64-bit primary key ``key <<
+32 | number``: rows of one branch are adjacent, and no second index is needed. There are few indexes, because a commit
+writes a page of each that it touches, and an empty index takes a page, too. Tables are plain rowid tables: ``WITHOUT
 ROWID`` took 3.3 times the disk for rows of 1.25 KB.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION", "make_tables", "prepare", "version_of"]
 
 APPLICATION_ID: Final = 0x4348_4A4C
-"""``CHJL`` in the file's header: tells a journal from other SQLite databases."""
+"""``CHJL`` in the file's header: distinguishes a journal from other SQLite databases."""
 VERSION: Final = 1
 
 _TABLES: Final = """
@@ -128,16 +128,16 @@ CREATE VIEW events AS                                  -- for people with a SQLi
 """
 
 MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {}
-"""From each older version, what makes it the next one, inside a transaction. Version 1 is the first."""
+"""By older version: the statements that migrate to the next one, in a transaction. Version 1 is the first."""
 
 
 def version_of(db: sqlite3.Connection, path: Path) -> int:
     """Return the version of a journal file, 0 for an empty one.
 
-    The caller holds the writer lock, or is in a transaction: what tells a journal must be of one moment.
+    The caller holds the writer lock or is in a transaction, so that the values it reads are consistent.
 
     Raises:
-        Corrupt: it is a database of something else.
+        Corrupt: the file is another program's database.
     """
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
@@ -153,9 +153,9 @@ def prepare(
     target: int = VERSION,
     migrations: Mapping[int, Callable[[sqlite3.Connection], None]] = MIGRATIONS,
 ) -> None:
-    """Make the tables of a new file, or bring an older one up to ``target`` after a backup beside it.
+    """Create the tables of a new file, or migrate an older one to ``target`` after a backup beside it.
 
-    The caller holds the writer lock. All of it happens in one transaction.
+    The caller holds the writer lock. Everything is in one transaction.
 
     Raises:
         UnsupportedFormat: the file is newer than this code, or no migration leads from its version.
@@ -186,7 +186,7 @@ def prepare(
 
 
 def make_tables(db: sqlite3.Connection) -> None:
-    """Make the tables, indexes and views of this version, in the caller's transaction."""
+    """Create the tables, indexes and views of this version, in the caller's transaction."""
     for statement in _statements(_TABLES):
         db.execute(statement)
 
@@ -203,10 +203,10 @@ def _statements(script: str) -> list[str]:
 
 
 def _back_up(db: sqlite3.Connection, target: Path) -> None:
-    """Copy the database into a file that is whole and durable once it has its name."""
+    """Copy the database to a file that gets its name once it is complete and durable."""
     (source,) = (Path(file) for _, name, file in db.execute("PRAGMA database_list") if name == "main")
     with replacing(target, target.with_name(target.name + ".partial")) as partial:
-        partial.unlink(missing_ok=True)  # of a process that was killed
+        partial.unlink(missing_ok=True)  # left by a killed process
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, source.stat().st_mode & 0o777))
         with closing(sqlite3.connect(partial)) as copy:
             db.backup(copy)

@@ -1,4 +1,4 @@
-"""The journal's store on SQLite: the shared SQL over one file."""
+"""The journal store on SQLite: the shared SQL over one file."""
 
 from __future__ import annotations
 
@@ -45,31 +45,31 @@ _WRITES: Final = (
     "release_lease",
     "put_snapshot",
 )
-"""Methods that are one transaction, so that one that found the disk full can be done again."""
+"""Methods with one transaction each, so that a failure on a full disk can be retried."""
 
 
 class SqliteJournalStore(SqlJournalStore):
     """A :class:`~chronicle.journal.port.JournalStore` in one file, for any number of threads and processes.
 
-    A write is on disk when it returns. Commits that wait for the writer lock share one sync, of all processes.
+    A write is on disk when it returns. Commits that wait for the writer lock share one sync, across processes.
 
     Args:
-        path: the file; made, with its tables, when it is not there. Of a symlink, the file that it names:
-            what lies beside a journal lies beside that file, as SQLite's own files do.
-        create: false to refuse a path where no journal is.
-        read_only: nothing is written, made or locked, so nothing need be writable; there must be a journal. Methods
-            that write raise `InvalidInput`.
-        watched: on closing, write checksums and heads beside the file, so that `damage` finds any change of it since,
-            and a lost file is not silently created again; and reserve some space for a full disk (`Reserve`).
+        path: the file; created, with its tables, if it does not exist. A symlink is resolved: the files beside a
+            journal are beside its target, as SQLite's own files are.
+        create: false to refuse a path without a journal.
+        read_only: no file is written, created or locked, so none need be writable; the journal must exist. Write
+            methods raise `InvalidInput`.
+        watched: on close, write checksums and heads beside the file, so that `damage` detects any later change, and a
+            lost file is not silently created again; and reserve some space for a full disk (`Reserve`).
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
-        StorageRefused: it or its directory cannot be written, or the disk is full.
-        NotFound: there is none, and ``create`` is false or ``read_only`` true; to read only, one that is only being
-            made, and has no tables yet, is none.
-        Corrupt: the file is not a journal; or it is gone, and was watched.
-        UnsupportedFormat: it is a journal of a newer format; to read only, of an older one too.
-        Unavailable: it was not closed in order, and cannot be read where nothing can be written.
+        StorageRefused: the file or its directory cannot be written, or the disk is full.
+        NotFound: the journal does not exist, and ``create`` is false or ``read_only`` true. With ``read_only``, a
+            journal without tables, which is being created, does not exist yet.
+        Corrupt: the file is not a journal; or it is missing, and was watched.
+        UnsupportedFormat: the journal has a newer format; with ``read_only``, also an older one.
+        Unavailable: the journal was not closed cleanly, and cannot be read on a read-only medium.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class SqliteJournalStore(SqlJournalStore):
         self.put_by()
 
     def _with_reserve(self, write: Callable[[], _T]) -> _T:
-        """Do an atomic write; on a full disk, free the reserve and retry once."""
+        """Run an atomic write; on a full disk, free the reserve and retry once."""
         try:
             return write()
         except StorageRefused:
@@ -105,10 +105,10 @@ class SqliteJournalStore(SqlJournalStore):
         return self._reserve is not None and self._reserve.free()
 
     def damage(self) -> str | None:
-        """Return what is wrong with the file below its rows' chains; ``None`` if nothing is.
+        """Return damage to the file that the chains do not cover; ``None`` if there is none.
 
-        It reads the whole file: checksums of its pages if it was closed in order, SQLite's own check, the tables, what
-        was there when it was closed, and rows that belong to nothing.
+        It reads the whole file: checksums of its pages if it was closed cleanly, SQLite's own check, the tables, the
+        heads of the last close, and orphaned rows.
         """
         try:
             return self._file.damage()
@@ -116,13 +116,13 @@ class SqliteJournalStore(SqlJournalStore):
             return str(error)
 
     def check(self, *, thorough: bool = False) -> None:
-        """Raise if the file is damaged, as far as quick checks show: its checksums, and missing sessions.
+        """Raise if quick checks find damage: a wrong checksum or missing sessions.
 
         Args:
-            thorough: look for all that `damage` finds.
+            thorough: run all checks of `damage`.
 
         Raises:
-            Corrupt: it is.
+            Corrupt: the file is damaged.
         """
         problem = self.damage() if thorough else self._quick_damage()
         if problem is not None:
@@ -141,7 +141,7 @@ class SqliteJournalStore(SqlJournalStore):
             return checksums.missing(db, self._path, names_only=True)
 
     def _write(self, ready: Ready) -> None:
-        """Do a commit, alone or along with those of other processes."""
+        """Write a commit, alone or grouped with those of other processes."""
         if self._shared is None:
             super()._write(ready)
             return
@@ -153,7 +153,7 @@ class SqliteJournalStore(SqlJournalStore):
         self._shared.write(work, lambda: commit_codec.to_bytes(ready))
 
     def _serve(self, db: SqliteConnection, data: bytes) -> bool:
-        """Do another process's commit; a refused one is left to that process, which then meets the error."""
+        """Apply another process's commit; a refused one is left to that process, which then gets the error."""
         ready = commit_codec.from_bytes(data)
         if ready is None:
             return False

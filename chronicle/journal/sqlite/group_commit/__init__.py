@@ -1,5 +1,5 @@
-"""Group commit on SQLite: writers of all processes queue for one lock, and its holder commits for those that wait.
+"""Group commit on SQLite: writers of all processes queue for one lock, and its holder commits for the waiters.
 
-`writer_lock` is the queue, `waiting_room` the shared memory in which commits are left, `commit_codec` their form as
-bytes, and `futex` how a waiter sleeps. docs/internals/journal.md describes the protocol.
+`writer_lock` is the queue, `waiting_room` the shared memory with the waiters' commits, `commit_codec` the encoding of
+commits, and `futex` blocks a waiter. docs/internals/journal.md describes the protocol.
 """

@@ -1,8 +1,8 @@
-"""A commit as bytes, with which a waiting process requests it from the one that holds the writer lock.
+"""The encoding of a commit, with which a waiting process requests it from the holder of the writer lock.
 
 The bytes are a JSON array that begins with the version of the form: a process that does not know the version leaves the
-commit to its waiter. Hashes are hex digits, and JSON values are text. The form can express nothing but a commit's own
-rows; a process that may write the waiting room's file may write the journal, too.
+commit to the waiter. Hashes are hex digits, and JSON values are text. The encoding expresses only a commit's own rows.
+A process with write permission on the waiting room's file has it on the journal, too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["from_bytes", "to_bytes"]
 
 _FORM: Final = 1
 _DIGEST, _HASH, _PAYLOAD = 8, 10, 11
-"""Columns of an event's row."""
+"""Number of columns of an event's row."""
 
 
 def to_bytes(ready: Ready) -> bytes | None:
-    """Return a commit as bytes; ``None`` for one that cannot be handed over: it has a snapshot, or no event."""
+    """Encode a commit; ``None`` if it cannot be encoded: it has a snapshot, or no event."""
     if ready.snapshot is not None or not ready.events:
         return None
     seq, turn, event_id, digest, branch_key, expected_seq, expected_digest, session_key, epoch = ready.advance
@@ -43,16 +43,16 @@ def to_bytes(ready: Ready) -> bytes | None:
                 [(*row[:2], row[2].decode(), *row[3:]) for row in ready.outbox],
             )
         )
-    except UnicodeDecodeError:  # not made by this package: it writes text
+    except UnicodeDecodeError:  # sealed by another program: this package writes text
         return None
 
 
 def from_bytes(data: bytes) -> Ready | None:
-    """Return the commit that the bytes say; ``None`` when they are of another version, or damaged."""
+    """Decode a commit; ``None`` if the bytes have another version, or are damaged."""
     try:
         form, *parts = orjson.loads(data)
         return _ready(*parts) if form == _FORM else None
-    except (ValueError, TypeError, IndexError, AttributeError):  # its waiter will do it, and meet the error
+    except (ValueError, TypeError, IndexError, AttributeError):  # the waiter applies it itself, and gets the error
         return None
 
 

@@ -1,4 +1,4 @@
-"""Waiting for a word of shared memory to change: futex(2), which Python does not offer."""
+"""futex(2), which Python does not offer: waits on a word of shared memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class _Time(ctypes.Structure):
 
 
 def is_supported() -> bool:
-    """Whether the call is known on this machine."""
+    """Whether the system call's number is known for this machine."""
     return _number is not None
 
 
 def wait(word: ctypes.c_uint32, value: int, timeout_s: float) -> None:
-    """Block until the waiters of the word are woken, or the time is over; return at once if it is not ``value``.
+    """Block until a wake-up of the word or the timeout; return at once if the word is not ``value``.
 
-    It may return without a reason, too. Other threads run meanwhile.
+    Spurious wake-ups are possible. The GIL is released meanwhile.
     """
     time = _Time(int(timeout_s), int(timeout_s % 1 * 1e9))
     _libc.syscall(

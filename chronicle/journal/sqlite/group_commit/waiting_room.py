@@ -1,26 +1,26 @@
 """The waiting room: shared memory in which writers that wait for the writer lock leave their commits.
 
-The holder of the lock does the commits of the waiters along with its own: one transaction and one sync for all. The
-requests lie in slots of a file that all processes map, the lock's queue file. It is no part of the journal, and means
-nothing once nobody waits.
+The holder of the lock applies the waiters' commits along with its own, in one transaction with one sync. The requests
+are in slots of a file that all processes map, the lock's queue file. It is not part of the journal, and has no meaning
+without waiters.
 
-Layout, integers in the machine's order, as the file serves the processes of one machine::
+Layout, with integers in native byte order, as the file serves the processes of one machine::
 
     requested[SLOTS]  done[SLOTS]  wakeup[SLOTS]  then for each slot: length, CRC-32, bytes
 
 A slot holds a request while its two numbers differ. The slot's holder writes the bytes, then a new random number into
-``requested``. The holder of the writer lock, and nobody else, may do the request, and copies the number into ``done``
-once the work is durable. There is no other answer: a request that could not be done is left to its waiter, which does
-the work itself when it has the lock, and meets the error. So a writer that dies leaves only requests that are not
-marked done; whether the work is there, the waiter looks up.
+``requested``. Only the holder of the writer lock may serve the request. It copies the number into ``done`` once the
+work is durable. There is no negative answer: a request that could not be served is left to its waiter, which does the
+work itself when it has the lock, and gets the error. So a writer that dies leaves only requests that are not marked
+done, and the waiter looks up whether its work was committed.
 
-A waiter sleeps on its wake-up word until its request is done, or until a writer has released the lock and chose this
-waiter to take it next. A writer looks for that waiter after it released the lock, and a waiter tries the lock after it
-made its request: so one of the two sees the other. A wait lasts no longer than `_PATIENCE_S`, in case the process that
-should wake the waiter died.
+A waiter sleeps on its wake-up word until its request is done, or until a writer has released the lock and chosen this
+waiter as the next holder. A writer looks for a waiter after it released the lock, and a waiter tries the lock after it
+made its request, so one of the two sees the other. A wait ends after `_PATIENCE_S`, in case the process that should
+wake the waiter died.
 
-The holder of a slot has a lock on its byte of the file, which ends with the process: requests of the dead are not done.
-Nobody but the holder writes the bytes, and a checksum reveals bytes that are being changed.
+The holder of a slot locks a byte of the file. The kernel releases that lock when the process dies, and requests of dead
+processes are not served. Only the holder writes the slot's bytes, and a checksum detects a read of half-written bytes.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 __all__ = ["MAX_BYTES", "Request", "Ticket", "WaitingRoom"]
 
 _SLOTS: Final = 64
-"""A waiter that finds none free does its own work."""
+"""Number of slots. A writer without a free slot does its own work."""
 _SLOT_BYTES: Final = 16_384
 _HEAD: Final = struct.Struct("=QQ")
 MAX_BYTES: Final = _SLOT_BYTES - _HEAD.size
-"""Of a request. Turns are of some KB; a larger commit waits for the lock."""
+"""Largest request. Turns have some KB; a larger commit waits for the lock."""
 _PATIENCE_S: Final = 0.05
-"""Many times what a commit takes. After it a waiter queues for the lock."""
+"""Many times the duration of a commit. After it a waiter queues for the lock."""
 
 
 class _Numbers(ctypes.Structure):
@@ -70,7 +70,7 @@ _SIZE: Final = _FIRST_SLOT + _SLOTS * _SLOT_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A commit that waits to be done."""
+    """A commit to apply for a waiter."""
 
     slot: int
     number: int
@@ -78,10 +78,10 @@ class Request:
 
 
 class _Shared:
-    """The file in memory."""
+    """The mapped file."""
 
     def __init__(self, path: Path) -> None:
-        # A new open file: a mapping keeps its file open, and must not keep the locks of another one.
+        # A new open file description: a mapping keeps it open, and must not extend the life of another one's locks.
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             self.bytes = mmap.mmap(fd, _SIZE)
@@ -94,7 +94,7 @@ class _Shared:
         self.bytes[start : start + _HEAD.size + len(data)] = _HEAD.pack(len(data), crc32(data)) + data
 
     def get(self, slot: int) -> bytes | None:
-        """Return a slot's bytes; ``None`` while they are being changed."""
+        """Return a slot's bytes; ``None`` while they are being written."""
         start = _FIRST_SLOT + slot * _SLOT_BYTES
         length, checksum = _HEAD.unpack_from(self.bytes, start)
         if length > MAX_BYTES:
@@ -104,7 +104,7 @@ class _Shared:
 
     def open_slots(self) -> list[int]:
         """Return the slots that hold a request."""
-        if self.bytes[_REQUESTED] == self.bytes[_DONE]:  # the usual case
+        if self.bytes[_REQUESTED] == self.bytes[_DONE]:  # the common case
             return []
         requested, done = self.numbers.requested, self.numbers.done
         return [slot for slot in range(_SLOTS) if requested[slot] != done[slot]]
@@ -132,29 +132,29 @@ class Ticket:
         self._wakeups_before = wakeups_before
 
     def is_done(self) -> bool:
-        """Whether the work is done, durably."""
+        """Whether the request was served, durably."""
         return bool(self._shared.numbers.done[self._slot] == self._number)
 
     def wait(self) -> None:
-        """Wait until the work is done, or until this waiter should take the lock itself."""
+        """Wait until the request is served, or until this waiter should take the lock itself."""
         if not self.is_done():
             self._shared.wait(self._slot, self._wakeups_before, _PATIENCE_S)
 
     def withdraw(self) -> None:
-        """Take the request back. For the holder of the writer lock."""
+        """Withdraw the request. Only for the holder of the writer lock."""
         self._shared.numbers.done[self._slot] = self._number
 
     def close(self) -> None:
-        """Release the slot. A writer that has read the request already may still do it."""
+        """Release the slot. A writer that has read the request already may still serve it."""
         self._room.release(self._slot)
 
 
 class WaitingRoom:
-    """The slots of one journal, as one open store sees them. Safe to share between threads.
+    """The slots of one journal, for one open store. Safe to share between threads.
 
     Args:
-        path: the lock's queue file; it exists.
-        fd: the same file, open, for the locks on slots; it stays the caller's to close, which releases all slots.
+        path: the lock's queue file, which must exist.
+        fd: the same file, open, for the locks on slots; the caller closes it, which releases all slots.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -165,7 +165,7 @@ class WaitingRoom:
         self._held: set[int] = set()
 
     def submit(self, data: bytes) -> Ticket | None:
-        """Make a request; ``None`` when no slot is free or the data is too large for one."""
+        """Submit a request; ``None`` if no slot is free or the data is too large for one."""
         if len(data) > MAX_BYTES:
             return None
         shared = self._open(make=True)
@@ -178,7 +178,7 @@ class WaitingRoom:
         return Ticket(self, shared, slot, number, wakeups_before)
 
     def requests(self) -> Iterator[Request]:
-        """Yield the requests. For the holder of the writer lock."""
+        """Yield the open requests. Only for the holder of the writer lock."""
         shared = self._open(make=False)
         if shared is None:
             return
@@ -192,13 +192,13 @@ class WaitingRoom:
                 yield Request(slot, number, data)
 
     def mark_done(self, done: Sequence[Request]) -> None:
-        """Mark requests done, after the sync. For the holder of the writer lock."""
+        """Mark requests done, after the sync. Only for the holder of the writer lock."""
         if self._shared is not None:
             for each in done:
                 self._shared.numbers.done[each.slot] = each.number
 
     def wake(self, done: Sequence[Request]) -> None:
-        """Wake the waiters of done requests, and one that still waits. To be called after the lock was released."""
+        """Wake the waiters of served requests, and one other waiter. Call it after the release of the lock."""
         shared = self._shared
         if shared is not None:
             for each in done:
@@ -215,12 +215,12 @@ class WaitingRoom:
                 unlock_bytes(self._fd, slot, 1)
 
     def close(self) -> None:
-        """Stop using the file."""
+        """Unmap the file."""
         with self._guard:
             self.forget()
 
     def forget(self) -> None:
-        """As `close`, for a forked child, in which the thread that held the guard may be missing."""
+        """As `close`, for a forked child: the thread that held the guard may not exist there."""
         self._shared = None  # unmapped with its last user
         self._fd = -1
 
@@ -231,10 +231,10 @@ class WaitingRoom:
             with self._guard:
                 try:
                     if make:
-                        # Allocated: a first write to a page without space on the disk would end the process (SIGBUS).
+                        # Allocated: a first write to a hole on a full disk would kill the process (SIGBUS).
                         os.posix_fallocate(self._fd, 0, _SIZE)
                     self._shared = _Shared(self._path)
-                except OSError:  # such as a full disk: every writer does its own work then
+                except OSError:  # such as a full disk: each writer then does its own work
                     return None
         return self._shared
 

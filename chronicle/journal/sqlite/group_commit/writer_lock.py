@@ -1,15 +1,16 @@
 """The writer lock: a fair lock among the threads and processes that write to one journal.
 
 SQLite lets one connection write at a time and makes the others poll: under load some of them starve and fail with
-"database is locked". A journal store takes this lock, on files beside the database, before SQLite's own, which is
-therefore always free.
+"database is locked". A journal store takes this lock, on files beside the database, before SQLite's own lock,
+which is therefore always free.
 
-The kernel does not order the waiters of a file lock: a process that releases one and takes it again at once would often
-win. So there are two locks. A writer locks the *queue*, then the *gate*, then unlocks the queue. A writer that releases
-the gate has to queue again, while the next one waits at the gate already: nobody passes twice while others wait.
+The kernel does not order the waiters of a file lock: a process that releases a lock and takes it again at once would
+often win. So there are two locks. A writer locks the *queue*, then the *gate*, then unlocks the queue. A writer that
+releases the gate must queue again, while the next one waits at the gate already: no writer passes twice while others
+wait.
 
-A waiter may find that the previous writer did its work (`acquire` with ``unless``). It asks at each step, so a row of
-such waiters passes the queue quickly, and only the last one has to wait at the gate.
+The previous writer may have done a waiter's work (`acquire` with ``unless``). A waiter checks this at each step, so
+such waiters pass the queue quickly, and only the last one has to wait at the gate.
 
 The locks belong to the open files (`chronicle.system.locks`): the kernel releases them when the holder dies, and two
 stores of one process exclude each other. A forked child inherits the open files, so it closes them (`close`).
@@ -39,7 +40,7 @@ class WriterLock:
         path: the journal's file; the lock's files have its name and ``-queue`` or ``-gate``.
 
     Raises:
-        OSError: a file cannot be opened or made.
+        OSError: a file cannot be opened or created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +52,7 @@ class WriterLock:
 
     @property
     def queue_fd(self) -> int:
-        """The descriptor of the queue's file. Its content and the locks on its bytes are the waiting room's."""
+        """The descriptor of the queue's file. The waiting room owns its content and the locks on its bytes."""
         return self._queue
 
     def __enter__(self) -> None:
@@ -65,7 +66,7 @@ class WriterLock:
         self.release()
 
     def try_acquire(self) -> bool:
-        """Take the lock unless it is held or waited for; return whether it was taken."""
+        """Take the lock if it is free and has no waiters; return whether it was taken."""
         if not self._threads.acquire(blocking=False):
             return False
         taken = False
@@ -115,7 +116,7 @@ class WriterLock:
             self._threads.release()
 
     def close(self) -> None:
-        """Close the files, which releases their locks. From then on this is a lock among threads only."""
+        """Close the files, which releases their locks. Afterwards this is a lock among threads only."""
         for fd in (self._queue, self._gate):
             if fd >= 0:
                 os.close(fd)

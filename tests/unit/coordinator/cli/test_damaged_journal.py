@@ -157,7 +157,7 @@ def test_damage_of_any_page_of_a_home_at_rest_is_found(
     home: Path,
     damage: Callable[[bytes], bytes],
     capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,  # damaged snapshots are passed over with a warning
+    caplog: pytest.LogCaptureFixture,  # damaged snapshots are skipped with a warning
 ) -> None:
     for at in each_damage(home, damage):
         assert run(home, "verify") in (ExitCode.DAMAGED, ExitCode.HOME_TOO_NEW), at
