@@ -1,7 +1,8 @@
-"""The note of a collection that left nothing to do, so that the next one need not find that out again.
+"""The note that a collection left nothing to do, which saves the next one the same work.
 
-``collected`` is one object with a digest of the packs of the store, of the roots that were looked at, and of how. It is
-derived: if it is lost, damaged or of another version, everything is looked at. It is only ever a reason to do nothing.
+``collected`` is one object with a digest of the store's packs, of the collection's roots, and of its parameters. It is
+derived data: if it is lost, damaged or of another version, a full collection runs. It can only cause a collection to be
+skipped.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _FORMAT: Final = 1
 
 
 def state_of(packs: Mapping[str, int], roots: str, *, keep_from: float, merge_from: int) -> str:
-    """Return a digest of all that a collection that runs alone depends on.
+    """Return a digest of all inputs of a collection that runs alone.
 
     Args:
-        packs: their names and bytes.
+        packs: their names and sizes, bytes.
         roots: as given to `chronicle.blobs.gc.collector.collect`.
         keep_from, merge_from: as of `chronicle.blobs.gc.collector.collect`.
     """
@@ -37,7 +38,7 @@ def state_of(packs: Mapping[str, int], roots: str, *, keep_from: float, merge_fr
 
 
 def is_noted(objects: Objects, state: str) -> bool:
-    """Whether the last note is of this state."""
+    """Whether the last note has this state."""
     try:
         found = json.loads(objects.read(_OBJECT))
     except (NotFound, ValueError):
@@ -46,6 +47,6 @@ def is_noted(objects: Objects, state: str) -> bool:
 
 
 def note(objects: Objects, state: str) -> None:
-    """Note that a collection in this state has nothing to do; not, if the medium does not take it."""
+    """Note that a collection in this state has nothing to do; ignores a failure of the medium."""
     with suppress(StorageRefused, Unavailable):
         objects.write(_OBJECT, [json.dumps({"format": _FORMAT, "state": state}).encode()])

@@ -1,7 +1,7 @@
-"""Copying blobs out of packs that are to go into new ones, those that are alike side by side.
+"""Copies blobs of condemned and merged packs to new ones, with similar blobs side by side.
 
-Of a blob that lies in several packs the first place at which it is sound counts, so that damage in one of them loses
-nothing. Far stores are read once and in order: putting what is alike together would mean reading everything twice.
+A blob that is in several packs is copied from the first undamaged place, so that damage to one of them loses nothing.
+Far stores are read once and in order: grouping similar blobs would read everything twice.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["Copier"]
 
 _PACK_BYTES: Final = 32 * 1024 * 1024
-"""Blobs that are copied go into packs of about this size, before compression."""
+"""The approximate size of new packs, before compression."""
 _RUN_BYTES: Final = 4 * 1024 * 1024
-"""Read at a time."""
+"""Bytes per read."""
 _GAP_BYTES: Final = 32 * 1024
-"""What lies between two blobs is read as well if it is no more."""
+"""A gap of at most this size between two blobs is read along with them."""
 
 
 class Copier:
-    """Reads blobs from their packs, and writes them into others.
+    """Reads blobs from their packs, and writes them to new ones.
 
     Args:
         objects: the medium.
@@ -49,14 +49,14 @@ class Copier:
         self._survey = survey
         self._new_name = new_name
         self.damaged: dict[tuple[bytes, str], str] = {}
-        """By a blob's raw id and a pack's name, what was found wrong with it there."""
+        """By a blob's raw id and a pack's name: the damage to the blob there."""
 
     def sound(self, places: Places, wanted: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the raw id and the bytes of each blob that is sound at one of its places, in the order of packs.
+        """Yield the raw id and the bytes of each blob that is undamaged at one of its places, in the order of packs.
 
         Args:
-            places: where blobs lie.
-            wanted: which of them.
+            places: the places of blobs.
+            wanted: the raw ids of the blobs to read.
         """
         rest = list(wanted)
         while rest:
@@ -67,7 +67,7 @@ class Copier:
                         firsts.append(place)
                         break
             rest = []
-            firsts.sort()  # by pack; within one, places are by id
+            firsts.sort()  # by pack; within a pack, places are ordered by id
             for name, of_pack in groupby(map(self._survey.at, firsts), itemgetter(0)):
                 for raw_id, data in self.sound_in(name, [entry for _, entry in of_pack]):
                     if data is None:
@@ -76,7 +76,7 @@ class Copier:
                         yield raw_id, data
 
     def sound_in(self, name: str, entries: list[PackEntry]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield blobs of one pack; None for one that is damaged, which is noted."""
+        """Yield blobs of one pack; ``None`` for a damaged one, which is recorded."""
         entries.sort(key=_range)
         for run in _runs(entries):
             for entry, data in self._read(name, run):
@@ -87,9 +87,9 @@ class Copier:
                     yield entry.raw_id, data
 
     def copy(self, places: Places) -> Iterator[tuple[str, list[PackEntry], int]]:
-        """Write blobs into new packs; yield each one's name, entries and bytes once it is durable.
+        """Write blobs to new packs; yield each pack's name, entries and bytes once it is durable.
 
-        What is sound nowhere is in none of them. Those that were yielded need not be in ``places`` any more.
+        Blobs without an undamaged place are left out. The caller may remove yielded blobs from ``places``.
         """
         for groups in self._in_order(places) if self._objects.is_far else self._alike(places):
             named = [{ident.from_raw(raw_id): data for raw_id, data in group.items()} for group in groups if group]
@@ -100,7 +100,7 @@ class Copier:
                 yield name, entries, sum(len(part) for part in parts)
 
     def _in_order(self, places: Places) -> Iterator[list[dict[bytes, bytes]]]:
-        """Yield what goes into one pack, each blob by itself."""
+        """Yield the contents of each new pack, each blob in its own group."""
         groups: list[dict[bytes, bytes]] = []
         size = 0
         for raw_id, data in self.sound(places, places):
@@ -112,7 +112,7 @@ class Copier:
         yield groups
 
     def _alike(self, places: Places) -> Iterator[list[dict[bytes, bytes]]]:
-        """Yield what goes into one pack, blobs that are alike together."""
+        """Yield the contents of each new pack, in groups of similar blobs."""
         found = [(sketch(data), len(data), raw_id) for raw_id, data in self.sound(places, places)]
         runs: list[list[bytes]] = []
         size = 0
@@ -129,7 +129,7 @@ class Copier:
         return [{raw_id: found[raw_id] for raw_id in run if raw_id in found} for run in runs]
 
     def _read(self, name: str, run: list[PackEntry]) -> Iterator[tuple[PackEntry, bytes | str]]:
-        """Yield blobs that lie together in a pack, or what is wrong with one."""
+        """Yield adjacent blobs of a pack, or the damage to one."""
         start = run[0].offset
         end = run[-1].offset + run[-1].stored
         try:
@@ -137,7 +137,7 @@ class Copier:
         except Unavailable as error:
             if self._objects.is_far:
                 raise
-            if run[0].offset != run[-1].offset:  # a bad sector, perhaps: it keeps nothing else from being copied
+            if run[0].offset != run[-1].offset:  # a bad sector, perhaps: the other blobs are read one by one
                 for _, sharing in groupby(run, _range):
                     yield from self._read(name, list(sharing))
                 return
@@ -155,7 +155,7 @@ def _range(entry: PackEntry) -> tuple[int, int]:
 
 
 def _runs(entries: list[PackEntry]) -> Iterator[list[PackEntry]]:
-    """Yield entries of a pack, which are in their order, in groups that are read in one go."""
+    """Yield the entries of a pack, ordered by offset, in groups that share a read."""
     run: list[PackEntry] = []
     for entry in entries:
         if run:

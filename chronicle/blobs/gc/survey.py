@@ -1,7 +1,7 @@
-"""Which packs a store has, and what is in each: all that a collection asks, for a million blobs at a time.
+"""The packs of a store and their entries, compact enough for a million blobs.
 
-Entries are kept as the bytes of the packs' own indexes, 49 for each blob, and made into objects as they are looked at.
-A *place* is a number that stands for a pack and an entry in it.
+Entries are stored as the bytes of the packs' own indexes, 49 for each blob, and decoded on access. A *place* is a
+number that denotes a pack and an entry in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Survey"]
 
 _POSITIONS: Final = 1 << 32
-"""More than a pack has entries: their number has four bytes there."""
+"""Exceeds the number of entries of any pack, which has four bytes in the format."""
 
 
 class Survey:
@@ -26,20 +26,20 @@ class Survey:
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
-        """By name, the bytes of each pack."""
+        """By name: the size of each pack, bytes."""
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._indexes: dict[str, bytes] = {}
 
     def add(self, name: str, entries: list[PackEntry], size: int) -> None:
-        """Take in a pack of so many bytes."""
+        """Add a pack."""
         self.sizes[name] = size
         self._indexes[name] = pack_format.pack_entries(entries)
         self._numbers[name] = len(self._names)
         self._names.append(name)
 
     def remove(self, name: str) -> None:
-        """Forget a pack; its places are not to be asked for again."""
+        """Remove a pack; its places become invalid."""
         del self.sizes[name], self._indexes[name], self._numbers[name]
 
     def names(self) -> set[str]:
@@ -47,19 +47,19 @@ class Survey:
         return set(self._indexes)
 
     def entries(self, name: str) -> Iterator[PackEntry]:
-        """Yield what is in a pack, ascending by id."""
+        """Yield the entries of a pack, ascending by id."""
         return pack_format.iter_entries(self._indexes[name])
 
     def raw_ids(self, name: str) -> Iterator[bytes]:
-        """Yield the raw ids of what is in a pack, ascending."""
+        """Yield the raw ids of a pack's blobs, ascending."""
         return pack_format.iter_raw_ids(self._indexes[name])
 
     def count(self) -> int:
-        """Return how many entries all packs have."""
+        """Return the number of entries of all packs."""
         return sum(map(len, self._indexes.values())) // pack_format.ENTRY_BYTES
 
     def places(self, names: Iterable[str], wanted: Collection[bytes]) -> dict[bytes, tuple[int, ...]]:
-        """Return the places of blobs in some packs, of those that are in any, an older pack's first.
+        """Return the places of blobs in some packs, those in older packs first; blobs without a place are left out.
 
         Args:
             wanted: the blobs' raw ids.
@@ -73,7 +73,7 @@ class Survey:
         return found
 
     def at(self, place: int) -> tuple[str, PackEntry]:
-        """Return the pack and the entry that a place stands for."""
+        """Return the pack and the entry that a place denotes."""
         number, position = divmod(place, _POSITIONS)
         name = self._names[number]
         start = position * pack_format.ENTRY_BYTES
@@ -81,7 +81,7 @@ class Survey:
         return name, entry
 
     def all(self) -> Iterator[tuple[str, PackEntry]]:
-        """Yield all entries with their packs' names, of the packs taken in last first."""
+        """Yield all entries with their packs' names, from the pack added last to the first."""
         for name in reversed(self._indexes):
             for entry in self.entries(name):
                 yield name, entry

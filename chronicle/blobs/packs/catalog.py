@@ -1,9 +1,9 @@
-"""Where each blob lies: the part of an index that is common to all media, and the form for remote ones.
+"""Catalogs map blobs to their places: the part that is common to all media, and the catalog for remote ones.
 
-A catalog is derived from the packs, which alone are the truth: it may be lost or behind, and is then made again. It
+A catalog is derived from the packs, the only source of truth: it may be lost or outdated, and is then rebuilt. It
 has *segments* (`chronicle.blobs.packs.segments`), which cover many packs, and *fresh* entries of packs that no segment
 covers yet. `ListedCatalog` finds new packs by listing them and reads their own indexes; a process that finds many
-uncovered ones writes a segment for the others. Not safe to share between threads: the store locks.
+uncovered ones writes a segment for the others. Not safe to share between threads: the store locks it.
 """
 
 from __future__ import annotations
@@ -38,58 +38,58 @@ PACK_FOLDER: Final = "packs"
 INDEX_FOLDER: Final = "index"
 SEGMENT_SUFFIX: Final = ".idx"
 _SHARD_DIGITS: Final = 5
-"""Packs lie in folders by the first digits of their names, which are those of a time: one folder for nine hours."""
+"""Packs are in folders by the first digits of their names, which encode a time: one folder for nine hours."""
 _UNCOVERED_LIMIT: Final = 64
-"""So many packs without a segment are worth writing one: reading each one's index is a request of its own."""
+"""With this many packs without a segment one is written: reading each one's index takes a request."""
 _SEGMENT_LIMIT: Final = 8
-"""More segments than this are merged into one, for each is searched."""
+"""More segments than this are merged, because a look-up searches each."""
 _READ_TOGETHER: Final = 64
-"""Indexes are read so many at a time: 4 MiB of them at most."""
+"""Indexes per batch of reads: at most 4 MiB of them."""
 _TAIL_BYTES: Final = 64 * 1024
-"""The end of a pack that is read at first: the whole index of a pack of up to 1,300 blobs."""
+"""The first read of a pack's end: it includes the whole index of up to 1,300 blobs."""
 
 
 class Catalog(Protocol):
-    """What a pack store asks about places."""
+    """The places of a store's blobs."""
 
     def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
-        """Return the name of a pack that a blob lies in and its entry there, from what is known now."""
+        """Return the name of a blob's pack and its entry there, without a refresh."""
         ...
 
     def refresh(self) -> None:
-        """Learn of other writers' packs as far as that is cheap."""
+        """Find other writers' packs as far as that is cheap."""
         ...
 
     def scan(self) -> None:
-        """Learn of every pack that there is."""
+        """Find every pack of the store."""
         ...
 
     def note(self, name: str, entries: list[PackEntry]) -> None:
-        """Take in a pack that was just written, and tell other processes if that is cheap."""
+        """Add a pack that was just written, and announce it to other processes if that is cheap."""
         ...
 
     def forget(self, name: str) -> None:
-        """Take a pack to be gone."""
+        """Treat a pack as removed."""
         ...
 
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Rebuild the index from these places and from entries noted since they were found; then remove some packs.
+        """Rebuild the index from these places and from entries added since; then remove the dropped packs.
 
-        The index is without them before the first of them is removed: a reader that misses a pack finds the copies. It
-        must not have them again afterwards, or their blobs would be taken for present.
+        The index omits them before the first of them is removed, so a reader that misses a pack finds the copies. They
+        must not be added again, or writers would treat their blobs as present.
 
         Raises:
-            Unavailable: it stopped on the way. Another call continues.
+            Unavailable: it was interrupted. Another call continues.
         """
         ...
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
-        """Yield what is known, each id once."""
+        """Yield the known entries, each id once."""
         ...
 
     @property
     def damaged(self) -> Mapping[str, str]:
-        """The packs whose own index could not be read, and why: what was in them is not known."""
+        """The packs with an unreadable index, and the reasons: their blobs are unknown."""
         ...
 
 
@@ -104,7 +104,7 @@ def read_pack_index(objects: Objects, name: str, size: int | None = None) -> lis
     Args:
         objects: the medium.
         name: the pack's.
-        size: of the pack, bytes; asked for if not given.
+        size: of the pack, bytes; by default it is requested.
 
     Raises:
         NotFound: no such pack.
@@ -119,7 +119,7 @@ def read_pack_index(objects: Objects, name: str, size: int | None = None) -> lis
 
 
 def check_pack(objects: Objects, name: str) -> None:
-    """Check what of a pack is none of its blobs: those are checked whenever they are read.
+    """Check a pack except its blobs, which every read checks.
 
     Raises:
         NotFound, Corrupt, UnsupportedFormat, Unavailable: as `read_pack_index`.
@@ -132,7 +132,7 @@ def check_pack(objects: Objects, name: str) -> None:
 
 
 def _index_from(objects: Objects, name: str, size: int, tail: bytes) -> list[PackEntry]:
-    """Return the entries of a pack whose last bytes were read."""
+    """Return the entries of a pack, given its last bytes."""
     at = pack_object(name)
     start = pack_format.index_start(name, size, tail)
     if size - start > len(tail):
@@ -141,7 +141,7 @@ def _index_from(objects: Objects, name: str, size: int, tail: bytes) -> list[Pac
 
 
 class Places:
-    """Segments and fresh entries: what is known, searchable."""
+    """The known entries, searchable: segments and fresh entries."""
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
@@ -150,7 +150,7 @@ class Places:
         self.damaged: dict[str, str] = {}
 
     def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
-        """Return a place of a blob that is not in a pack that is gone or to be avoided."""
+        """Return a place of a blob outside of removed packs and those to avoid."""
         found = self.fresh.get(raw_id)
         if found is not None and found[0] not in self.gone and found[0] not in avoiding:
             return found
@@ -161,16 +161,16 @@ class Places:
         return None
 
     def add(self, name: str, entries: list[PackEntry]) -> None:
-        """Take in the entries of a pack. A later place counts: the earlier one's pack may be condemned."""
+        """Add the entries of a pack. A later place replaces an earlier one, whose pack may be condemned."""
         for entry in entries:
             self.fresh[entry.raw_id] = (name, entry)
 
     def read(self, objects: Objects, name: str) -> list[PackEntry] | None:
-        """Take in a pack from its own index; ``None`` if it is gone or damaged."""
+        """Add a pack from its own index; ``None`` if it is removed or damaged."""
         return self.take(name, lambda: read_pack_index(objects, name))
 
     def take(self, name: str, read: Callable[[], list[PackEntry]]) -> list[PackEntry] | None:
-        """Take in a pack from an index that is read so; ``None`` if it is gone or damaged."""
+        """Add a pack from the index that ``read`` returns; ``None`` if it is removed or damaged."""
         try:
             entries = read()
         except NotFound:
@@ -183,7 +183,7 @@ class Places:
         return entries
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
-        """Yield each id's place once."""
+        """Yield one place for each id."""
         for raw_id in list(self.fresh):
             found = self.find(raw_id)
             if found is not None:
@@ -198,12 +198,12 @@ class Places:
 
 
 class ListedCatalog:
-    """The catalog for media that can only list: ``memory://``, ``s3://`` and their like.
+    """The catalog for media that can only be listed, such as ``memory://`` and ``s3://``.
 
     Args:
         objects: the medium.
-        new_name: makes names for segments.
-        cache: keeps indexes and segments, which never change, on this node.
+        new_name: returns new names for segments.
+        cache: caches indexes and segments, which are immutable, on this node.
     """
 
     def __init__(self, objects: Objects, new_name: Callable[[], str], cache: BlobCache | None = None) -> None:
@@ -221,12 +221,12 @@ class ListedCatalog:
         return self._places.find(raw_id, avoiding)
 
     def refresh(self) -> None:
-        """List once; later a listing would cost as much as the put it is for, so blobs put twice are accepted."""
+        """List once. A later listing would cost as much as its put, so duplicate blobs are accepted."""
         if not self._scanned:
             self.scan()
 
     def scan(self) -> None:
-        """List packs and segments, and read what is new of them."""
+        """List packs and segments, and read the new ones."""
         found = self._objects.sizes(INDEX_FOLDER)
         loaded = {segment.name for segment in self._places.segments}
         for name in found.keys() - loaded:
@@ -249,18 +249,19 @@ class ListedCatalog:
             self._cover(uncovered)
 
     def note(self, name: str, entries: list[PackEntry]) -> None:
-        """Take in a pack that was just written."""
+        """Add a pack that was just written."""
         self._places.add(name, entries)
         self._known.add(name)
 
     def forget(self, name: str) -> None:
-        """Take a pack to be gone."""
+        """Treat a pack as removed."""
         self._places.gone.add(name)
 
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Write one segment for all packs but those dropped, in place of all others; remove those.
+        """Replace all segments by one for all packs except the dropped ones; then remove the dropped packs.
 
-        Another process may cover them again meanwhile: a pack that a listing lacks is still not taken for present.
+        Another process may add them to a segment meanwhile, but a pack that is missing in the listing never counts as
+        present.
         """
         self.scan()
         found = [place for place in (*places, *self._places.fresh.values()) if place[0] not in dropped]
@@ -276,12 +277,12 @@ class ListedCatalog:
             self._objects.delete(pack_object(pack))
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
-        """Yield what is known, each id once."""
+        """Yield the known entries, each id once."""
         return self._places.entries()
 
     @property
     def damaged(self) -> Mapping[str, str]:
-        """The packs whose own index could not be read."""
+        """The packs with an unreadable index."""
         return self._places.damaged
 
     def _load(self, name: str, size: int) -> Segment | None:
@@ -290,13 +291,13 @@ class ListedCatalog:
             data = kept if kept is not None else self._objects.read(name, 0, size)
             segment = Segment(name, data)
         except (NotFound, Corrupt):
-            return None  # merged away, or of no use: the packs themselves are read instead
+            return None  # merged or damaged: the packs themselves are read instead
         if kept is None and self._cache is not None:
             self._cache.put_part(name, data)
         return segment
 
     def _indexes(self, sizes: dict[str, int]) -> Iterator[tuple[str, Callable[[], list[PackEntry]]]]:
-        """Yield packs, in order, and what returns their entries; the packs' ends are read together."""
+        """Yield packs, in order, with functions that return their entries; the packs' ends are read in batches."""
         kept = {name: self._cache.get_part(name) if self._cache is not None else None for name in sizes}
         ends = {
             name: (pack_object(name), max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES))
@@ -321,7 +322,7 @@ class ListedCatalog:
             yield name, partial(entries, name)
 
     def _cover(self, uncovered: list[tuple[str, list[PackEntry]]]) -> None:
-        """Write a segment for packs that have none, taking in all others when there are too many."""
+        """Write a segment for uncovered packs; merge all others into it if there are too many."""
         found = [(name, entry) for name, entries in uncovered for entry in entries]
         merged = self._places.segments if len(self._places.segments) >= _SEGMENT_LIMIT else []
         for segment in merged:

@@ -1,7 +1,7 @@
-"""The mark by which gc tells writers which packs are about to go.
+"""The mark through which gc announces the condemned packs to writers.
 
-``condemned`` is one object with the names of packs whose blobs count as missing when a writer asks whether it must put
-them. It is never removed: its generation tells a process that has slept through a collection to look at the packs
+``condemned`` is one object with the names of packs whose blobs count as missing for writers, so that they put them
+again. It is never removed: its generation shows a process that slept through a collection that it must list the packs
 again. docs/internals/gc.md has the protocol.
 """
 
@@ -28,29 +28,29 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is condemned."""
+    """The condemned packs of a store."""
 
     generation: int = 0
-    """Grows with each mark and each collection."""
+    """Incremented by each mark and each collection."""
     since_ms: int = 0
     """When the mark was set, epoch milliseconds."""
     packs: frozenset[str] = frozenset()
     """Names of packs."""
     boot: str = ""
-    """Of which machine, and since which start of it, `since_s` tells."""
+    """The machine and the boot to which `since_s` refers."""
     since_s: float = 0.0
-    """When the mark was set, by a clock that only advances while the machine runs and cannot be set."""
+    """When the mark was set, by a clock that cannot be set and only advances while the machine runs."""
 
     @classmethod
     def made(cls, generation: int, clock: Clock, packs: Iterable[str] = ()) -> Mark:
-        """Return a mark that is set now."""
+        """Return a mark with the current time."""
         return cls(generation, clock.now_ms(), frozenset(packs), _boot(), clock.monotonic_s())
 
     def left_ms(self, grace_ms: int, clock: Clock) -> int:
-        """Return how long its grace still lasts, milliseconds; 0 or less if it is over.
+        """Return the rest of the grace period, milliseconds; 0 or less if it is over.
 
-        On the machine that set it, a commit that was on its way then has slept whenever the machine has, and a clock
-        that is put forward gives it no time. So what the machine has run since counts as well as the date.
+        On the machine that set the mark, a commit in flight was suspended whenever the machine was, and a clock that is
+        set forward gives it no time. So the machine's running time since then counts as well as the date.
         """
         left = self.since_ms + grace_ms - clock.now_ms()
         ran_s = clock.monotonic_s() - self.since_s
@@ -60,11 +60,11 @@ class Mark:
 
 
 def read_mark(objects: Objects) -> Mark:
-    """Return the mark of a store; an empty one if there never was a collection.
+    """Return the mark of a store; an empty one before the first collection.
 
     Raises:
         UnsupportedFormat: written by a newer version.
-        Corrupt: it cannot be read. Without it nothing may be put, for what is found present may be about to go.
+        Corrupt: the mark is damaged. Without it nothing may be put, because a present blob may be condemned.
         Unavailable: the medium could not be reached.
     """
     try:
@@ -87,7 +87,7 @@ def read_mark(objects: Objects) -> Mark:
 
 
 def write_mark(objects: Objects, mark: Mark) -> None:
-    """Set a mark, durable on return."""
+    """Write a mark, durable on return."""
     described = {
         "format": _FORMAT,
         "generation": mark.generation,
@@ -102,12 +102,12 @@ def write_mark(objects: Objects, mark: Mark) -> None:
 def _boot() -> str:
     try:
         return boot_id()
-    except OSError:  # not this system, or not shown: the date alone must do
+    except OSError:  # no such file on this system: only the date counts
         return ""
 
 
 class MarkWatch:
-    """Follows the mark of a store, from when it is made on; each look is cheap.
+    """Follows the mark of a store; each `look` is cheap.
 
     Args:
         objects: the medium.
@@ -127,7 +127,7 @@ class MarkWatch:
         return self._mark.packs
 
     def look(self) -> bool:
-        """Read the mark if it may have changed; return whether packs may have gone since the last look."""
+        """Read the mark if it may have changed; return whether packs may have been removed since the last look."""
         stamp = self._objects.stamp(_OBJECT)
         if stamp == self._stamp:
             return False

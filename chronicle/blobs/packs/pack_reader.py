@@ -1,4 +1,4 @@
-"""Reading blobs from packs: from memory, this node's cache, or the medium, in as few reads as they lie together."""
+"""Reads blobs of packs from memory, this node's cache, or the medium; adjacent blobs share a read."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 __all__ = ["CACHED_BLOB_BYTES", "PackReader"]
 
 CACHED_BLOB_BYTES: Final = 32 * 1024
-"""Blobs up to this size are cached: tree nodes are at most about 16 KiB, and file chunks would drive them out."""
+"""Blobs up to this size are cached: tree nodes are at most about 16 KiB, and file chunks would evict them."""
 _GAP_BYTES: Final = 32 * 1024
-"""Blobs of one pack with no more than this between them are read in one go: a request costs more than that."""
+"""Blobs of one pack with at most this gap share a request, which costs more than the gap."""
 _INDEXES: Final = 16
-"""Packs whose whole index is kept, by readers that read neighbours along with a blob."""
+"""Packs whose whole index is cached, for readers that read the neighbours of a blob."""
 _SMALL_BYTES: Final = 16 * 1024
-"""Nodes of trees are not larger."""
+"""Tree nodes are not larger."""
 _BEHIND_BYTES: Final = 64 * 1024
-"""Read with a small blob: some twenty nodes of trees. 64 KiB more take 5 ms on a line of 100 Mbit/s, a request 20."""
+"""Read-ahead after a small blob: some twenty tree nodes. 64 KiB take 5 ms on a link of 100 Mbit/s, a request 20."""
 _RUN_BYTES: Final = 4 * 1024 * 1024
-"""One go reads no more than about this: several at a time are faster than one."""
+"""A request reads at most about this: several concurrent requests are faster than one."""
 
 
 class PackReader:
@@ -45,11 +45,11 @@ class PackReader:
 
     Args:
         objects: the medium.
-        catalog: says where blobs lie.
+        catalog: maps blobs to their places.
         lock: guards the catalog; may be held while packs are listed.
-        disk: keeps what is fetched from a far store on this node.
-        shown: the store's URL as messages have it.
-        cache_bytes: how much of small blobs is kept in memory.
+        disk: caches blobs of a far store on this node.
+        shown: the store's URL for messages.
+        cache_bytes: the size of the cache of small blobs in memory.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PackReader:
         return data
 
     def get_many(self, raws: list[bytes]) -> dict[bytes, bytes]:
-        """Return the bytes of blobs, those that lie together in one read."""
+        """Return the bytes of blobs; adjacent ones share a read."""
         found: dict[bytes, bytes] = {}
         lacking = []
         for raw in raws:
@@ -95,7 +95,7 @@ class PackReader:
         return found
 
     def get_here(self, raws: list[bytes]) -> dict[bytes, bytes]:
-        """Return the bytes of those of some blobs that are in memory or in this node's cache.
+        """Return the bytes of those blobs that are in memory or in this node's cache.
 
         Does not wait for reads of other threads.
         """
@@ -109,7 +109,7 @@ class PackReader:
         return found
 
     def get_stretch(self, raw: bytes, size_bytes: int) -> dict[bytes, bytes]:
-        """Return a blob and those that lie with it and behind it in its pack, up to so many stored bytes."""
+        """Return a blob, its group, and the blobs after it in its pack, up to ``size_bytes`` stored bytes."""
         with self._lock:
             place = self.find(raw)
         if place is None:
@@ -122,11 +122,11 @@ class PackReader:
                 for other in self._entries_of(name)
                 if entry.offset <= other.offset and other.offset + other.stored <= until
             ]
-            if not stretch:  # its pack's own index does not have it
+            if not stretch:  # its pack's own index lacks it
                 return {raw: self._read(raw)}
             size = stretch[-1].offset + stretch[-1].stored - entry.offset
             stored = self._objects.read(pack_object(name), entry.offset, size)
-        except (NotFound, Corrupt):  # dropped since, or its index is damaged: the blob itself may be had all the same
+        except (NotFound, Corrupt):  # dropped, or its index is damaged: the blob itself may be readable
             return {raw: self._read(raw)}
         found = _unpacked(name, stretch, stored)
         if raw not in found:
@@ -134,15 +134,15 @@ class PackReader:
         return found
 
     def keep(self, raw: bytes, data: bytes) -> None:
-        """Keep a blob in memory if it is small."""
+        """Cache a blob in memory if it is small."""
         self._cache.put(raw, data)
 
     def clear(self) -> None:
-        """Let go of what is kept in memory."""
+        """Drop the cache in memory."""
         self._cache.clear()
 
     def find(self, raw: bytes) -> tuple[str, PackEntry] | None:
-        """Return a blob's place, looking for new packs if it is not known; the lock is held.
+        """Return a blob's place, after a scan for new packs if it is unknown; the caller holds the lock.
 
         Raises:
             Unavailable: the store could not be reached.
@@ -155,7 +155,7 @@ class PackReader:
         return place
 
     def translated(self, call: Callable[[], None]) -> None:
-        """Call something that uses the index.
+        """Call a function that uses the index, and translate its errors.
 
         Raises:
             Unavailable: it could not.
@@ -166,13 +166,13 @@ class PackReader:
             raise Unavailable(f"the index of {self._shown} could not be used: {error.strerror}") from error
 
     def _fetch(self, raws: list[bytes]) -> dict[bytes, bytes]:
-        """Return blobs, from this node's cache or else the store; several who want the same one fetch it once."""
+        """Return blobs, from this node's cache or else the store; concurrent requests for a blob fetch it once."""
         disk = self._disk
         found = {raw: data for raw in raws if (data := disk.get(raw)) is not None} if disk is not None else {}
         lacking = [raw for raw in raws if raw not in found]
         if lacking:
             with disk.claim(lacking) if disk is not None else nullcontext():
-                for raw in lacking:  # another thread or process may have been first
+                for raw in lacking:  # another thread or process may have fetched it
                     if disk is not None and (data := disk.get(raw)) is not None:
                         found[raw] = data
                 read = self._read_all([raw for raw in lacking if raw not in found])
@@ -185,7 +185,7 @@ class PackReader:
         return {raw: found[raw] for raw in raws}
 
     def _read_all(self, raws: list[bytes]) -> dict[bytes, bytes]:
-        """Read blobs from their packs, neighbours in one go, and a little of what lies behind small ones."""
+        """Read blobs from their packs, with one request for neighbours and a read-ahead after small blobs."""
         places: dict[str, list[PackEntry]] = {}
         with self._lock:
             for raw in raws:
@@ -204,7 +204,7 @@ class PackReader:
             if not isinstance(stored, NotFound):
                 found |= _unpacked(name, run, stored)
         for raw in raws:
-            if raw not in found:  # damaged, but maybe on the way only: it is read once more
+            if raw not in found:  # damaged, perhaps only in transit: it is read once more
                 found[raw] = self._read(raw)
         return found
 
@@ -217,7 +217,7 @@ class PackReader:
             try:
                 stored = self._objects.read(pack_object(name), entry.offset, entry.stored)
             except NotFound:
-                with self._lock:  # the pack was dropped since: its living blobs are elsewhere now
+                with self._lock:  # the pack was dropped: its reachable blobs are in other packs
                     self._catalog.forget(name)
                     place = self.find(raw)
                 continue
@@ -225,7 +225,7 @@ class PackReader:
         raise self._nowhere(raw)
 
     def _behind(self, name: str, entry: PackEntry) -> list[PackEntry]:
-        """Return what lies right behind a small blob of a far store, if that is known here: a request costs more."""
+        """Return the entries to read ahead after a small blob of a far store, if the pack's index is cached."""
         if self._disk is None or entry.stored > _SMALL_BYTES:
             return []
         entries = self._indexes.get(name)
@@ -243,12 +243,12 @@ class PackReader:
         return behind
 
     def _entries_of(self, name: str) -> list[PackEntry]:
-        """Return a pack's entries in their order."""
+        """Return a pack's entries by offset."""
         entries = self._indexes.get(name)
         return entries if entries is not None else self._remember(name, read_pack_index(self._objects, name))
 
     def _remember(self, name: str, entries: list[PackEntry]) -> list[PackEntry]:
-        """Keep a pack's entries, in their order, for a while."""
+        """Cache a pack's entries by offset."""
         ordered = sorted(entries, key=_place)
         with self._lock:
             self._indexes[name] = ordered
@@ -268,7 +268,7 @@ class PackReader:
 
 
 def _unpacked(name: str, entries: list[PackEntry], stored: bytes) -> dict[bytes, bytes]:
-    """Return the sound ones of blobs of a pack, in their order, from the bytes from the first one on."""
+    """Return the undamaged ones of adjacent blobs of a pack, from their stored bytes."""
     found = {}
     start = entries[0].offset
     for (offset, size), sharing in groupby(entries, key=_place):
@@ -279,7 +279,7 @@ def _unpacked(name: str, entries: list[PackEntry], stored: bytes) -> dict[bytes,
 
 
 def _runs(entries: list[PackEntry]) -> Iterator[list[PackEntry]]:
-    """Yield entries of one pack in groups that are read in one go."""
+    """Yield the entries of one pack in groups that share a request."""
     run: list[PackEntry] = []
     for entry in sorted(entries, key=_place):
         if run:
@@ -297,14 +297,14 @@ def _offset(entry: PackEntry) -> int:
 
 
 def _place(entry: PackEntry) -> tuple[int, int]:
-    """What those that share a frame have in common. An empty blob has the offset of the next one."""
+    """Return the range of a frame, equal for blobs of a group. An empty blob has the offset of the next one."""
     return entry.offset, entry.stored
 
 
 class _Cache:
-    """The small blobs read last, up to a number of bytes. Safe to share between threads.
+    """An LRU cache of small blobs, bounded in bytes. Safe to share between threads.
 
-    Its lock is its own: the catalog's is held while packs are listed, which may take long.
+    It has a separate lock, because the catalog's lock is held while packs are listed, which may take long.
     """
 
     def __init__(self, limit_bytes: int) -> None:

@@ -1,11 +1,11 @@
-"""Index segments: where the blobs of many packs lie, in one sorted object. Pure; derived from packs, never the truth.
+"""Index segments: the places of the blobs of many packs, in one sorted object. Pure; derived from the packs.
 
-A segment is searched where it lies (a memory map of a local file costs no private memory, however many blobs the
-store has), so opening a store of 10,000 packs reads a header and not 10,000 pack indexes.
+A segment is searched in place (a memory map of a local file costs no private memory, for any number of blobs), so
+opening a store of 10,000 packs reads one header instead of 10,000 pack indexes.
 
     magic and version, 8 bytes · number of packs, 4 · number of entries, 8
     pack names, 26 bytes each
-    a table of 256 numbers of 4 bytes: how many entries have a first id byte up to this one
+    a table of 256 numbers of 4 bytes: the number of entries whose first id byte is at most the index
     entries of 53 bytes, ascending by id: raw id, number of the pack, offset, stored bytes, bytes, codec
     checksum over all before it: 16 bytes of BLAKE3
 """
@@ -37,7 +37,7 @@ NAME_BYTES: Final = 26
 
 
 def build_segment(found: Iterable[tuple[str, PackEntry]]) -> bytes:
-    """Return a segment of these entries and the names of the packs they lie in; one place is kept for each id."""
+    """Return a segment of these entries and their packs' names; it has one place for each id."""
     numbers: dict[str, int] = {}
     records = []
     for name, entry in found:
@@ -70,14 +70,14 @@ def build_segment(found: Iterable[tuple[str, PackEntry]]) -> bytes:
 
 
 class Segment:
-    """A segment, opened.
+    """An open segment.
 
     Args:
-        name: its name, for messages and for telling segments apart.
+        name: its name, for messages and as its identity.
         data: its bytes or a map of them.
 
     Raises:
-        Corrupt: not a whole segment of this format; it can be dropped, for packs hold all that it says.
+        Corrupt: it is not a whole segment of this format; it can be dropped, because it is derived from packs.
     """
 
     def __init__(self, name: str, data: bytes | mmap.mmap) -> None:
@@ -100,11 +100,11 @@ class Segment:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole segment."""
+        """The size of the whole segment, bytes."""
         return len(self._data)
 
     def find(self, raw_id: bytes) -> tuple[str, PackEntry] | None:
-        """Return the name of the pack that a blob lies in and its entry there, or ``None``."""
+        """Return the name of a blob's pack and its entry there, or ``None``."""
         first = raw_id[0]
         low = self._fan(first - 1) if first else 0
         high = self._fan(first)

@@ -174,9 +174,7 @@ def test_pages_overwritten(store: SqliteJournalStore, path: Path) -> None:
         list(damaged.events(writer.head.branch_id))
 
 
-def test_a_damaged_snapshot_is_skipped(
-    store: SqliteJournalStore, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_snapshot_is_skipped(store: SqliteJournalStore, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = Writer.on(store)
     branch_id = writer.head.branch_id
     writer.write(snapshot=Snapshot(branch_id, 1, b"one" * 5000))
