@@ -3,9 +3,9 @@
 It is RFC 8785 (keys sorted by UTF-16 code units, no white space, ECMAScript's number text) with one extension:
 integers of any size are written with their exact digits, where RFC 8785 would round them to a double.
 
-The writing is done by orjson. A pass before it checks the value and puts in what orjson would write differently
-(floats outside its and ECMAScript's common ground, integers over 64 bits, keys outside ASCII), already written. The
-pass looks at the *set* of types in a container, so that plain data costs little more than orjson alone.
+orjson writes the text. A pass before it checks the value and substitutes encoded fragments where orjson would write
+something else (floats that it and ECMAScript write differently, integers over 64 bits, keys outside ASCII). The pass
+checks the *set* of types in a container, so that plain data costs little more than orjson alone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from chronicle.errors import InvalidInput
 __all__ = ["Json", "JsonObject", "decode", "encode"]
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""A JSON value. Reading gives integers and floats apart as their text does: ``1`` is an int, ``1.5`` a float."""
+"""A JSON value. Decoding distinguishes integers and floats by their text: ``1`` is an int, ``1.5`` a float."""
 JsonObject: TypeAlias = "dict[str, Json]"
 
 _MAX_DEPTH: Final = 200
-"""Containers in containers; orjson stops at 254, and a value that contains itself stops here."""
+"""Nesting depth; orjson's limit is 254. A value that contains itself fails here, too."""
 _EXACT_FLOAT_INT: Final = 2.0**53
 """Below it an integral float has the same digits as the int; above, ECMAScript pads with zeros."""
 _MAX_I64: Final = 2**63 - 1
@@ -45,7 +45,7 @@ _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX)
 def encode(value: object) -> bytes:
     """Return the canonical bytes of a JSON value.
 
-    Lists and tuples become arrays; subclasses of the JSON types are taken by their plain value.
+    Lists and tuples become arrays; subclasses of the JSON types are encoded as their plain value.
 
     Raises:
         InvalidInput: the value, or something in it, is not JSON: NaN and infinities, bytes, other types, keys that are
@@ -55,8 +55,8 @@ def encode(value: object) -> bytes:
         plain = _plain_dict(value, _PLAIN, 1) if type(value) is dict else _plain(value, _PLAIN, 0)
         return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
     except (_NotJsonError, orjson.JSONEncodeError):
-        # Something is not JSON, and then its path is looked for only now; or an integer is over 64 bits, too rare to
-        # be looked for in advance.
+        # Something is not JSON, whose path is only now determined; or an integer is over 64 bits, too rare for a check
+        # in advance.
         _refuse_what_is_not_json(value, ())
         return orjson.dumps(_plain(value, _PLAIN_BUT_INT, 0), option=orjson.OPT_SORT_KEYS)
 
@@ -65,7 +65,7 @@ def decode(data: bytes) -> Json:
     """Return the value of a JSON text in UTF-8, canonical or not; integers of any size are exact.
 
     Raises:
-        InvalidInput: it is not JSON.
+        InvalidInput: the text is not JSON.
     """
     try:
         if _LONG_INTEGER not in data.translate(_DIGITS_TO_ZERO):
@@ -78,11 +78,11 @@ def decode(data: bytes) -> Json:
 
 
 class _NotJsonError(Exception):
-    """Somewhere in the value is something that is not JSON."""
+    """A part of the value is not JSON."""
 
 
 def _plain(value: object, plain: frozenset[type], depth: int) -> object:
-    """Return ``value`` itself if orjson writes it canonically, else an equal one that it does."""
+    """Return ``value`` itself if orjson writes it canonically, else an equal value for which it does."""
     if type(value) in plain:
         return value
     if isinstance(value, dict):
@@ -128,7 +128,7 @@ def _plain_dict(value: dict[Any, Any], plain: frozenset[type], depth: int) -> ob
 
 
 def _wide_dict(value: dict[str, object], plain: frozenset[type], depth: int) -> object:
-    """Write out a dict with keys outside ASCII, where sorting by UTF-16 and by UTF-8 may differ."""
+    """Encode a dict with keys outside ASCII, for which the orders by UTF-16 and by UTF-8 may differ."""
     members = [
         orjson.dumps(key) + b":" + orjson.dumps(_plain(value[key], plain, depth), option=orjson.OPT_SORT_KEYS)
         for key in sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
@@ -148,7 +148,7 @@ def _plain_float(value: float) -> object:
     if value.is_integer():
         if magnitude < _EXACT_FLOAT_INT:
             return int(value)
-    elif 1e-4 <= magnitude < 1e15:  # here Python, orjson and ECMAScript all write plain decimals
+    elif 1e-4 <= magnitude < 1e15:  # in this range Python, orjson and ECMAScript write plain decimals
         return float(value)
     elif not math.isfinite(value):
         raise _NotJsonError

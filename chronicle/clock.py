@@ -1,4 +1,4 @@
-"""Time, as an argument: the real clock, and one that a test moves by hand."""
+"""Injected clocks: the real one, and one that tests advance."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class ManualClock:
         self._start_ms = now_ms
 
     def now_ms(self) -> int:
-        """Return the time it was last set to, in epoch milliseconds."""
+        """Return the clock's time, in epoch milliseconds."""
         return self._now_ms
 
     def monotonic_s(self) -> float:
-        """Return the seconds by which it was advanced since it was made."""
+        """Return the seconds by which the clock was advanced."""
         return (self._now_ms - self._start_ms) / 1000
 
     def advance(self, seconds: float) -> None:

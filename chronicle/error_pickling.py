@@ -1,8 +1,8 @@
-"""Exceptions that keep their type and fields when another process receives them.
+"""Exceptions that keep their type and fields across processes.
 
-Python pickles an exception as its class and ``args``, and calls the constructor with those on the other side. A
-constructor with parameters of its own, which makes the text from them, then fails or makes another text; and the cause
-is lost. The roots of all error trees derive from `Portable`, so no class needs a ``__reduce__`` of its own.
+Python pickles an exception as its class and ``args``, and calls the constructor with those in the receiver. A
+constructor with its own parameters, which composes the text, then fails or composes another text; and the cause is
+lost. The roots of all error trees derive from `Portable`, so no class needs a ``__reduce__`` of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PLAIN: Final = (str, bytes, int, float, bool, type(None))
 
 
 class Portable(Exception):
-    """An exception that pickling and copying give back with its type, text, fields, notes and cause.
+    """An exception whose type, text, fields, notes and cause survive pickling and copying.
 
     The constructor is not called again. Fields must be picklable. A cause is sent if the receiver can load it: a
     `Portable` of a package that every process has (`send_causes_of`), or one of Python's own exceptions with plain

@@ -3,14 +3,14 @@
     ChronicleError
     ├── NotFound                    no such session, branch, event, message, blob, path, iteration
     │   └── BlobMissing             a store of blobs does not have one
-    ├── InvalidInput                the caller's value cannot be used; says which and how to mend it
+    ├── InvalidInput                the caller's value cannot be used; says which and how to correct it
     ├── Conflict                    lost a compare-and-set; read again and retry
     │   ├── BranchVersionConflict   another append came first; carries the branch's head
     │   ├── BranchInUse             forks read from it; names them
     │   ├── IdempotencyConflict     the key was used before with another body
     │   └── LeaseHeld               another holder's lease has not run out
     ├── StaleEpoch                  a newer epoch holds the lease: this holder must stop, not retry
-    ├── InboxFull                   too many messages wait; try again later
+    ├── InboxFull                   too many messages are pending; try again later
     ├── OverQuota                   a workspace holds more than it may; remove something or raise the quota
     ├── Corrupt                     stored bytes are not what they were when written
     ├── UnsupportedFormat           written by a newer version; upgrade the code
@@ -18,8 +18,8 @@
     └── Unavailable                 the store or mount could not be reached; the outcome may be unknown
         └── StorageRefused          the operating system refused: disk full, I/O error, permissions
 
-A caller may retry ``Conflict`` after reading again, and ``Unavailable`` after looking up what became of its write;
-it must not retry the others unchanged.
+A caller may retry ``Conflict`` after reading again, and ``Unavailable`` after looking up the outcome of its write; it
+must not retry the others unchanged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ChronicleError(Portable):
 
 
 class NotFound(ChronicleError):
-    """What was asked for is not there."""
+    """The requested thing does not exist."""
 
 
 class BlobMissing(NotFound):
@@ -74,12 +74,12 @@ class Conflict(ChronicleError):
 
 
 class BranchVersionConflict(Conflict):
-    """An append named a head that is not the branch's head any more.
+    """An append named a head that is no longer the branch's head.
 
     Attributes:
         branch_id: the branch.
-        version: its length now.
-        head_event_id: its last event now; ``None`` for an empty branch.
+        version: its present length.
+        head_event_id: its present last event; ``None`` for an empty branch.
     """
 
     def __init__(self, branch_id: BranchId, version: int, head_event_id: EventId | None) -> None:
@@ -92,7 +92,7 @@ class BranchVersionConflict(Conflict):
 
 
 class BranchInUse(Conflict):
-    """A branch cannot be deleted, as living forks read their history from it.
+    """A branch cannot be deleted, because existing forks read their history from it.
 
     Attributes:
         branch_id: the branch.
@@ -106,7 +106,7 @@ class BranchInUse(Conflict):
 
 
 class IdempotencyConflict(Conflict):
-    """An idempotency key came again with another body.
+    """An idempotency key was reused with another body.
 
     Attributes:
         key: the idempotency key.
@@ -134,7 +134,7 @@ class LeaseHeld(Conflict):
 
 
 class StaleEpoch(ChronicleError):
-    """A write under an epoch that is over. Its holder was replaced and must stop.
+    """A write under an expired epoch. Its holder was replaced and must stop.
 
     Attributes:
         epoch: the epoch of the refused write.

@@ -1,8 +1,8 @@
-"""Identifiers: what each kind of id is called, and how new ones are made.
+"""Identifiers: the type of each kind of id, and the generation of new ones.
 
-Ids are opaque, prefixed and sort by the time of their making: ``evt_`` and 26 characters of Crockford base32, 10 for
-48 bits of epoch milliseconds and 16 for 80 random bits. Time and randomness come in as arguments, so that a seeded
-simulator makes the same ids again.
+Ids are opaque, prefixed and sort by creation time: ``evt_`` and 26 characters of Crockford base32, 10 for
+48 bits of epoch milliseconds and 16 for 80 random bits. Time and randomness are arguments, so that a seeded simulator
+generates the same ids again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SystemRandomBits:
 
 
 class IdSource:
-    """Makes new ids from an injected source of randomness.
+    """Generates ids from an injected source of randomness.
 
     Args:
         bits: where the 80 random bits of an id come from; the operating system unless a test gives a seeded
@@ -91,7 +91,7 @@ class IdSource:
     def _tail(self, now_ms: int) -> str:
         random_bits = self._bits.getrandbits(_RANDOM_BITS)
         high, low = random_bits >> 40, random_bits & 0xFF_FFFF_FFFF
-        # Written out: a turn makes five ids, and this takes half the time of a loop over one large integer.
+        # Unrolled: a turn needs five ids, and this takes half the time of a loop over one large integer.
         return (
             f"{_PAIRS[now_ms >> 40]}{_PAIRS[now_ms >> 30 & 1023]}{_PAIRS[now_ms >> 20 & 1023]}"
             f"{_PAIRS[now_ms >> 10 & 1023]}{_PAIRS[now_ms & 1023]}"
@@ -101,10 +101,10 @@ class IdSource:
 
 
 def made_ms(identifier: str) -> int:
-    """Return when an id was made, in epoch milliseconds, from its 26 last characters.
+    """Return the creation time of an id, in epoch milliseconds, from its last 26 characters.
 
     Raises:
-        ValueError: it is no id.
+        ValueError: the text is not an id.
     """
     value = 0
     for digit in identifier[-_TIME_DIGITS - _RANDOM_DIGITS : -_RANDOM_DIGITS]:

@@ -1,7 +1,7 @@
 """A compact map from numbers to bytes that does not fragment the heap.
 
 A dictionary of small objects takes 150 bytes an entry and more. Worse, its objects lie between others that were
-allocated at the same time: a few that stay keep all the memory around them from being returned to the system. Here
+allocated at the same time: a few long-lived ones keep the memory around them from being returned to the system. Here
 entries are in arrays: 17 bytes each besides the value. A look-up is a binary search, 1 µs.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["PackedMap"]
 
 _FRESH: Final = 1000
-"""So many entries at least may be new, or removed, before the arrays are rebuilt."""
+"""The least number of new, or removed, entries before the arrays are rebuilt."""
 
 
 class PackedMap:
@@ -49,14 +49,14 @@ class PackedMap:
         return self._value(index) if index >= 0 else None
 
     def put(self, key: int, value: bytes) -> None:
-        """Give a key a value."""
+        """Set the value of a key."""
         self._bury(key)
         self._fresh[key] = value
         if len(self._fresh) > max(_FRESH, len(self._keys) // 2):
             self.pack()
 
     def pop(self, key: int) -> bytes | None:
-        """Take a key out and return its value, ``None`` if it had none."""
+        """Remove a key and return its value, ``None`` if it had none."""
         value = self._fresh.pop(key, None)
         if value is not None:
             return value
@@ -75,7 +75,7 @@ class PackedMap:
         yield from self._fresh.items()
 
     def pack(self) -> None:
-        """Put the entries that are new into the arrays."""
+        """Move recent entries to the arrays."""
         fresh = sorted(self._fresh.items())
         self._fresh = {}
         if self._gone > len(self._keys) // 2 or (fresh and self._keys and fresh[0][0] <= self._keys[-1]):
@@ -92,7 +92,7 @@ class PackedMap:
         self._dead += bytes(len(self._keys) - len(self._dead))
 
     def _bury(self, key: int) -> None:
-        """Take a key out of the arrays."""
+        """Mark a key's entry in the arrays as removed."""
         index = self._find(key)
         if index >= 0:
             self._dead[index] = 1

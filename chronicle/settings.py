@@ -33,11 +33,11 @@ TRANSPORT_VARIABLE: Final = "CHRONICLE_TRANSPORT"
 """The default of the command's option ``--transport``."""
 
 CACHE_BYTES: Final = 10 * 1024**3
-"""A working set of many agents, on disks of which a node has at least ten times as much."""
+"""The working set of many agents; a node's disk has at least ten times as much."""
 WARM_BYTES: Final = 256 * 1024 * 1024
 """Of a workspace whose store is on this node: sources and their build, and not the disk twice."""
 STORE_PATIENCE_S: Final = 50.0
-"""For so long a request is repeated that fails at once: a server restarts, or is failed over, in less. A mount server
+"""For so long a failing request is retried: a server's restart or failover takes less. A mount server
 that is opening its layer may take a minute (`chronicle.fuse.watchdog`), so the default is below that."""
 
 
@@ -46,15 +46,16 @@ class Settings:
     """The settings of a process."""
 
     state_dir: Path | None
-    """``CHRONICLE_STATE_DIR``: what is not committed yet to stores at URLs. ``None`` for a user without a home."""
+    """``CHRONICLE_STATE_DIR``: layers with uncommitted changes of stores at URLs. ``None`` for a user without a
+    home."""
     cache_dir: Path | None
-    """``CHRONICLE_CACHE_DIR``: what was fetched from stores at URLs; ``None`` as above."""
+    """``CHRONICLE_CACHE_DIR``: the cache of stores at URLs; ``None`` as above."""
     cache_bytes: int
-    """``CHRONICLE_CACHE_BYTES``: the limit of that; 0 for no cache."""
+    """``CHRONICLE_CACHE_BYTES``: the cache's size limit; 0 for no cache."""
     given_warm_bytes: int | None
     """``CHRONICLE_WARM_BYTES``, if it is set; see `warm_bytes`."""
     store_patience_s: float
-    """``CHRONICLE_STORE_PATIENCE_S``: how long a failing request to a store at a URL is repeated, seconds."""
+    """``CHRONICLE_STORE_PATIENCE_S``: how long a failing request to a store at a URL is retried, seconds."""
 
     def warm_bytes(self, *, is_far: bool) -> int:
         """Return how many bytes of committed files a workspace keeps as plain files beside its store; 0 for none.

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and what makes them survive a loss of power."""
+"""Atomic creation and replacement of files, and syncs that make them survive a power loss."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ def is_partial(path: Path) -> bool:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive a loss of power."""
+    """Make a directory's entries survive a power loss."""
     _sync(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file survive a loss of power, through whichever descriptor it was written."""
+    """Make the content of a file survive a power loss, whichever descriptor wrote it."""
     _sync(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of the data at a descriptor's position: write(2) may stop short."""
+    """Write all data at a descriptor's position: a single write(2) may be short."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -1,4 +1,4 @@
-"""The id of the running kernel's boot: it tells a loss of power from the death of a process."""
+"""The id of the running kernel's boot: it distinguishes a power loss from the death of a process."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ def boot_id() -> str:
     Raises:
         OSError: /proc is not mounted, or does not show the id.
     """
-    return _BOOT_ID.read_bytes().decode("ascii").strip()  # read_text would look a codec up, maybe on disk
+    return _BOOT_ID.read_bytes().decode("ascii").strip()  # read_text would look up a codec, maybe on disk

@@ -1,4 +1,4 @@
-"""fallocate(2), of which Python has only the POSIX part."""
+"""fallocate(2), of which Python offers only the POSIX subset."""
 
 from __future__ import annotations
 

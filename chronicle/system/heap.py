@@ -1,4 +1,4 @@
-"""Return of free memory from this process to the system."""
+"""Return of free memory to the system."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["give_back", "give_back_all"]
 def give_back() -> None:
     """Return free pages of the C library's heap to the system. Python returns its own, once nothing is left in them.
 
-    glibc returns by itself what is free at the heap's end only. It costs about a millisecond for 100 MB. Other C
-    libraries have no such call, and nothing happens.
+    By itself glibc returns only the free end of the heap. The call costs about a millisecond for 100 MB. Other C
+    libraries lack it; there this does nothing.
     """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -22,9 +22,9 @@ def give_back() -> None:
 def give_back_all() -> None:
     """Do what `give_back` does, after a full garbage collection.
 
-    For the end of work that took much memory. Python returns an arena of 1 MiB only when all of it is free. Objects in
+    Call it after work that took much memory. Python returns an arena of 1 MiB only when all of it is free. Objects in
     Python's free lists (up to 2,000 tuples of each small length) and unreachable cycles are spread over the arenas, and
-    each keeps a whole one. A full collection removes both. It takes about 1 µs for each object that is in use.
+    each keeps a whole one. A full collection removes both. It takes about 1 µs for each live object.
     """
     gc.collect()
     give_back()

@@ -54,7 +54,7 @@ def unlock(fd: int) -> None:
 def is_locked(fd: int) -> bool:
     """Return whether another open file description holds the exclusive lock of a file.
 
-    flock(2) cannot only look: this takes a shared lock for a moment.
+    flock(2) has no query: this takes a shared lock for a moment.
     """
     if not try_lock(fd, shared=True):
         return True

@@ -1,4 +1,4 @@
-"""Texts of errors of the operating system, for users: the path and the reason."""
+"""Texts for users of errors of the operating system: the path and the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["os_error_text"]
 
 
 def os_error_text(error: OSError) -> str:
-    """Return an error of the system as ``PATH: reason``, without its number; unchanged if it names no reason.
+    """Return an `OSError` as ``PATH: reason``, without its number; its own text if it has no reason.
 
     For a temporary file of an atomic replacement the text names its directory.
     """

@@ -1,4 +1,4 @@
-"""Modes of directories and files that hold content of users' files, whatever the modes of those files were.
+"""Modes of directories and files that hold content of users' files, independent of the modes of those files.
 
 A directory that its group may write is shared on purpose: there the umask decides who may read.
 """
@@ -15,10 +15,10 @@ __all__ = ["make_private", "private_mode"]
 
 
 def make_private(directory: Path) -> None:
-    """Create a directory for this user only, and its parents as usual; an existing one stays as it is.
+    """Create a directory for this user only, and its parents with default modes; an existing one is not changed.
 
     Raises:
-        OSError: it cannot be created.
+        OSError: the directory cannot be created.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     directory.mkdir(mode=0o777 if _is_shared(directory.parent) else 0o700, exist_ok=True)
@@ -28,7 +28,7 @@ def private_mode(directory: Path) -> int:
     """Return the mode for a new file in a directory, before the umask is applied.
 
     Raises:
-        OSError: there is no such directory.
+        OSError: the directory does not exist.
     """
     return 0o666 if _is_shared(directory) else 0o600
 

@@ -1,18 +1,17 @@
 """Collection of packs whose blobs are unreachable, concurrent with readers and writers.
 
-A collection has two halves, at least a *grace* period apart. The first condemns packs of which little or nothing is
-reachable: from then on writers put again the blobs that they would have skipped for being in them. The second, in a
-later call, computes again what is reachable, copies that out of the condemned packs and drops them. A commit that
-skipped a blob before it saw the mark is in the journal when the grace period is over, and so its blobs are reachable in
-the second half.
+A collection has two halves, at least a *grace* period apart. The first condemns packs with few or no reachable blobs:
+from then on writers store the blobs of these packs again instead of skipping them. The second, in a later call,
+recomputes the reachable blobs, copies them out of the condemned packs and drops the packs. A commit that skipped a blob
+before it saw the mark is in the journal when the grace period is over, so its blobs are reachable in the second half.
 
 Each turn leaves a small pack. When there are many, the first half also *merges* them: their reachable blobs are written
-to new packs, similar blobs side by side in one frame, and the old packs are condemned with the rest. All copies are
-laid out so, on stores of this node; far stores are not merged, as that reads everything.
+to new packs, similar blobs side by side in one frame, and the old packs are condemned with the rest. All copies on
+stores of this node have this layout; far stores are not merged, as that reads everything.
 
-So the caller's duties are: a commit reaches the journal within the grace after its put; ``reached`` looks at every
-root there is at the moment it is called; one collection runs at a time (on local disks a lock sees to it). Packs
-younger than the grace are left alone. docs/internals/gc.md has the argument and the states after a crash.
+So the caller's duties are: a commit reaches the journal within the grace period after its put; ``reached`` includes
+every root that exists when it is called; one collection runs at a time (on local disks a lock ensures this). Packs
+younger than the grace period are spared. docs/internals/gc.md has the argument and the states after a crash.
 """
 
 from __future__ import annotations
@@ -43,19 +42,18 @@ if TYPE_CHECKING:
 __all__ = ["GRACE_S", "MERGE_FROM", "GcReport", "collect"]
 
 GRACE_S: Final = 3600.0
-"""Between a put and its commit lie seconds; an hour leaves room for a stopped process, clocks that differ and a store
-that is slow to answer."""
+"""A commit follows its put within seconds; an hour allows for a stopped process, clock skew and a slow store."""
 _SMALL_BYTES: Final = 4 * 1024 * 1024
-"""Smaller packs are those of turns, or what was left over when such were merged."""
+"""Smaller packs are those of turns, or remainders of a merge."""
 MERGE_FROM: Final = 16
 """Fewer small packs are not worth merging."""
 _AGAIN: Final = 5
-"""Merged packs are merged again when all are not more than so many times the small ones: what is new is most alike to
-what it was made from, and that lies in the large ones."""
+"""Large packs are merged again if all packs have at most this many times the bytes of the small ones: new blobs are
+most similar to their previous versions, which are in the large packs."""
 _MERGE_BYTES: Final = 1024**3
-"""With more than this, the large ones are left: merging takes 10 s a GiB, and the place of both for a while."""
+"""Above this total size large packs are not merged: merging takes 10 s per GiB, and for a while the space of both."""
 _INDEX_BYTES: Final = 60
-"""Of the index, for each blob."""
+"""Bytes of the index per blob."""
 
 
 @dataclass(slots=True)
@@ -63,25 +61,25 @@ class GcReport:
     """What a collection found and did; with ``dry_run``, what it would do."""
 
     packs: int = 0
-    """In the store before."""
+    """Packs in the store before the collection."""
     size_bytes: int = 0
-    """Of those packs."""
+    """The size of those packs."""
     condemned: int = 0
     """Packs that this call marked; a later call drops them."""
     condemned_bytes: int = 0
     merged: int = 0
-    """So many of the condemned packs were merged into new ones, with nearly all of their blobs."""
+    """The condemned packs that were merged into new ones, with nearly all of their blobs."""
     dropped: int = 0
-    """Packs that went."""
+    """Packs that this call dropped."""
     dropped_bytes: int = 0
     copied: int = 0
-    """Blobs that were copied out of them, and out of those that were merged."""
+    """Blobs that were copied out of dropped and merged packs."""
     copied_bytes: int = 0
-    """Of the packs that took them."""
+    """The size of the new packs."""
     damaged: list[str] = field(default_factory=list)
-    """What could not be read, and is left as it is."""
+    """The unreadable packs and blobs, which are left unchanged."""
     ripe_ms: int | None = None
-    """When what is condemned can be dropped, epoch milliseconds; ``None`` if nothing is."""
+    """When the condemned packs can be dropped, epoch milliseconds; ``None`` if there are none."""
 
 
 def collect(
@@ -98,26 +96,26 @@ def collect(
     ids: IdSource | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> GcReport:
-    """Drop what was condemned a grace ago, and condemn what holds little that is reachable.
+    """Drop packs whose grace period is over, and condemn packs with few reachable blobs.
 
     Args:
         url: the store's.
-        reached: returns the ids of all reachable blobs, from all roots there are when it is called; called once.
-        roots: returns what names these roots: as long as it is the same, so is what they reach. With it, a call that is
-            ``alone`` notes that it left nothing to do, and one that finds the store as noted does not call ``reached``.
-        grace_s: seconds; see the module. More than a minute on media that are not local.
+        reached: returns the ids of all blobs reachable from the roots that exist when it is called; called once.
+        roots: returns a text that names these roots: equal texts mean equal reachable blobs. With it, a call that is
+            ``alone`` notes that it left nothing to do, and a call that finds the noted state does not call ``reached``.
+        grace_s: the grace period, seconds; see the module. More than a minute on media that are not local.
         alone: the caller warrants that no other process uses the store until this returns: then both halves are done
             at once, and young packs are not spared.
         dry_run: change nothing.
-        keep_from: packs of which at least this part, by stored bytes, is reachable are kept as they are; 1.0 drops
-            every unreachable byte, which deleting for good wants.
-        merge_from: merge small packs when there are so many of them.
+        keep_from: packs with at least this reachable fraction of their stored bytes are kept; 1.0 drops every
+            unreachable byte, as permanent deletion needs.
+        merge_from: the number of small packs from which they are merged.
         clock: dates marks and new packs.
         ids: names new packs.
-        options: what the fsspec file system takes.
+        options: arguments of the fsspec file system.
 
     Raises:
-        InvalidInput: a grace that is too short for the medium.
+        InvalidInput: the grace period is too short for the medium.
         Conflict: another collection is running.
         Unavailable: the store could not be reached. Another call continues where this one stopped.
     """
@@ -154,7 +152,7 @@ def collect(
             left_ms = mark.left_ms(grace_ms, clock)
             if alone or left_ms <= 0:
                 mark = collection.sweep(mark, kept)
-            elif left_ms > grace_ms:  # the clock was set back since: the grace restarts, or it might last for years
+            elif left_ms > grace_ms:  # the clock was set back: the grace period restarts, or it might last for years
                 mark = collection.mark(mark.generation, mark.packs)
         if not mark.packs:
             mark = collection.condemn(mark, kept, None if alone else grace_ms, keep_from)
@@ -170,7 +168,7 @@ def collect(
 
 
 class _Collection:
-    """One call of `collect`: the packs there are, and what is done to them."""
+    """One call of `collect`: its packs, and the operations on them."""
 
     def __init__(
         self,
@@ -193,7 +191,7 @@ class _Collection:
         self.report = GcReport()
 
     def listed(self) -> dict[str, int]:
-        """Return the packs that there are now, by name, with their bytes."""
+        """Return the present packs, by name, with their sizes in bytes."""
         return {listed.rpartition("/")[2]: size for listed, size in self._objects.sizes(PACK_FOLDER).items()}
 
     def survey(self) -> None:
@@ -211,9 +209,10 @@ class _Collection:
         self.report.size_bytes += sum(self._survey.sizes.values())
 
     def make_room(self, kept: set[bytes]) -> None:
-        """Drop packs of which nothing is reachable, without writing anything; no other process may use the store.
+        """Drop packs without reachable blobs, without writing anything; no other process may use the store.
 
-        The index goes first, so that it leads no reader to a missing pack. It is rebuilt from the packs that stay.
+        The index is removed first, so that it refers no reader to a missing pack. It is rebuilt from the remaining
+        packs.
         """
         dead = [name for name in self._survey.names() if kept.isdisjoint(self._survey.raw_ids(name))]
         if not dead:
@@ -232,12 +231,12 @@ class _Collection:
         return mark
 
     def condemn(self, before: Mark, kept: set[bytes], grace_ms: int | None, keep_from: float) -> Mark:
-        """Mark packs of which little is reachable, and small ones when there are many, merging those.
+        """Condemn packs with few reachable blobs; if there are many small packs, merge and condemn them, too.
 
         Args:
-            before: the mark that there is.
-            kept: what is reachable.
-            grace_ms: packs that are younger are spared; ``None``: none is, whatever the clock was when it was made.
+            before: the present mark.
+            kept: the reachable blobs.
+            grace_ms: younger packs are spared; ``None``: none are, whatever their date.
             keep_from: as of `collect`.
         """
         sizes = self._survey.sizes
@@ -253,14 +252,14 @@ class _Collection:
         return self.mark(before.generation + 1, chosen)
 
     def is_done(self, kept: set[bytes], keep_from: float) -> bool:
-        """Whether a collection after this one, of the same store, would find nothing to do and nothing damaged."""
+        """Whether another collection of the same store would find neither work nor damage."""
         if self.report.damaged or not self._survey.sizes:
             return False
         names = self._survey.names()
         return not self._wasteful(names, kept, keep_from) and not self._worth_merging(names)
 
     def _wasteful(self, names: set[str], kept: set[bytes], keep_from: float) -> set[str]:
-        """Return which of these packs hold less that is reachable than they are kept for."""
+        """Return the packs whose reachable fraction is below ``keep_from``."""
         found = set()
         for name in names:
             entries = list(self._survey.entries(name))
@@ -272,9 +271,9 @@ class _Collection:
         return found
 
     def _worth_merging(self, names: set[str]) -> set[str]:
-        """Return which of these packs to merge: the small ones if there are many, perhaps with the large ones.
+        """Return the packs to merge: the small ones if there are many, perhaps with the large ones.
 
-        Those only if they are not much more, so that each byte is written a few times in its life.
+        Large ones only if they are not much larger in total, so that each byte is rewritten only a few times.
         """
         if self._objects.is_far:
             return set()
@@ -288,10 +287,10 @@ class _Collection:
         return names
 
     def _merge(self, names: set[str], kept: set[bytes]) -> set[str]:
-        """Write what is reachable in packs to new ones; return the packs that are not needed any more.
+        """Write the reachable blobs of packs to new ones; return the packs that are no longer needed.
 
-        Writers find the copies by the time the old packs are condemned, so that they put nothing again. Without room
-        for all of them nothing is merged: a collection must not fill the disk.
+        The copies are visible to writers before the old packs are condemned, so that no blob is put again. Without
+        space for all copies nothing is merged: a collection must not fill the disk.
         """
         if not names:
             return set()
@@ -309,10 +308,10 @@ class _Collection:
         return names - stuck
 
     def sweep(self, mark: Mark, kept: set[bytes]) -> Mark:
-        """Copy what is reachable out of condemned packs and drop them.
+        """Copy the reachable blobs out of condemned packs and drop the packs.
 
-        A copy that lies elsewhere counts if it is sound: it is read before the last other one goes. Of far stores,
-        which check what they hold and are slow to read, that is believed.
+        A copy in another pack counts only if it is undamaged: it is read before the last other one is dropped. Copies
+        in far stores, which check their data and are slow to read, are trusted.
         """
         doomed = mark.packs & self._survey.names()
         needed = self._survey.places(doomed, kept)
@@ -344,22 +343,22 @@ class _Collection:
             self._forget(name)
 
     def _forget(self, name: str) -> None:
-        """Note that a pack was removed."""
+        """Record that a pack was removed."""
         self.report.dropped += 1
         self.report.dropped_bytes += self._survey.sizes[name]
         self._survey.remove(name)
 
     def _index(self) -> Iterator[tuple[str, PackEntry]]:
-        """Yield all places, new packs' first, and last those known to be damaged: the index keeps a blob's first."""
+        """Yield all places, new packs' first, known damaged ones last: the index keeps a blob's first place."""
         damaged = self._copier.damaged
         yield from ((name, entry) for name, entry in self._survey.all() if (entry.raw_id, name) not in damaged)
         if damaged:
             yield from ((name, entry) for name, entry in self._survey.all() if (entry.raw_id, name) in damaged)
 
     def _copy(self, needed: dict[bytes, tuple[int, ...]]) -> set[str]:
-        """Write blobs into new packs; return the packs that must stay because a blob in them is damaged.
+        """Write blobs to new packs; return the packs that must stay because a blob in them is damaged.
 
-        What was copied is taken out of ``needed``.
+        Copied blobs are removed from ``needed``.
         """
         for name, entries, size in self._copier.copy(needed):
             self._survey.add(name, entries, size)
@@ -382,7 +381,7 @@ class _Collection:
         seen = None
         for place in sorted(places[0] for places in needed.values()):
             name, entry = self._survey.at(place)
-            if (name, entry.offset) != seen:  # those that share a frame are not all side by side: rather too much
+            if (name, entry.offset) != seen:  # blobs of a group are not all adjacent: an overestimate
                 size += entry.stored
             seen = name, entry.offset
         return free_bytes(self._objects) >= 2 * (size + _INDEX_BYTES * self._survey.count()) + ROOM_BYTES

@@ -1,4 +1,4 @@
-"""What a collection does on a disk of this node: keeping others of its kind out, looking for room, clearing up."""
+"""The local part of a collection: the lock against concurrent collections, free space, and leftovers of crashes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ROOM_BYTES", "clear_tmp", "free_bytes", "is_full", "only_one"]
 ROOM_BYTES: Final = 4 * 1024 * 1024
 """Enough for the marks and a small index."""
 _STALE_TMP_S: Final = 24 * 3600
-"""A file that was being written so long ago was left by a crash."""
+"""A temporary file of this age was left by a crash."""
 
 
 @contextmanager
 def only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
-    """Hold the lock of collections, where there can be one; only to look, it is not made, and shared.
+    """Hold the lock of collections, on media that have one; a dry run takes it shared and does not create it.
 
     Raises:
         Conflict: another collection is running.
@@ -55,18 +55,18 @@ def only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
 
 
 def is_full(objects: LocalObjects) -> bool:
-    """Whether the disk may not take the marks and the index that a collection writes before anything goes."""
+    """Whether the disk may lack space for the marks and the index, which are written before packs are removed."""
     return objects.root.is_dir() and free_bytes(objects) < ROOM_BYTES
 
 
 def free_bytes(objects: LocalObjects) -> int:
-    """Return how much may still be written to the disk that a store is on."""
+    """Return the free bytes of a store's disk."""
     free = os.statvfs(objects.root)
     return free.f_bavail * free.f_frsize
 
 
 def clear_tmp(objects: LocalObjects) -> None:
-    """Remove what crashes have left of packs and of the index that were being written."""
+    """Remove temporary files of packs and of the index that crashes have left."""
     oldest = time.time() - _STALE_TMP_S
     for name in (*objects.names("tmp"), *(name for name in objects.names(INDEX_FOLDER) if name.endswith(".tmp"))):
         path = objects.root / name

@@ -150,7 +150,7 @@ class Copier:
 
 
 def _range(entry: PackEntry) -> tuple[int, int]:
-    """What those that share a frame have in common. An empty blob has the offset of the next one."""
+    """Return the range of a frame, equal for blobs of a group. An empty blob has the offset of the next one."""
     return entry.offset, entry.stored
 
 

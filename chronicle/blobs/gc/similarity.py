@@ -1,8 +1,8 @@
-"""Which blobs are alike: versions of a file, of a directory's node, of a history.
+"""Detection of similar blobs: versions of a file, of a directory's node, of a history.
 
-Compressed side by side, the second of two versions costs little more than what differs. Who lies beside whom is found
-by a sketch: the smallest checksums among a blob's pieces, which are its lines, or the items of a tree's node. Two blobs
-that share most pieces share most of a sketch. A wrong guess costs bytes and nothing else.
+Compressed side by side, the second of two versions costs little more than their difference. Similarity is estimated by
+sketches (MinHash): the smallest checksums among a blob's pieces, which are its lines, or the items of a tree node. Two
+blobs that share most pieces share most of their sketches. A wrong estimate only costs bytes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["runs_of_similar", "sketch"]
 _MINIMA: Final = 4
 _CHECKSUM_BYTES: Final = 4
 _SHARED: Final = 2
-"""So many in common make two blobs alike."""
+"""Two blobs with at least this many checksums in common are similar."""
 _PIECE_BYTES: Final = 16
 """Shorter pieces are left out: an empty line, ``return None`` and a brace are in every source file."""
 _ITEM: Final = b"\xc4"
-"""Begins each key and value of a node: MessagePack's byte string of up to 255 bytes."""
+"""The first byte of each key and value of a node: MessagePack's byte string of up to 255 bytes."""
 
 
 def sketch(data: bytes) -> bytes:
-    """Return what a blob is recognised by: up to `_MINIMA` checksums, 4 bytes each, ascending."""
+    """Return a blob's sketch: up to `_MINIMA` checksums, 4 bytes each, ascending."""
     pieces = data.split(_ITEM if data.startswith(NODE_START) else b"\n")
     minima = nsmallest(_MINIMA, {crc32(piece) for piece in pieces if len(piece) >= _PIECE_BYTES})
     return b"".join(minimum.to_bytes(_CHECKSUM_BYTES, "big") for minimum in minima)
@@ -38,12 +38,12 @@ def sketch(data: bytes) -> bytes:
 def runs_of_similar(
     found: list[tuple[bytes, int, bytes]], most_bytes: int, most: int
 ) -> Iterator[tuple[list[bytes], int]]:
-    """Yield the names of what was sketched in runs, each of things that are alike, and the bytes of each run.
+    """Yield runs of the names of similar blobs, with the bytes of each run.
 
     Args:
-        found: a sketch, bytes, and the name of each; sorted by this.
-        most_bytes: of a run of more than one.
-        most: in a run.
+        found: the sketch, size in bytes and name of each blob; sorted in place.
+        most_bytes: the limit of a run of more than one blob.
+        most: the most blobs of a run.
     """
     found.sort(key=_sketch_and_size)
     run: list[bytes] = []
