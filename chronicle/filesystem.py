@@ -1,4 +1,4 @@
-"""Workspaces for whatever reads through fsspec: ``chronicle://``.
+"""An fsspec file system of workspaces: ``chronicle://``.
 
 Two kinds of these file systems:
 
@@ -50,27 +50,27 @@ _COPY_BYTES: Final = 1024 * 1024
 
 
 class Moments(Protocol):
-    """What the first components of a path name."""
+    """The moments that the first components of a path name."""
 
     depth: int
-    """How many components name a moment."""
+    """The number of components that name a moment."""
 
     @property
     def reader(self) -> BlobReader:
-        """Where contents are."""
+        """The reader of file contents."""
 
     def resolve(self, name: str) -> TreeRef | None:
-        """Return what a name means; ``None`` for a moment at which there was nothing.
+        """Return the tree of a moment; ``None`` for a moment before the first content.
 
         Raises:
-            NotFound: nothing has this name.
+            NotFound: the name is unknown.
         """
 
     def names(self, prefix: str) -> list[str]:
-        """Return what may follow, component by component; moments are not listed, there may be many."""
+        """Return the possible next components; moments are not listed, as there may be many."""
 
     def is_fixed(self, name: str) -> bool:
-        """Whether the name means the same for ever."""
+        """Whether the name always denotes the same tree."""
 
 
 class StoreMoments:
@@ -93,7 +93,7 @@ class StoreMoments:
         return self._blobs
 
     def resolve(self, name: str) -> TreeRef | None:
-        """Return a workspace at a moment."""
+        """Return the tree of a workspace at a moment."""
         workspace, at, moment = name.rpartition("@")
         if not at:
             workspace, moment = name, ""
@@ -104,7 +104,7 @@ class StoreMoments:
         return self._repository.workspaces() if not prefix else []
 
     def is_fixed(self, name: str) -> bool:
-        """Whether it names a commit by its number."""
+        """Whether the name has a commit's number."""
         return name.rpartition("@")[2].isdecimal() and "@" in name
 
 
@@ -112,20 +112,20 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
     """See the module. Safe to share between threads.
 
     Args:
-        workspace: an open workspace, which is then what the paths are of.
-        store: a directory or URL, whose moments the paths begin with.
+        workspace: an open workspace; the paths are paths in it.
+        store: a directory or URL; the paths begin with a moment of it.
         fo, target_protocol: the store, as a chained URL gives it.
-        moments: something else that the paths begin with.
-        auto_mkdir: make the directories that a new file is to be in.
+        moments: another set of moments with which the paths begin.
+        auto_mkdir: create missing parent directories of a new file.
 
     Raises:
-        InvalidInput: not just one of these was given.
+        InvalidInput: not exactly one of these was given.
         NotFound: there is no such store.
     """
 
     protocol = "chronicle"
     root_marker = ""
-    cachable = False  # what "now" is changes, and an open workspace belongs to whoever opened it
+    cachable = False  # the last commit changes, and an open workspace belongs to its opener
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
     # -- reading --------------------------------------------------------------------------------------------------
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Return what is at a path: ``name, size, type, mode, mtime, ino, nlink, uid, gid, islink, destination``."""
+        """Return a path's entry: ``name, size, type, mode, mtime, ino, nlink, uid, gid, islink, destination``."""
         path = self._strip_protocol(path)
         if self._is_above(path):
             return _folder(path)
@@ -165,7 +165,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         return _info(path, view.status(rest) if status.kind is Kind.SYMLINK else status, status.target)
 
     def lexists(self, path: str, **_: Any) -> bool:
-        """Say whether there is something of this name, a symlink that leads nowhere perhaps."""
+        """Return whether the path exists; true also for a dangling symlink."""
         path = self._strip_protocol(path)
         try:
             return self._is_above(path) or self._kind(path) is not None
@@ -173,10 +173,10 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             return False
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """List a directory, or tell of a file.
+        """List a directory, or return the entry of a file.
 
-        Symlinks are listed as such, of type ``other`` and with the size of what they lead to, so that nobody goes
-        round in circles by them.
+        Symlinks are listed as such, with type ``other`` and the size of their target, so that a walk does not follow
+        cycles.
         """
         path = self._strip_protocol(path)
         if self._is_above(path):
@@ -236,7 +236,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         return datetime.fromtimestamp(view.status(rest).mtime_ns / 1e9, UTC)
 
     def created(self, path: str) -> datetime:
-        """Return when a path came into being; what was removed and made again did so the last time."""
+        """Return when a path was created; after a removal, when it was last recreated."""
         view, rest = self._at(self._strip_protocol(path))
         view.status(rest, follow_links=False)
         first = None
@@ -248,7 +248,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         return datetime.fromtimestamp(first / 1000, UTC) if first is not None else self.modified(path)
 
     def checksum(self, path: str) -> str:
-        """Return the content's id: equal content has an equal one, whoever made it, in whichever workspace."""
+        """Return the content's id: equal content has equal ids, also across workspaces."""
         view, rest = self._at(self._strip_protocol(path))
         found = view.content_id(rest)
         if found is None:
@@ -256,7 +256,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         return found
 
     def ukey(self, path: str) -> str:
-        """Return the content's id, by which caches know what they have."""
+        """Return the content's id, as the key for caches."""
         return self.checksum(path)
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         self._writable(path).make_directory(path, parents=create_parents)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Make a directory and those that it is in."""
+        """Create a directory and its missing parents."""
         path = self._strip_protocol(path)
         if path or not exist_ok:
             self._writable(path).make_directory(path, parents=True, exist_ok=exist_ok)
@@ -283,7 +283,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         self._writable(path).remove(path)
 
     def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Remove files, and directories with what is in them if ``recursive``."""
+        """Remove files, and with ``recursive`` directories and their contents."""
         if isinstance(path, str) and self.lexists(path) and self._kind(self._strip_protocol(path)) is not Kind.DIR:
             self.rm_file(path)  # not what it leads to
             return
@@ -294,7 +294,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                 self.rm_file(name)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
-        """Copy a file's bytes; a directory is made, without what is in it."""
+        """Copy a file's bytes; a directory is created without its contents."""
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         workspace = self._writable(path2)
         if self._auto_mkdir:
@@ -307,7 +307,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                 target.write(part)
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
-        """Move: one path is renamed, in one step; more of them are copied and removed."""
+        """Move paths: a single one is renamed atomically; several are copied and removed."""
         source, target = (self._strip_protocol(path) for path in (path1, path2))
         if isinstance(source, str) and isinstance(target, str) and not any(letter in source for letter in "*?["):
             workspace = self._writable(target)
@@ -320,7 +320,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
 
     def touch(self, path: str, truncate: bool = True, **_: Any) -> None:
-        """Make an empty file, empty one, or set its time to now."""
+        """Create an empty file, truncate one, or set its time to now."""
         path = self._strip_protocol(path)
         workspace = self._writable(path)
         if truncate or not workspace.exists(path):
@@ -332,7 +332,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
     # -- behind it ------------------------------------------------------------------------------------------------
 
     def _is_above(self, path: str) -> bool:
-        """Whether a path is too short to name a moment; it must be the beginning of one."""
+        """Whether a path is a proper prefix of a moment's name; raises if no moment begins with it."""
         moments = self._moments
         if moments is None:
             return False
@@ -344,7 +344,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         return True
 
     def _at(self, path: str) -> tuple[ApiWorkspace | CommittedFiles, str]:
-        """Return what a path is in, and where in it."""
+        """Return the workspace or moment of a path, and the path in it."""
         if self._workspace is not None:
             return self._workspace, path
         moments = self._moments
@@ -366,7 +366,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         return view, rest
 
     def _kind(self, path: str) -> Kind:
-        """Return what is at a path itself, not what it leads to."""
+        """Return the kind of a path, without following a symlink."""
         view, rest = self._at(path)
         return view.status(rest, follow_links=False).kind
 
@@ -391,7 +391,7 @@ class ChronicleFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
 
 
 class _MomentFile(AbstractBufferedFile):  # type: ignore[misc]
-    """A committed file, open: what fsspec's caches and readers of blocks know how to use, and pickle."""
+    """An open committed file, in the form that fsspec's caches and block readers use, and pickle."""
 
     def __init__(
         self, fs: ChronicleFileSystem, path: str, view: CommittedFiles, rest: str, block_size: int | str, **options: Any
@@ -405,12 +405,12 @@ class _MomentFile(AbstractBufferedFile):  # type: ignore[misc]
 
 
 def _folder(path: str) -> dict[str, Any]:
-    """Return what is told of a name that is no path in a workspace yet."""
+    """Return the metadata of a path above the moments."""
     return {"name": path, "size": 0, "type": "directory", "islink": False}
 
 
 def _size_behind(view: ApiWorkspace | CommittedFiles, path: str) -> int:
-    """Return the size of what a symlink leads to; 0 if that is nowhere."""
+    """Return the size of a symlink's target; 0 if it dangles."""
     try:
         return view.status(path).size
     except OSError:
