@@ -29,6 +29,8 @@ _PIDFD_GET_INFO: Final = 0xC040FF0B
 """``_IOWR(0xFF, 11, 64 bytes)``, include/uapi/linux/pidfd.h."""
 _PIDFD_INFO_EXIT: Final = 1 << 3
 _INFO_BYTES: Final = 64
+_REAPED_S: Final = 10.0
+"""For the parent of an ended process to reap it, at once as a rule: only then the kernel tells the status to others."""
 _EXIT_CODE_AT: Final = 60
 """Offset of ``exit_code``, a wait status."""
 _OOM_MEMORY_S: Final = 30.0
@@ -50,23 +52,38 @@ class WatchedProcess:
 
     def wait_status(self, timeout_s: float) -> int | None:
         """Wait until it has ended; return its wait status, ``None`` if it lives on or the kernel does not tell."""
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        if not poll.poll(timeout_s * 1000):
+        if not self._poll(select.POLLIN, timeout_s):
             return None
-        info = bytearray(_INFO_BYTES)
-        struct.pack_into("Q", info, 0, _PIDFD_INFO_EXIT)
         try:
-            fcntl.ioctl(self._fd, _PIDFD_GET_INFO, info)
+            status = self._status()
+            if status is None and self._poll(0, _REAPED_S):  # POLLIN: it is a zombie; POLLHUP: it has been reaped
+                status = self._status()
         except OSError:  # a kernel before 6.15
             return None
-        (told,) = struct.unpack_from("Q", info, 0)
-        (status,) = struct.unpack_from("i", info, _EXIT_CODE_AT)
-        return int(status) if told & _PIDFD_INFO_EXIT else None
+        return status
 
     def close(self) -> None:
         """Stop watching."""
         os.close(self._fd)
+
+    def _poll(self, events: int, timeout_s: float) -> bool:
+        """Wait for events of the pidfd; POLLHUP is always one of them."""
+        poll = select.poll()
+        poll.register(self._fd, events)
+        return bool(poll.poll(timeout_s * 1000))
+
+    def _status(self) -> int | None:
+        """Return the wait status; ``None`` until the process has been reaped.
+
+        Raises:
+            OSError: the kernel does not tell.
+        """
+        info = bytearray(_INFO_BYTES)
+        struct.pack_into("Q", info, 0, _PIDFD_INFO_EXIT)
+        fcntl.ioctl(self._fd, _PIDFD_GET_INFO, info)
+        (told,) = struct.unpack_from("Q", info, 0)
+        (status,) = struct.unpack_from("i", info, _EXIT_CODE_AT)
+        return int(status) if told & _PIDFD_INFO_EXIT else None
 
 
 class OomKills:

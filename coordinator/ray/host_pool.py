@@ -75,7 +75,9 @@ class HostPool:
         self._changed = changed
         self._lost = lost
         self._watches: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, str] = {}
+        """How hosts ended by themselves, until `take_end`."""
         self._node: Any = None
 
     def find_node(self) -> None:
@@ -123,21 +125,30 @@ class HostPool:
     async def end(self, host_id: str, *, died: bool = False) -> Host | None:
         """End a host's process and remove the host; return it, ``None`` the second time.
 
-        If it had ended by itself, `take_end` tells how.
+        If it had ended by itself, `take_end` tells how. A call while another one ends the same host waits for that: the
+        node tells only once how a process ended, and may have to wait for it.
 
         Args:
             died: whether it is known to be dead or dying.
         """
+        ending = self._ending.get(host_id)
+        if ending is None:
+            ending = self._ending[host_id] = self._tasks.start(self._end(host_id, died=died), f"end-{host_id}")
+            ending.add_done_callback(lambda _: self._ending.pop(host_id, None))
+        await asyncio.wait({ending})
+        host = self._table.remove(host_id)
+        self._changed()
+        return host
+
+    async def _end(self, host_id: str, *, died: bool) -> None:
         try:
             async with asyncio.timeout(_NODE_DEADLINE_S):
                 how = await self._node.end_host.remote(host_id, died=died)
             if how is not None and host_id in self._table:
-                self._ends[host_id] = how
+                self._ends.setdefault(host_id, how)
                 _log.info("host_ended_by_itself", host_id=host_id, how=how)
         except Exception as error:  # noqa: BLE001  its agent must not be stuck with it
             _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
-        self._changed()
-        return self._table.remove(host_id)
 
     def take_end(self, host_id: str) -> str | None:
         """Return how a host ended by itself, in a few words, and forget it; ``None`` if it did not or it is unknown."""
@@ -203,10 +214,11 @@ class HostPool:
         await self._clean_up(host_id, why, died=died)
 
     async def _clean_up(self, host_id: str, why: str | None = None, *, died: bool = False) -> None:
+        if why is not None and host_id in self._table:
+            self._ends[host_id] = why  # whichever call removes the host, it reports this
         host = await self.end(host_id, died=died)
-        ended = self.take_end(host_id)
         if host is not None and host.address is not None:  # else it was cleaned up by another call
-            await self._lost(host, why or ended)
+            await self._lost(host, self.take_end(host_id))
 
     # -- calls for an agent ---------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ DELIVERIES: Final = "hosts"
 _LOAD_DEADLINE_S: Final = 120.0
 """For a process to start and to import user code on a busy machine."""
 
-_DYING_S: Final = 15.0
+_DYING_S: Final = 30.0
 """For a process that Ray reports as dead to end: the kernel may write a core dump first."""
 
 _NO_PLACE: Final = "not-awake-yet"
@@ -212,7 +212,7 @@ class NodeManagerActor:
     def _how_it_ended(self, host_id: str, process: WatchedProcess | None, *, died: bool) -> str | None:
         status = process.wait_status(_DYING_S if died else 0) if process is not None else None
         words = last_words(self._ends / host_id)
-        if not died and status is None:  # it lives
+        if not died and status is None and words is None:  # it lives
             return None
         return describe_end(status, oom=self._oom_kills.lately(), words=words)
 

@@ -60,6 +60,25 @@ def test_the_status_of_a_process_that_another_one_reaps(orphan: subprocess.Popen
     assert describe_end(status, oom=False, words=None) == (says if KERNEL_TELLS else None)
 
 
+@pytest.mark.skipif(not KERNEL_TELLS, reason="the kernel tells no exit status of other processes' children")
+def test_the_status_of_a_zombie_is_told_when_its_parent_reaps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as process:
+        watched = WatchedProcess(process.pid)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+        asked = watched._status
+
+        def ask_then_reap() -> int | None:
+            status = asked()
+            process.wait(DEADLINE_S)
+            return status
+
+        monkeypatch.setattr(watched, "_status", ask_then_reap)
+        status = watched.wait_status(0)
+        watched.close()
+    assert describe_end(status, oom=False, words=None) == "killed by SIGKILL (signal 9)"
+
+
 def test_a_process_that_is_gone_cannot_be_watched() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait(DEADLINE_S)

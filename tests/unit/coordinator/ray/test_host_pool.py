@@ -1,0 +1,91 @@
+"""The end of a host that several calls notice at once: it is ended once, and all of its cause is reported."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coordinator.fleet.background_tasks import BackgroundTasks
+from coordinator.fleet.host_table import HostTable
+from coordinator.fleet.model import Host, HostStatus
+from coordinator.ray import host_pool
+from coordinator.ray.host_pool import HostPool
+from podium.address import Address
+
+DEADLINE_S = 30
+ALICE = Address("greeter", "alice")
+HOW = "killed by SIGSEGV (signal 11)"
+
+
+class Node:
+    """A node manager that tells how a host ended when it has, and only once."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.ended = asyncio.Event()
+        self.end_host = self
+
+    async def remote(self, _host_id: str, *, died: bool) -> str | None:
+        self.calls += 1
+        if self.calls > 1:
+            return None
+        await self.ended.wait()
+        return HOW
+
+
+class Fleet:
+    """A pool with a host that has an agent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.node = Node()
+        self.table = HostTable()
+        self.lost: list[tuple[Address | None, str | None]] = []
+        self.removed_at_change: list[bool] = []
+        monkeypatch.setattr(host_pool, "find_actor", lambda _: self.node)
+        self.pool = HostPool(self.table, "node", 60.0, 60.0, BackgroundTasks(), self._changed, self._lost)
+        self.pool.find_node()
+        self.table.add(Host("host_1", None, "", HostStatus.ASSIGNED, ALICE, epoch=1))
+
+    def _changed(self) -> None:
+        self.removed_at_change.append("host_1" not in self.table)
+
+    async def _lost(self, host: Host, how: str | None) -> None:
+        self.lost.append((host.address, how))
+
+
+async def test_a_sender_that_notices_the_end_while_the_process_still_dies_does_not_hide_its_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(monkeypatch)
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        for _ in range(2):  # the watch of the host, and a sender whose connection broke
+            _ = tasks.create_task(fleet.pool.wait_gone("host_1"))
+        while not fleet.node.calls:
+            await asyncio.sleep(0)
+        fleet.node.ended.set()
+    assert fleet.lost == [(ALICE, HOW)]
+    assert fleet.node.calls == 1
+    assert all(fleet.removed_at_change)
+    assert fleet.pool.take_end("host_1") is None
+
+
+async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_removes_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(monkeypatch)
+
+    async def wait_ended() -> Any:
+        raise RuntimeError("its state does not fit")
+
+    fleet.node.wait_ended = type("Method", (), {"remote": staticmethod(wait_ended)})  # type: ignore[attr-defined]
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        _ = tasks.create_task(fleet.pool.wait_gone("host_1"))
+        while not fleet.node.calls:
+            await asyncio.sleep(0)
+        fleet.pool.watch("host_1")
+        while fleet.pool.watch_of("host_1") is not None and not fleet.pool._ends:
+            await asyncio.sleep(0)
+        fleet.node.ended.set()
+    assert fleet.lost == [(ALICE, "RuntimeError: its state does not fit")]
