@@ -13,6 +13,7 @@ import faulthandler
 import os
 import sys
 import threading
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -47,7 +48,7 @@ from podium.turn.environment import Environment, WorkspaceRequest
 from podium.turn.message_loop import ActivationLoop, Ending
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from chronicle.journal.records import Lease
     from coordinator.fleet.model import Code
@@ -193,7 +194,7 @@ class AgentHost:
         self._ended = asyncio.ensure_future(self._run(self._loop, lease))
         return activation.turn
 
-    async def deliver(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
+    async def deliver(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
         """Yield a message's frames in batches, up to its terminal frame.
 
         Raises:
@@ -201,8 +202,9 @@ class AgentHost:
         """
         activation, loop = self._running()
         loop.poke()
-        async for batch in activation.follow(message_id):
-            yield batch
+        async with aclosing(activation.follow(message_id)) as batches:
+            async for batch in batches:
+                yield batch
 
     async def cancel(self, message_id: MessageId) -> None:
         """Cancel a message that waits, is being handled or is parked; durable on return, unless it is handled first.

@@ -16,7 +16,8 @@ its deliveries, which it numbers:
 ``{"id", "end": true}``
     ends a delivery whose reader has gone. The message is handled all the same.
 
-Both ends are of one installation and one user: the protocol has no version.
+Both ends are of one installation and one user: the protocol has no version. What is not such an object ends the
+connection.
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ import itertools
 import json
 import pickle
 import struct
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
+
+import structlog
 
 from chronicle.errors import ChronicleError
 from podium.errors import AgentAsleep, HostDied, PodiumError
 from podium.turn.stream import TERMINAL_FRAMES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from chronicle.ids import MessageId
@@ -42,21 +46,25 @@ if TYPE_CHECKING:
 
 __all__ = ["DeliveryChannel", "DeliveryServer"]
 
+_PACKAGES: Final = frozenset({"chronicle", "podium", "coordinator"})
+"""Whose error classes both ends have."""
 _LENGTH: Final = struct.Struct(">I")
 _WINDOW: Final = 4
 """Batches that are sent before the first of them is acknowledged."""
 _BACKLOG: Final = 64
 """Connections that wait while the agent's code blocks the event loop; each edge has one."""
 
+_log = structlog.stdlib.get_logger("coordinator.fleet.delivery")
+
 
 class DeliveryServer:
     """The host's end.
 
     Args:
-        deliver: yields the frames of a message in batches, up to the terminal one.
+        deliver: yields the frames of a message in batches, up to the terminal one. It is closed when the reader leaves.
     """
 
-    def __init__(self, deliver: Callable[[MessageId], AsyncIterator[list[Frame]]]) -> None:
+    def __init__(self, deliver: Callable[[MessageId], AsyncGenerator[list[Frame], None]]) -> None:
         self._deliver = deliver
         self._server: asyncio.Server | None = None
 
@@ -97,12 +105,12 @@ class DeliveryServer:
         self, number: int, message_id: MessageId, window: asyncio.Semaphore, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            async for batch in self._deliver(message_id):
-                await window.acquire()
-                writer.write(_packed({"id": number, "frames": batch}))
-                await writer.drain()
-        except ConnectionError:
-            return
+            async with aclosing(self._deliver(message_id)) as batches:
+                async for batch in batches:
+                    await window.acquire()
+                    writer.write(_packed({"id": number, "frames": batch}))
+                    with suppress(ConnectionError):  # `_serve` ends with the connection, and cancels this task
+                        await writer.drain()
         except Exception as error:  # noqa: BLE001  the edge raises it
             writer.write(_packed({"id": number, "error": _pickled(error)}))
 
@@ -150,7 +158,7 @@ class DeliveryChannel:
                     writer.write(_packed({"id": number, "taken": True}))
         finally:
             del self._answers[number]
-            if not ended:
+            if not ended and not self._lost:
                 writer.write(_packed({"id": number, "end": True}))
             self._close_if_unused()
 
@@ -166,13 +174,14 @@ class DeliveryChannel:
                     reader, self._writer = await asyncio.open_unix_connection(str(self._path))
                 except OSError as error:
                     raise AgentAsleep(f"host {self._path.name} is gone") from error
-                self._listening = asyncio.get_running_loop().create_task(self._listen(reader), name="frames")
+                listening = self._listen(reader, self._writer)
+                self._listening = asyncio.get_running_loop().create_task(listening, name="frames")
         if self._lost:
             raise AgentAsleep(f"host {self._path.name} is gone")
         return self._writer
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Pass the host's answers on to the deliveries, until the connection ends."""
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass the host's answers on to the deliveries, until the connection ends; then close this end of it."""
         try:
             while (answer := await _receive(reader)) is not None:
                 answers = self._answers.get(answer["id"])
@@ -180,22 +189,30 @@ class DeliveryChannel:
                     answers.put_nowait(answer)
         finally:
             self._lost = True
+            writer.close()  # also when no delivery runs, and the next message is far off: an agent that fell asleep
             for answers in self._answers.values():
                 answers.put_nowait(None)
 
     def _close_if_unused(self) -> None:
         if self._closing and not self._answers and self._writer is not None:
+            self._lost = True
             if self._listening is not None:
                 self._listening.cancel()
             self._writer.close()
 
 
 async def _receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
-    """Return the next object, ``None`` at the end of the connection."""
+    """Return the next object, ``None`` at the end of the connection, or if what comes is no object of the protocol."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        message: dict[str, Any] = json.loads(await reader.readexactly(length))
+        message: Any = json.loads(await reader.readexactly(length))
     except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    except ValueError as error:
+        _log.warning("delivery_malformed", error=str(error))
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("id"), int):
+        _log.warning("delivery_malformed", error="not an object with an id")
         return None
     return message
 
@@ -207,7 +224,8 @@ def _packed(message: dict[str, Any]) -> bytes:
 
 def _pickled(error: Exception) -> str:
     """Return an error of ours as text; any other as a `PodiumError`: its class may not exist at the edge."""
-    if not isinstance(error, ChronicleError | PodiumError):
+    ours = type(error).__module__.partition(".")[0] in _PACKAGES  # users derive classes from ours
+    if not ours or not isinstance(error, ChronicleError | PodiumError):
         error = PodiumError(f"{type(error).__name__}: {error}")
     return base64.b64encode(pickle.dumps(error)).decode()
 

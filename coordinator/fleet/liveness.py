@@ -16,7 +16,8 @@ _T = TypeVar("_T")
 async def with_ticks(items: AsyncIterator[_T], interval_s: float) -> AsyncGenerator[_T | None, None]:
     """Yield items as they come, and ``None`` after each interval without one.
 
-    Ending the iteration early cancels the wait for the next item.
+    Ending the iteration early cancels the wait for the next item, and returns when that has ended: the caller may then
+    close the source of the items.
     """
     waiting: asyncio.Future[_T] | None = None
     try:
@@ -37,6 +38,7 @@ async def with_ticks(items: AsyncIterator[_T], interval_s: float) -> AsyncGenera
     finally:
         if waiting is not None:
             waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)  # asyncio warns of an exception that nobody retrieves
 
 
 async def with_probes(answer: Awaitable[_T], interval_s: float, probe: Callable[[], Awaitable[None]]) -> _T:

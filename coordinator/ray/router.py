@@ -33,7 +33,7 @@ from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from chronicle.ids import MessageId
     from coordinator.admission import Admitted
@@ -157,7 +157,7 @@ class Router:
         if retired is not None:
             self._retiring[address] = retired.epoch
 
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[Frame]:
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
         """Yield the frames of a message, waking its agent; again if its host ends before the message is settled.
 
         Raises:
@@ -184,12 +184,13 @@ class Router:
                 if route.epoch != self._retiring.get(address):
                     yield {"message_id": message.message_id, **self._start_frame(address, route)}
             try:
-                async for frame in self._stream(address, route, message):
-                    if frame["type"] == "turn_retry":
-                        if frame["attempt"] <= told:
-                            continue
-                        told = frame["attempt"]
-                    yield frame
+                async with aclosing(self._stream(address, route, message)) as frames_of_host:
+                    async for frame in frames_of_host:
+                        if frame["type"] == "turn_retry":
+                            if frame["attempt"] <= told:
+                                continue
+                            told = frame["attempt"]
+                        yield frame
             except AgentAsleep:
                 lost = route
             except ray.exceptions.RayTaskError as error:
@@ -284,13 +285,13 @@ class Router:
             frame["reloaded"] = self._retiring.pop(address, None) is not None
         return frame
 
-    async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncIterator[Frame]:
+    async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncGenerator[Frame, None]:
         """Yield a host's frames of a message, its position in the inbox while it waits, and its end in any case."""
         if message.when_busy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER}:
             await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
-        batches = self._channel(route).deliver(message.message_id)
-        async with aclosing(with_ticks(batches, _PLACE_EVERY_S)) as ticks:
+        delivery = self._channel(route).deliver(message.message_id)
+        async with aclosing(delivery) as batches, aclosing(with_ticks(batches, _PLACE_EVERY_S)) as ticks:
             async for batch in ticks:
                 if batch is not None:
                     heard_s = self._clock.monotonic_s()

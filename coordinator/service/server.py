@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -169,8 +169,9 @@ class ServiceServer:
             "before": message.before,
         }
         await client.say(request, frame=accepted)
-        async for frame in self._router.deliver(address, code, message):
-            await client.say(request, frame=frame)
+        async with aclosing(self._router.deliver(address, code, message)) as frames:  # also when the client leaves
+            async for frame in frames:
+                await client.say(request, frame=frame)
 
     async def _cancel(self, address: Address, message_id: MessageId) -> None:
         session = await asyncio.to_thread(find_session, self._store, address)

@@ -29,7 +29,7 @@ from podium.turn.runner import TurnRunner, body_of
 from podium.turn.stream import StreamHub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import InboxMessage, Lease
@@ -154,7 +154,7 @@ class Activation:
         except ChronicleError as error:  # its mount server is gone, and the mount with it; the next opening cleans up
             _log.warning("workspace_not_closed", agent_id=str(self.address), error=str(error))
 
-    async def follow(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
+    async def follow(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
         """Yield the frames of a message in batches, from now on, up to its terminal frame.
 
         For a message that is settled already, they are read from the journal.

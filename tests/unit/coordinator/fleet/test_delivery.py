@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
+import struct
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +17,18 @@ from coordinator.fleet.delivery import DeliveryChannel, DeliveryServer
 from podium.errors import AgentAsleep, HostDied, PodiumError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from podium.turn.stream import Frame
 
 DEADLINE_S = 30
+
+
+class UsersError(PodiumError):
+    """An error of a class that a user derived from ours, which may not exist at the edge."""
+
+
 END: Frame = {"type": "turn_end", "turn": 1}
 
 
@@ -45,7 +54,7 @@ class Host:
         channel.close()
         await _until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
 
-    async def _deliver(self, message_id: MessageId) -> AsyncIterator[list[Frame]]:
+    async def _deliver(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
         try:
             if self.raises is not None:
                 raise self.raises
@@ -87,6 +96,8 @@ async def test_deliveries_of_one_connection_do_not_mix(tmp_path: Path) -> None:
         (AgentAsleep("it is going to sleep"), AgentAsleep, "it is going to sleep"),
         (NotFound("no such message"), NotFound, "no such message"),
         (KeyError("x"), PodiumError, "KeyError: 'x'"),
+        (ConnectionResetError("its store is gone"), PodiumError, "ConnectionResetError: its store is gone"),
+        (UsersError("odd"), PodiumError, "UsersError: odd"),
     ],
 )
 async def test_errors_arrive_as_they_were(tmp_path: Path, raised: Exception, kind: type[Exception], text: str) -> None:
@@ -114,6 +125,66 @@ async def test_a_host_that_is_gone_is_told_from_one_that_dies(tmp_path: Path) ->
         await _all(channel, "a")
     channel.close()
     server.close()
+
+
+async def test_a_connection_that_its_host_ended_is_closed_without_a_delivery(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def sleep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        (length,) = struct.unpack(">I", await reader.readexactly(4))
+        number = json.loads(await reader.readexactly(length))["id"]
+        answer = json.dumps({"id": number, "frames": [END]}).encode()
+        writer.write(struct.pack(">I", len(answer)) + answer)
+        writer.write_eof()
+        assert await reader.read() == b""  # returns when the edge has closed its end
+        ended.set()
+        writer.close()
+
+    server = await asyncio.start_unix_server(sleep, path=str(tmp_path / "host"))
+    channel = DeliveryChannel(tmp_path / "host")
+    assert await _all(channel, "a") == [END]
+    async with asyncio.timeout(DEADLINE_S):
+        await ended.wait()
+    with pytest.raises(AgentAsleep):
+        await _all(channel, "b")
+    channel.close()
+    server.close()
+
+
+@pytest.mark.parametrize("sent", [b"{", b"[]", b"\xff", b'{"frames": []}'])
+async def test_what_is_not_of_the_protocol_ends_the_connection(
+    tmp_path: Path, sent: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unhandled: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    malformed = struct.pack(">I", len(sent)) + sent
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(malformed)
+        await reader.read()  # until the edge has closed its end
+        writer.close()
+
+    server = await asyncio.start_unix_server(babble, path=str(tmp_path / "babbling"))
+    channel = DeliveryChannel(tmp_path / "babbling")
+    with pytest.raises(HostDied):
+        await _all(channel, "a")
+    channel.close()
+    await _until(lambda: not any("babble" in repr(task) for task in asyncio.all_tasks()))
+    server.close()
+
+    host = Host(tmp_path / "host")
+    channel = await host.start()
+    reader, writer = await asyncio.open_unix_connection(str(host.path))
+    writer.write(malformed)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await reader.read() == b""
+    writer.close()
+    host.go_on.set()
+    assert (await _all(channel, "a"))[-1] == END, "another connection goes on"
+    await host.closed(channel)
+    gc.collect()  # an exception that no caller retrieves is reported when its task goes
+    assert not unhandled
+    assert "delivery_malformed" in capsys.readouterr().out
 
 
 async def test_a_slow_reader_holds_up_no_more_than_its_own_delivery(tmp_path: Path) -> None:
