@@ -1,7 +1,7 @@
-"""The coordinator, the fleet: where agents run, and the ways to reach them.
+"""The coordinator: placement of agents on hosts, and delivery of messages to them.
 
-It knows Chronicle and Podium, and owns Ray. What programs import is here: a home and its settings, the client of its
-service, and the file system of agents' workspaces. Each name is imported at its first use.
+It depends on Chronicle and Podium, and owns Ray. Its public API is exported here: a home and its settings, the client
+of its service, and the file system of agents' workspaces. Each name is imported at its first use.
 """
 
 from __future__ import annotations

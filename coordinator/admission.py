@@ -1,4 +1,4 @@
-"""Admission of messages, the only way into an inbox from outside, and the state of a message while its sender waits."""
+"""Admission of clients' messages into inboxes, and the state of an admitted message for its waiting sender."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ __all__ = ["Admission", "Admitted"]
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """An admitted message, durably in its inbox, whose sender waits for its frames."""
+    """A message that is durably in its inbox and whose sender waits for its frames."""
 
     receipt: Receipt
     when_busy: BusyPolicy
     before: int
-    """Messages before it in the inbox when it was admitted, including the one that was being handled."""
+    """Messages ahead of it in the inbox at its admission, the one being handled included."""
     _store: JournalStore
     _blobs: BlobReader
     _session: Session
 
     @property
     def message_id(self) -> MessageId:
-        """Its id."""
+        """The id of the message."""
         return self.receipt.message_id
 
     async def settled(self) -> list[Frame]:
-        """Return how it ended, as the journal has it; nothing while it waits.
+        """Return its terminal frames, read from the journal; none while it is pending.
 
         Raises:
             NotFound: its record was pruned.
@@ -49,7 +49,7 @@ class Admitted:
         return await asyncio.to_thread(self._settled)
 
     async def failed_tries(self) -> list[Frame]:
-        """Return a ``turn_retry`` frame for each of its tries that failed and that another one followed or follows.
+        """Return a ``turn_retry`` frame for each failed attempt that is or will be retried.
 
         Raises:
             NotFound: its record was pruned.
@@ -57,7 +57,7 @@ class Admitted:
         return await asyncio.to_thread(self._failed_tries)
 
     async def count_before(self) -> int:
-        """Return how many messages are before it in the inbox now.
+        """Return the number of messages ahead of it in the inbox now.
 
         Raises:
             NotFound: its record was pruned.
@@ -78,7 +78,7 @@ class Admission:
     """Admits messages.
 
     Args:
-        inbox_limit: messages that may wait for one agent.
+        inbox_limit: messages that may be pending for one agent.
     """
 
     def __init__(self, store: JournalStore, blobs: BlobReader, ids: IdSource, clock: Clock, inbox_limit: int) -> None:
@@ -89,16 +89,16 @@ class Admission:
         self._inbox_limit = inbox_limit
 
     def admit(self, address: Address, body: bytes, idempotency_key: str | None, when_busy: BusyPolicy) -> Admitted:
-        """Put a message into its agent's inbox, durably; the agent need not exist yet.
+        """Append a message durably to its agent's inbox; the agent need not exist yet.
 
-        A repeated idempotency key with the same body gives the first receipt, whatever the policy.
+        A repeated idempotency key with the same body returns the first receipt, whatever the policy.
 
         Args:
             body: canonical JSON.
 
         Raises:
-            AgentBusy: the policy is ``REJECT``, and a message waits or is being handled; nothing was stored.
-            InboxFull: too many messages wait.
+            AgentBusy: the policy is ``REJECT``, and a message is pending or being handled; nothing was stored.
+            InboxFull: too many messages are pending.
             IdempotencyConflict: the key was used with another body.
         """
         now_ms = self._clock.now_ms()

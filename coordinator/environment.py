@@ -1,6 +1,6 @@
-"""Environment variables beside `coordinator.settings`: those of Ray, and those that are set for agents' processes.
+"""Environment variables outside of `coordinator.settings`: Ray's, and those set for agents' processes.
 
-No other module of the package touches the environment. Clients import this one, so it imports nothing heavy.
+No other module of the package accesses the environment. Clients import this one, so its imports are light.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOST_VARIABLE: Final = "PODIUM_HOST"
 
 
 def home_directory() -> Path:
-    """Return the home that ``PODIUM_HOME`` names, by default ``.podium``."""
+    """Return the home directory that ``PODIUM_HOME`` names, by default ``.podium``."""
     return Path(os.environ.get("PODIUM_HOME") or ".podium")
 
 
@@ -34,12 +34,12 @@ def has_ray_address() -> bool:
 
 
 def disable_ray_usage_statistics() -> None:
-    """Have Ray send no statistics, unless its variable says otherwise."""
+    """Disable Ray's usage statistics, unless its variable is set."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def set_host_variable(value: str | None) -> None:
-    """Set `HOST_VARIABLE` in this process, and in those that it starts; ``None`` removes it."""
+    """Set `HOST_VARIABLE` in this process and its future children; ``None`` removes it."""
     if value is None:
         os.environ.pop(HOST_VARIABLE, None)
     else:
@@ -47,10 +47,10 @@ def set_host_variable(value: str | None) -> None:
 
 
 def environment_without_host_variable() -> dict[str, str]:
-    """Return this process's environment without `HOST_VARIABLE`, for a process that belongs to no host."""
+    """Return a copy of this process's environment without `HOST_VARIABLE`, for a process that belongs to no host."""
     return {name: value for name, value in os.environ.items() if name != HOST_VARIABLE}
 
 
 def variables() -> dict[str, str]:
-    """Return all variables as they are now."""
+    """Return a copy of the environment."""
     return dict(os.environ)

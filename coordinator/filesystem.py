@@ -1,4 +1,4 @@
-"""``chronicle://`` as it is registered with fsspec: the workspaces of agents, and those of stores without agents.
+"""The fsspec file system ``chronicle://``: workspaces of agents, and those of stores without agents.
 
 ::
 
@@ -6,8 +6,8 @@
     chronicle://notes/alice/data.csv        after its last turn
     chronicle://@12/data.csv                with store=: a workspace's commit, see `chronicle.filesystem`
 
-The home is named with ``home=`` or ``$PODIUM_HOME``, by default ``.podium``. Reading takes no lease, and works whether
-or not the agent runs; what is seen is always a committed turn.
+The home is given by ``home=`` or ``$PODIUM_HOME``, by default ``.podium``. Reads take no lease, work whether or not the
+agent runs, and always see a committed turn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["AgentFileSystem", "AgentMoments"]
 class AgentMoments:
     """The turns of a home's agents: ``TYPE/KEY@TURN``, and ``TYPE/KEY`` for the last one.
 
-    Where a key itself ends in ``@`` and a number, the agent of that whole name comes first.
+    A key may itself end in ``@`` and a number: an agent with the whole name takes precedence.
 
     Args:
         home: the home's directory.
@@ -78,7 +78,7 @@ class AgentMoments:
         return sorted({kind for kind, _, _ in agents})
 
     def is_fixed(self, name: str) -> bool:
-        """Whether it names a turn by its number. One may be rewound, and still means what it did."""
+        """Whether a name has a turn number. Such a name is immutable: a rewind does not change its meaning."""
         with closing(self._journal()) as journal:
             return name.rpartition("@")[2].isdecimal() and "@" in name and not self._is_agent(journal, name)
 
@@ -94,10 +94,10 @@ class AgentMoments:
 
 
 class AgentFileSystem(ChronicleFileSystem):
-    """`chronicle.filesystem.ChronicleFileSystem` that knows agents.
+    """`chronicle.filesystem.ChronicleFileSystem` with the workspaces of agents.
 
     Args:
-        home: where the agents are kept, unless a store or a workspace is given.
+        home: home directory of the agents; ignored if a store or a workspace is given.
         options: those of `ChronicleFileSystem`.
     """
 

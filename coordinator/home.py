@@ -1,19 +1,19 @@
-"""A home: the directory in which one podium keeps everything.
+"""A home: the directory that holds all persistent data of one podium.
 
 ::
 
     format            the version of this layout
-    id                what tells this home from others: 12 random letters and digits
-    lock              held by the service while it runs
-    starting          held by the client that starts the service
-    journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, what it was when it was closed,
-                      and journal.db-reserve, space for when the disk is full
+    id                identity of this home: 12 random letters and digits
+    lock              lock file, locked by the service while it runs
+    starting          lock file, locked by the client that starts the service
+    journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, its checksums and heads at the
+                      last close, and journal.db-reserve, space reserved for a full disk
     blobs/            the blob store
-    nodes/<node>/     what belongs to one node: layers/, mounts/ (a link for each host), places/ (who has which)
-    logs/             of the service and its hosts
+    nodes/<node>/     data of one node: layers/, mounts/ (a symlink per host), places/ (lock files of workspace paths)
+    logs/             logs of the service and its hosts
 
 Sockets live in a short directory under the system's temporary path (`Home.run_dir`), because a Unix socket's path
-may not exceed 107 bytes. Workspaces are seen at short paths too, which depend on the id alone
+may not exceed 107 bytes. Workspaces appear at short paths too, which are derived from the id alone
 (`coordinator.fleet.workspace_paths`).
 """
 
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
 __all__ = ["Home"]
 
 _FORMAT: Final = 1
-_FORMAT_OF_URL: Final = 2
-"""Of a home whose blobs are at a URL, which it names."""
+_FORMAT_WITH_URL: Final = 2
+"""Format of a home whose blobs are at a URL; the format file contains the URL."""
 _RUN_DIR_TRIES: Final = 20
 _RUN_DIR_PAUSE_S: Final = 0.1
-"""Ray's processes take a moment to end, and write to their logs until then."""
+"""Ray's processes write to their logs until they exit, shortly after the shutdown."""
 _ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH: Final = 12
-"""60 bits: not to be guessed by other users, before whom a directory is made that is named by it."""
+"""60 bits: other users cannot guess the id, and so cannot create the directory of that name first."""
 _ID: Final = re.compile(f"[{_ID_LETTERS}]{{{_ID_LENGTH}}}")
-_FIRST_MADE: Final = frozenset({"blobs", "nodes", "logs"})
-"""What a home has before it has a format, for a moment or after a crash."""
+_DIRECTORIES_BEFORE_FORMAT: Final = frozenset({"blobs", "nodes", "logs"})
+"""Directories that may exist before the format file: during creation, or after a crash in it."""
 
 
 class Home:
-    """A home directory. Making one of these touches nothing.
+    """A home directory. The constructor does no I/O.
 
     Args:
         path: the directory.
@@ -70,32 +70,32 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
-        self._blobs_at: str | None = None
-        """The URL of its blobs; empty if they are in it, None as long as nobody has looked."""
+        self._blobs_url: str | None = None
+        """URL of the blob store; empty if it is inside the home, ``None`` before the format file is read."""
         self._identity: str | None = None
-        """What is the same whatever path leads to the directory; kept, as the directory may be removed meanwhile."""
+        """Device and inode, equal for all paths of the directory; cached, because the directory may be removed."""
 
     # -- making and checking --------------------------------------------------------------------------------------
 
     def create(self, blobs_url: str = "") -> Home:
-        """Make the directory if it is not there, and check that it can be used and written.
+        """Create the directory if it does not exist, and check that it is usable and writable.
 
         Args:
-            blobs_url: where the blobs of a new home are to be, such as ``s3://bucket/prefix``; in the home if empty.
+            blobs_url: where a new home stores its blobs, such as ``s3://bucket/prefix``; in the home if empty.
 
         Raises:
             HomeNotWritable: no permission, a file in the way, a read-only or full disk.
-            HomeError: it is something else's directory, or keeps its blobs elsewhere than asked for; or the URL is
-                another home's.
+            HomeError: the directory contains something else, or the home stores its blobs at another URL; or the URL
+                is claimed by another home.
             Unavailable: the URL cannot be reached.
             HomeTooNew: a newer version wrote it.
         """
         try:
             make_private(self.path)
-            there = [] if self._format_path.exists() else self._foreign()
-            if there and not self._format_path.exists():  # else someone else made it just now
+            there = [] if self._format_path.exists() else self._foreign_names()
+            if there and not self._format_path.exists():  # else another process created the home meanwhile
                 raise HomeError(
-                    f"{self.path} is no podium home and not empty (it has {there[0]!r}); give an empty or new "
+                    f"{self.path} is not a podium home and not empty (it has {there[0]!r}); give an empty or new "
                     "directory with --home"
                 )
             for part in ("blobs", "nodes", "logs"):
@@ -104,40 +104,47 @@ class Home:
                 described: dict[str, object] = {"format": _FORMAT}
                 if blobs_url:
                     self._claim(blobs_url)
-                    described = {"format": _FORMAT_OF_URL, "blobs": blobs_url.rstrip("/")}
+                    described = {"format": _FORMAT_WITH_URL, "blobs": blobs_url.rstrip("/")}
                 create_once(self._format_path, json.dumps(described) + "\n")
-            if (
-                not self._id_path.exists()
-            ):  # it is new, of an older version, or a copy that is to be told from its original
+            # No id: the home is new, of an older version, or a copy whose id was removed to make it distinct.
+            if not self._id_path.exists():
                 create_once(self._id_path, "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH)) + "\n")
             with self._lock_path.open("a"):
                 pass
         except OSError as error:
             raise HomeNotWritable(
-                f"the home {self.path} cannot be written ({error.strerror}); give another one with --home, or mend its "
+                f"the home {self.path} cannot be written ({error.strerror}); give another one with --home, or fix its "
                 "owner and permissions"
             ) from error
         opened = self.open()
-        if blobs_url and self._blobs_at != blobs_url.rstrip("/"):
+        if blobs_url and self._blobs_url != blobs_url.rstrip("/"):
             from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415  for this message only
 
-            place = f"at {self._blobs_at}" if self._blobs_at else "in itself"
+            place = f"at {self._blobs_url}" if self._blobs_url else "in its own directory"
             raise HomeError(
                 f"the home {self.path} keeps its blobs {place}, not at {shown_url(blobs_url)}; give a new home with "
-                "--home, or leave PODIUM_BLOBS_URL away"
+                "--home, or unset PODIUM_BLOBS_URL"
             )
         return opened
 
-    def _foreign(self) -> list[str]:
-        """Return the names of what is not a home's before it has a format."""
-        return sorted({found.name for found in self.path.iterdir() if not is_partial(found)} - _FIRST_MADE)
+    def _foreign_names(self) -> list[str]:
+        """Return the names of entries that no home without a format file has."""
+        return sorted(
+            {found.name for found in self.path.iterdir() if not is_partial(found)} - _DIRECTORIES_BEFORE_FORMAT
+        )
 
     def _claim(self, blobs_url: str) -> None:
-        """Make a URL this home's: what no turn of it needs is freed there, so no other home may keep blobs there."""
+        """Claim a URL for this home.
+
+        Garbage collection deletes the blobs at the URL that no turn of this home reaches, so homes cannot share one.
+        """
         protocol, separator, _ = blobs_url.partition("://")
         if not separator or protocol == "file":
-            raise HomeError(f"{blobs_url!r} is no URL of an object store; a home on a disk keeps its blobs in itself")
-        from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - only who has a URL pays for fsspec
+            raise HomeError(
+                f"{blobs_url!r} is not the URL of an object store; without one a home keeps its blobs in its own "
+                "directory"
+            )
+        from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415  for URLs only
         from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415
 
         objects = open_remote(blobs_url)
@@ -151,7 +158,7 @@ class Home:
             ) from None
 
     def open(self) -> Home:
-        """Check that this is a home of a format that can be read.
+        """Check that this is a home of a supported format.
 
         Raises:
             HomeError: it is not a home.
@@ -160,7 +167,7 @@ class Home:
         try:
             described = json.loads(self._format_path.read_text(encoding="utf-8"))
             found = described["format"]
-            self._blobs_at = described["blobs"] if found == _FORMAT_OF_URL else ""
+            self._blobs_url = described["blobs"] if found == _FORMAT_WITH_URL else ""
         except FileNotFoundError:
             raise HomeError(
                 f"{self.path} is not a podium home; run an agent first (podium run), or give the right --home"
@@ -169,58 +176,60 @@ class Home:
             raise HomeError(
                 f"{self._format_path} cannot be read ({error}); restore it or take another --home"
             ) from error
-        if not isinstance(found, int) or found > _FORMAT_OF_URL:
+        if not isinstance(found, int) or found > _FORMAT_WITH_URL:
             raise HomeTooNew(
-                f"the home {self.path} has format {found}, this podium reads up to {_FORMAT_OF_URL}: upgrade podium"
+                f"the home {self.path} has format {found}, this podium reads up to {_FORMAT_WITH_URL}: upgrade podium"
             )
         return self
 
     @property
     def id(self) -> str:
-        """What tells this home from others, but from its copies; kept when the home is moved.
+        """The identity of this home. Moving the home keeps it; a copy of the home has the same one.
 
         Raises:
-            HomeError: it has none, or it cannot be read.
+            HomeError: the home has no id, or the id cannot be read.
         """
         try:
             found = self._id_path.read_text(encoding="ascii").strip()
         except FileNotFoundError:
-            raise HomeError(f"the home {self.path} has no id yet; podium run gives it one") from None
+            raise HomeError(f"the home {self.path} has no id yet; podium run creates one") from None
         except (OSError, ValueError) as error:
-            raise HomeError(f"{self._id_path} cannot be read ({error}); remove it, and it is made anew") from error
+            raise HomeError(
+                f"{self._id_path} cannot be read ({error}); remove it: podium run creates a new one"
+            ) from error
         if not _ID.fullmatch(found):
-            raise HomeError(f"{self._id_path} is no id of a home; remove it, and it is made anew")
+            raise HomeError(f"{self._id_path} is not a home id; remove it: podium run creates a new one")
         return found
 
-    # -- what is in it --------------------------------------------------------------------------------------------
+    # -- contents ------------------------------------------------------------------------------------------------
 
     def journal(self, *, create: bool = True, read_only: bool = False) -> SqliteJournalStore:
         """Open the journal.
 
         Args:
-            create: make it if it is not there.
-            read_only: write and make nothing; the home need not be writable.
+            create: create the journal if it does not exist.
+            read_only: write and create nothing; the home need not be writable.
 
         Raises:
-            HomeError: there is none, and none is to be made.
-            Corrupt: it is gone or damaged.
+            HomeError: it does not exist, and ``create`` is false.
+            Corrupt: it is missing or damaged.
         """
-        from chronicle.journal.sqlite import SqliteJournalStore  # noqa: PLC0415  not every command reads it
+        from chronicle.journal.sqlite import SqliteJournalStore  # noqa: PLC0415  not every command opens it
 
         try:
             return SqliteJournalStore(self.path / "journal.db", create=create, read_only=read_only, watched=True)
         except NotFound:
             raise HomeError(
                 f"no agent has run in the home {self.path} yet: podium run starts one; if one has, its journal.db is "
-                "gone: restore it"
+                "missing: restore it"
             ) from None
 
     @property
     def blobs_url(self) -> str:
         """The blob store, as a URL."""
-        if self._blobs_at is None:
+        if self._blobs_url is None:
             self.open()
-        return self._blobs_at or f"file://{self.path / 'blobs'}"
+        return self._blobs_url or f"file://{self.path / 'blobs'}"
 
     def blobs(self) -> BlobStore:
         """Open the blob store."""
@@ -230,11 +239,11 @@ class Home:
 
     @property
     def logs(self) -> Path:
-        """Where the service and its hosts log."""
+        """Directory of the logs of the service and its hosts."""
         return self.path / "logs"
 
     def agent_log(self, address: Address) -> Path:
-        """Return where an agent's prints, its log and its tracebacks go."""
+        """Return the path of the file with an agent's output, log and tracebacks."""
         return self.logs / f"{address.workspace_id}.log"
 
     def node(self, node: str) -> Path:
@@ -242,12 +251,12 @@ class Home:
         return self.path / "nodes" / node
 
     def has_layers(self) -> bool:
-        """Whether some node keeps files of an agent."""
+        """Whether a node has a layer of an agent's workspace."""
         return any(self.path.glob("nodes/*/layers/*"))
 
     @property
     def identity(self) -> str:
-        """The id, and the device and inode of the directory: a copy of the home has the same id and another identity.
+        """The id, and the device and inode of the directory: a copy has the same id and another identity.
 
         Moving the home to another file system changes it.
 
@@ -258,7 +267,7 @@ class Home:
 
     @property
     def _directory_identity(self) -> str:
-        """Device and inode of the directory, once it is there; its path before that."""
+        """Device and inode of the directory; its path while the directory does not exist."""
         if self._identity is None:
             with contextlib.suppress(OSError):
                 found = self.path.stat()
@@ -267,12 +276,12 @@ class Home:
 
     @property
     def run_dir(self) -> Path:
-        """A short directory for sockets and Ray's session, of this user and home alone; there while a service runs.
+        """A short directory for sockets and Ray's session, private to this user and home; exists while a service runs.
 
-        A home that is there has one, by whatever path it is named: through a symlink or a bind mount, too.
+        All paths of an existing home give the same one, also through a symlink or a bind mount.
 
         Raises:
-            HomeError: someone else made it, so it cannot be trusted.
+            HomeError: another user created it, so it cannot be trusted.
         """
         digest = hashlib.sha256(os.fsencode(self._directory_identity)).hexdigest()[:12]
         directory = Path(tempfile.gettempdir()) / f"podium-{os.getuid()}" / digest
@@ -282,37 +291,37 @@ class Home:
             except FileNotFoundError:
                 break
             if found.st_uid != os.getuid() or found.st_mode & 0o022:
-                raise HomeError(f"{part} belongs to someone else or can be written by others; remove it or set TMPDIR")
+                raise HomeError(f"{part} belongs to another user or is writable by others; remove it or set TMPDIR")
         return directory
 
     def make_run_dir(self) -> Path:
-        """Make `run_dir`; the caller is the home's service.
+        """Create `run_dir`; the caller is the home's service.
 
         Raises:
             HomeError: as `run_dir`.
         """
         directory = self.run_dir
         for _ in range(_RUN_DIR_TRIES):
-            directory.parent.mkdir(mode=0o700, exist_ok=True)  # with parents=True it would get umask's mode
-            with contextlib.suppress(FileNotFoundError):  # the service of another home ended, and took the parent along
+            directory.parent.mkdir(mode=0o700, exist_ok=True)  # with parents=True the umask would give its mode
+            with contextlib.suppress(FileNotFoundError):  # the ending service of another home removed the parent
                 directory.mkdir(mode=0o700, exist_ok=True)
                 break
         return self.run_dir
 
     def remove_run_dir(self) -> None:
-        """Remove `run_dir` and all that is in it, as far as it goes; the caller is the home's service, and ends."""
+        """Remove `run_dir` and its contents, best effort; the caller is the home's service, and ends."""
         directory = self.run_dir
         for _ in range(_RUN_DIR_TRIES):
             shutil.rmtree(directory, ignore_errors=True)
             if not directory.exists():
                 break
             time.sleep(_RUN_DIR_PAUSE_S)
-        with contextlib.suppress(OSError):  # other homes' services have theirs there
+        with contextlib.suppress(OSError):  # not empty: services of other homes run
             directory.parent.rmdir()
 
     @property
     def stage_path(self) -> Path:
-        """Where a starting service says in a line what it waits for."""
+        """File in which a starting service reports its stage, one line."""
         return self.run_dir / "stage"
 
     @property
@@ -324,10 +333,10 @@ class Home:
 
     @contextlib.contextmanager
     def service_lock(self) -> Iterator[bool]:
-        """Hold the home as its service while the context lasts; the kernel lets go if we die.
+        """Hold the home's service lock while the context lasts; the kernel releases it when this process dies.
 
         Yields:
-            whether it was got: ``False`` when another service holds it.
+            whether the lock was acquired: ``False`` if another service holds it.
         """
         with self._lock_path.open("a") as file:
             if not try_lock(file.fileno()):
@@ -336,22 +345,23 @@ class Home:
             try:
                 yield True
             finally:
-                unlock(file.fileno())  # closing leaves it to a child that was forked meanwhile
+                unlock(file.fileno())  # closing would leave it to a child forked meanwhile
 
     def start_alone(self) -> TextIO | None:
-        """Become the one client that starts the home's service.
+        """Acquire the lock of the client that starts the home's service.
 
         Returns:
-            a file: closing it lets others start one, and so does our death; ``None`` while another client has it.
+            the locked file: closing it, or the death of this process, releases the lock; ``None`` while another client
+            holds it.
         """
-        file = (self.path / "starting").open("a")  # closed at exec, so that the service does not hold it
+        file = (self.path / "starting").open("a")  # closed at exec, so the service does not inherit the lock
         if not try_lock(file.fileno()):
             file.close()
             return None
         return file
 
     def service_alive(self) -> bool:
-        """Whether a service holds this home now."""
+        """Whether a service holds this home's lock now."""
         try:
             with self._lock_path.open("r") as file:
                 return is_locked(file.fileno())

@@ -1,6 +1,6 @@
-"""Where a process of Podium writes what happens: its own log file in the home, a line an event.
+"""Logging of Podium's processes: each writes one line per event to a log file in the home.
 
-User code's prints go there too. Tracebacks are plain: values of variables may be secrets.
+The output of user code goes there too. Tracebacks are plain: values of variables may be secrets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log: Final = structlog.stdlib.get_logger("coordinator.logs")
 
 
 def configure_logging() -> None:
-    """Write events to standard output, one plain line each, tracebacks below; from structlog and the stdlib alike."""
+    """Have structlog and the stdlib log to standard output: one plain line per event, tracebacks below."""
     logging.basicConfig(
         format="%(asctime)s [%(levelname)s] %(name)s: %(message)s", level=logging.INFO, stream=sys.stdout
     )
@@ -42,14 +42,14 @@ def configure_logging() -> None:
 
 
 class _LineLogger:
-    """Writes each event as a line to standard output; one that cannot be written, as the disk is full, is left out.
+    """Writes each event as a line to standard output; drops a line that cannot be written, as on a full disk.
 
-    It does not go through ``sys.stdout``: what that could not write it tries to write again with the next line, and
-    raises in the middle of whatever logs or prints.
+    It bypasses ``sys.stdout``, which keeps a line that it failed to write in its buffer, tries it again with the next
+    one, and raises in the code that logs or prints then.
     """
 
     def __init__(self, *_: object) -> None:
-        """Take what structlog gives to loggers: their names."""
+        """Accept structlog's arguments, the logger's names."""
 
     def msg(self, message: str) -> None:
         """Write a line."""
@@ -62,19 +62,20 @@ class _LineLogger:
 
 
 def rotate_logs(directory: Path, most_bytes: int) -> None:
-    """Begin anew with each log file that has grown over a size; the end of what it had is kept beside it, as ``….1``.
+    """Truncate each log file that exceeds a size, after copying its end to ``….1`` beside it.
 
-    The files are emptied, not replaced: processes that a user's code started write to them, too, and all append. What
-    is written in the moment between copying and emptying is lost.
+    The files are truncated, not replaced: processes started by user code write to them too, all in append mode. A line
+    written between the copy and the truncation is lost.
 
     Args:
-        directory: of ``*.log`` files.
+        directory: of the ``*.log`` files.
+        most_bytes: the size that starts a rotation, and the most that is copied.
     """
     for path in directory.glob("*.log"):
         try:
             if path.stat().st_size > most_bytes:
                 _rotate(path, most_bytes)
-        except OSError as error:  # its agent was deleted, or the disk is full: then it stays as it is
+        except OSError as error:  # its agent was deleted, or the disk is full: the log is kept as it is
             _log.info("log_not_rotated", path=str(path), error=str(error))
             path.with_name(f"{path.name}.1.new").unlink(missing_ok=True)
 
@@ -91,7 +92,7 @@ def _rotate(path: Path, most_bytes: int) -> None:
 
 
 def log_to(path: Path) -> None:
-    """Send all that this process prints and logs from now on to the end of a file that only its user may read."""
+    """Append all output and logs of this process to a file that only its user may read, from now on."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -100,5 +101,5 @@ def log_to(path: Path) -> None:
     os.close(fd)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # a process that is killed shows what it had printed
+            stream.reconfigure(line_buffering=True)  # the output of a killed process is complete up to its last line
     configure_logging()

@@ -1,6 +1,6 @@
-"""Working directory, Python and variables of a service, which its agents inherit, and how those of a client differ.
+"""Working directory, Python and variables of a service, which its agents inherit; comparison with those of a client.
 
-Values of variables may be secrets: they are compared by their hashes, and never shown.
+Values of variables may be secrets: only hashes are compared, and values are never shown.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _CONVENTIONAL: Final = re.compile(
     PATH | PYTHON.* | VIRTUAL_ENV | CONDA_PREFIX | LD_LIBRARY_PATH | LD_PRELOAD | TZ           # programs and libraries
     | PODIUM_(?!HOME$|HOST$).*                                                                 # settings
     | .*_(KEY|KEY_ID|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|AUTH)                            # credentials
-    | .*_(URL|URI|DSN|ENDPOINT|API_BASE|PROXY|REGION|PROFILE|PROJECT|DEPLOYMENT|MODEL)         # where things are
+    | .*_(URL|URI|DSN|ENDPOINT|API_BASE|PROXY|REGION|PROFILE|PROJECT|DEPLOYMENT|MODEL)         # endpoints, models
     | (https?|no|all)_proxy | SSL_CERT_(FILE|DIR) | (REQUESTS|CURL)_CA_BUNDLE
     | (AWS|AZURE|GOOGLE|OPENAI|ANTHROPIC|HF|HUGGINGFACE|MISTRAL|COHERE|OLLAMA)_.*)
     """,
     re.VERBOSE,
 )
-"""Variables that programs look for without the agent's source naming them."""
+"""Variables that libraries read although the agent's source does not name them."""
 _OF_A_SHELL: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "AGENT_WORKSPACE"})
-"""Variables that differ from shell to shell, also if the agent's source names them."""
+"""Variables that differ between shells: ignored even if the agent's source names them."""
 _MOST_SOURCES: Final = 200
-"""Modules beside an agent's file that are searched for names of variables."""
+"""Most modules beside an agent's file that are searched for names of variables."""
 _DIGEST: Final = 16
 
 
@@ -46,13 +46,13 @@ class ProcessEnvironment:
     directory: str
     """The working directory."""
     python: str
-    """The prefix of the Python in which they run: the virtual environment, if it is one."""
+    """``sys.prefix``: the virtual environment, if there is one."""
     variables: Mapping[str, str]
-    """The environment: names, and hashes of the values."""
+    """Hash of the value of each environment variable, by name."""
 
     @classmethod
     def of_this_process(cls) -> ProcessEnvironment:
-        """Return that of this process as it is now."""
+        """Return the environment of this process as it is now."""
         try:
             directory = str(Path.cwd())
         except FileNotFoundError:
@@ -66,7 +66,7 @@ class ProcessEnvironment:
 
     @classmethod
     def from_wire(cls, value: dict[str, Any]) -> ProcessEnvironment:
-        """Return what such an object describes."""
+        """Parse the JSON object that `to_wire` returns."""
         return cls(value["directory"], value["python"], value["variables"])
 
 
@@ -74,7 +74,7 @@ def differences(service: ProcessEnvironment, client: ProcessEnvironment, named: 
     """Return how a client's environment differs from a service's, a phrase for each difference, without values.
 
     Args:
-        named: the variables that the agent's source names; those that are conventional count in any case.
+        named: the variables that the agent's source names; conventional variables are compared in any case.
     """
     found = []
     if service.directory != client.directory:
@@ -90,12 +90,12 @@ def differences(service: ProcessEnvironment, client: ProcessEnvironment, named: 
 
 
 def is_conventional(name: str) -> bool:
-    """Whether a variable is one that programs and libraries look for by themselves."""
+    """Whether a variable is one that programs and libraries conventionally read."""
     return _CONVENTIONAL.fullmatch(name) is not None
 
 
 def names_in(file: str, names: frozenset[str]) -> frozenset[str]:
-    """Return which of some names an agent's file, or a module beside it, has as a string."""
+    """Return those of ``names`` that an agent's file, or a module beside it, contains as a string literal."""
     path = Path(file)
     found: set[str] = set()
     for source in [path, *sorted(path.parent.glob("*.py"))[:_MOST_SOURCES]]:

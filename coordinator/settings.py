@@ -1,6 +1,6 @@
 """Settings of a process, read once from the environment (``PODIUM_…``) by its main function and passed down.
 
-Each field says its unit, its default and why. ``docs/settings.md`` lists them for users.
+Each field states its unit, its default and the reason. ``docs/settings.md`` lists them for users.
 """
 
 from __future__ import annotations
@@ -23,42 +23,41 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="PODIUM_", frozen=True, extra="ignore")
 
     home: Path = Path(".podium")
-    """Where everything is kept; ``--home`` wins."""
+    """The home directory, which holds all persistent data; ``--home`` takes precedence."""
     blobs_url: str = ""
-    """Where a new home keeps its blobs, such as ``s3://bucket/prefix``; empty: in the home. The home remembers it, and
-    no two homes can have the same."""
-    workspaces: Path = Path("/tmp")  # noqa: S108  a directory of mode 0700 and of a random name is made in it
-    """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is a part of each
-    workspace's path, which is to stay the same: give each node and each service of a home the same one, and a short
-    one."""
+    """Where a new home stores its blobs, such as ``s3://bucket/prefix``; empty: in the home. The home records the URL,
+    and two homes cannot share one."""
+    workspaces: Path = Path("/tmp")  # noqa: S108  holds a directory with mode 0700 and a random name
+    """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is part of each
+    workspace path, which must not change: use one short directory for all nodes and services of a home."""
     presentation: Literal["auto", "fuse", "dir"] = "auto"
-    """How agents see their workspace. ``auto`` uses FUSE where it works and reports once where it does not."""
+    """How workspaces are presented to agents. ``auto`` uses FUSE if available, else reports that once."""
     fuse_transport: Literal["raw", "pyfuse3"] = "raw"
-    """How mounts speak to the kernel: by its own protocol, or through pyfuse3, which is slower and to be installed."""
+    """How mounts talk to the kernel: by the raw protocol, or with pyfuse3, a slower optional dependency."""
     warm_hosts: int = Field(default=1, ge=0)
-    """Processes kept ready with an agent's code imported: one hides a cold start of over a second from a first
-    message; each costs about 90 MB."""
+    """Warm processes with an agent's code imported, per agent class: one hides a cold start of over a second from a
+    first message; each takes about 90 MB."""
     most_starting: int = Field(default_factory=lambda: max(2, os.cpu_count() or 1), ge=1)
-    """Hosts that may be starting at a time; a start keeps a core busy for about a second. By default one for each core,
-    and at least two."""
+    """Limit of hosts that start concurrently; a start occupies a core for about a second. By default one per
+    core, at least two."""
     log_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
-    """Approximate limit of a log file before it is rotated. Its content is then kept beside it as ``….1``, replacing an
-    older one, so that both take at most twice as much."""
+    """Approximate size, in bytes, at which a log file is rotated to ``….1``, which is replaced: both files together take
+    at most twice as much."""
     host_cpus: float = Field(default=0.1, gt=0)
-    """CPUs that Ray sets aside for a host. Agents mostly wait; with 0.1 a node takes ten for each of its CPUs."""
+    """CPUs that Ray reserves for a host. Agents mostly wait; with 0.1 a node takes ten hosts per CPU."""
     lease_ttl_s: float = Field(default=15.0, gt=0)
-    """Time to live of a host's lease: for so long a host that is cut off keeps its agent. Renewed every third of it."""
+    """Time to live of a host's lease: a partitioned host keeps its agent for that long. Renewed every third of it."""
     silence_s: float = Field(default=60.0, gt=0)
-    """Silence after which a process counts as dead. User code that holds the interpreter's lock silences its process; a
-    busy machine must not be mistaken for a dead one."""
+    """Seconds without an answer to a liveness probe after which a process counts as dead. User code that holds the
+    interpreter's lock blocks the answer; a busy machine must not be mistaken for a dead one."""
     start_timeout_s: float = Field(default=120.0, gt=0)
-    """Longest wait for Ray: 4 to 17 s were measured on two busy cores."""
+    """Timeout for the start of Ray: 4 to 17 s were measured on two busy cores."""
     wake_timeout_s: float = Field(default=60.0, gt=0)
-    """Longest wait for a host to take an agent, its code's imports included."""
+    """Timeout for a host to activate an agent, the imports of its code included."""
     stop_timeout_s: float = Field(default=20.0, gt=0)
-    """Longest wait for agents to end in order when the service ends."""
+    """Timeout for an orderly end of all agents when the service ends."""
     inbox_limit: int = Field(default=1000, ge=1)
-    """Messages that may wait for one agent; more are refused."""
+    """Messages that may be pending for one agent; further ones are refused."""
 
     @field_validator("workspaces")
     @classmethod
@@ -72,7 +71,7 @@ def read_settings() -> Settings:
     """Read the settings of this process from its environment.
 
     Raises:
-        InvalidInput: a variable has a value that cannot be used; the message names the variable and the value.
+        InvalidInput: a variable has an invalid value; the message names the variable and the value.
     """
     try:
         return Settings()

@@ -1,7 +1,7 @@
-"""Checking what is kept of agents, from their events down to the last byte of their files.
+"""Verification of stored agents, from their events down to the last byte of their files.
 
-For one session: its journal (:mod:`chronicle.journal.verify`), every blob that its turns' trees, histories and
-artifacts reach, tries that failed included, and that its snapshots give the same state as its events.
+For each session it checks the journal (:mod:`chronicle.journal.verify`), every blob reachable from the trees, histories
+and artifacts of its turns, failed attempts included, and that snapshots give the same state as the events.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ __all__ = ["SessionCheck", "Verifier"]
 
 @dataclass(frozen=True, slots=True)
 class SessionCheck:
-    """What checking one session found."""
+    """The result of the check of one session."""
 
     name: str
     events: int
     blobs: int
-    """Blobs read for it; those read for an earlier session are not read again."""
+    """Blobs read for this session; blobs already read for an earlier session are not counted."""
     problem: str | None
-    """The first thing that is not as it was written; ``None`` when all is."""
+    """The first damage found; ``None`` if the session is intact."""
 
 
 class Verifier:
-    """Checks sessions of one home, one after the other.
+    """Checks the sessions of one home, one at a time.
 
     Args:
         store: the journal.
-        blobs: where its trees are.
+        blobs: the home's blob store.
     """
 
     def __init__(self, store: JournalStore, blobs: BlobStore) -> None:
@@ -55,7 +55,7 @@ class Verifier:
         self._trees = TreeChecker(blobs)
 
     def check(self, session: Session) -> SessionCheck:
-        """Check a session; damage is reported, not raised.
+        """Check a session; damage is returned, not raised.
 
         Raises:
             Unavailable: a store could not be read.
@@ -81,7 +81,7 @@ class Verifier:
             self._check_snapshots(session, replay)
 
     def _replayed(self, branch_id: BranchId) -> Replay:
-        """Check what a branch's events reach, and that each whole state is what the events before it give."""
+        """Check the blobs of a branch's events, and that each full state equals the replay of the events before it."""
         replay = Replay()
         for event in self._store.events(branch_id):
             self._check_blobs(event)
@@ -100,7 +100,7 @@ class Verifier:
             raise Corrupt(f"{where}: {error}") from error
 
     def _check_payload(self, event: Event) -> None:
-        """Read what an event's payload names; reads one that is out of line, whatever it holds."""
+        """Read all blobs that an event's payload references, the payload itself included if it is stored as a blob."""
         if event.erased:
             return
         payload = payload_of(event, self._blobs)
@@ -112,7 +112,7 @@ class Verifier:
     def _check_snapshots(self, session: Session, replay: Replay) -> None:
         try:
             address = Address.parse(session.name)
-        except InvalidAddress:  # not an agent's: nothing reads it through snapshots
+        except InvalidAddress:  # not an agent's session: its snapshots are never read
             return
         found = read_agent(self._store, self._blobs, address, replay.turn)
         if found.state != replay.state:

@@ -1,8 +1,8 @@
-"""A host's work without Ray: one process, one agent, its lease, its workspace and its loop.
+"""The host without Ray: one process for one agent, with its lease, its workspace and its message loop.
 
-A warm host has imported an agent's code. It is given one agent, runs it until the agent goes to zero, and is then ended
-by its node manager; it is not reused. A thread of its own renews the lease, because user code may block the event loop;
-the same thread ends the process when a turn ignores its deadline.
+A warm host has imported an agent's code. It is assigned to one agent, runs it until the activation ends, and is then
+ended by its node manager; it is not reused. A separate thread renews the lease, because user code may block the event
+loop; the same thread is the watchdog that ends the process when a turn ignores its deadline.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
 __all__ = ["AgentHost", "HostConfig"]
 
 _DEADLINE_GRACE_S: Final = 5.0
-"""Time a turn has to end by itself after its deadline or its cancellation, before its process is ended."""
+"""Grace period of a turn after its deadline or its cancellation; then its process is ended."""
 _STOP_GRACE_S: Final = 12.0
-"""Time a turn has to end by itself when its service ends: less than `Settings.stop_timeout_s`, so that giving it up and
-the agent's ``on_shutdown`` still fit."""
+"""Grace period of a turn when the service ends: less than `Settings.stop_timeout_s`, which also covers the interruption
+of the turn and the agent's ``on_shutdown``."""
 _EXIT_DEADLINE: Final = 75
-"""Exit code of a host that ended itself because a turn would not stop (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code of a host that ended itself because a turn ignored its deadline (EX_TEMPFAIL of sysexits.h)."""
 
 _log = structlog.stdlib.get_logger("coordinator.host")
 
@@ -87,30 +87,30 @@ class HostConfig:
     path_locks: str
     """The node's directory of lock files of workspace paths."""
     link: str
-    """This host's symlink to its agent's workspace path once it has an agent; ``AGENT_WORKSPACE`` until then."""
+    """Symlink to the agent's workspace path, dangling before the activation; ``AGENT_WORKSPACE`` until then."""
     zygote_socket: str
     presentation: Literal["fuse", "dir"]
     logs: str
     """Directory of the agents' logs."""
     lease_ttl_s: float
     last_words: str
-    """Path of a file that this process writes when it ends itself."""
+    """Path of a file that this process writes before it ends itself."""
     deliveries: str
-    """Path of the Unix socket at which messages are delivered; see `coordinator.fleet.delivery`."""
+    """Path of the Unix socket for deliveries; see `coordinator.fleet.delivery`."""
 
 
 class AgentHost:
     """One host.
 
     Args:
-        config: of this host.
-        on_sent: called when the agent has committed messages to others, which wait in the outbox.
+        config: the configuration of this host.
+        on_sent: called when the agent has committed messages to other agents to its outbox.
     """
 
     def __init__(self, config: HostConfig, on_sent: Callable[[], None]) -> None:
         self._config = config
         self._on_sent = on_sent
-        Mark(config.home_identity, config.host_id).put_on()  # before any user code: all that it starts inherits it
+        Mark(config.home_identity, config.host_id).put_on()  # before any user code: its processes inherit it
         set_workspace_variable(config.link)
         log_to(Path(config.logs) / "hosts.log")
         self._clock = SystemClock()
@@ -119,20 +119,20 @@ class AgentHost:
         self._blobs = FsspecBlobStore(config.blobs_url)
         self._class: type[BaseAgent] | None = None
         self.loaded: Loaded | None = None
-        """What `load` returned."""
+        """The result of `load`."""
         self._activation: Activation | None = None
         self._loop: ActivationLoop | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[Ending] | None = None
         self._deliveries = DeliveryServer(self.deliver)
         self._path_lock = -1
-        """The descriptor that holds the lock of the agent's workspace path while this process lives."""
+        """Descriptor that holds the lock of the agent's workspace path until this process ends."""
 
     def load(self, code: Code) -> Loaded:
-        """Import an agent's class; return what was imported with it.
+        """Import an agent's class; return the code and its sources.
 
         Raises:
-            AgentLoadError: it cannot be used.
+            AgentLoadError: the class is missing or invalid, or its import raised.
         """
         before = frozenset(sys.modules)
         self._class = load_agent_class(Path(code.file), code.class_name)
@@ -152,12 +152,12 @@ class AgentHost:
         """Activate an agent: load its state, open its workspace and begin to handle its messages.
 
         Args:
-            unclean: the activation before did not end in order.
-            lost: how its process ended, in a few words; ``None`` if that is not known.
+            unclean: the previous activation did not end in order.
+            lost: a short description of how its process ended; ``None`` if not known.
             withdrawn: messages to drop first; see `coordinator.fleet.cancellation`.
 
         Returns:
-            the turns it has committed.
+            the number of turns that the agent has committed.
 
         Raises:
             StateError: the stored state does not fit the class.
@@ -198,7 +198,7 @@ class AgentHost:
         """Yield a message's frames in batches, up to its terminal frame.
 
         Raises:
-            AgentAsleep: the activation is ending; deliver it to the next one.
+            AgentAsleep: the activation is ending; deliver the message to the next one.
         """
         activation, loop = self._running()
         loop.poke()
@@ -207,13 +207,13 @@ class AgentHost:
                 yield batch
 
     async def cancel(self, message_id: MessageId) -> None:
-        """Cancel a message that waits, is being handled or is parked; durable on return, unless it is handled first.
+        """Cancel a pending, running or parked message; durable on return, unless the message is handled first.
 
-        It may be called from any thread's event loop. Code that handles the message and blocks the agent's own has a
-        grace of some seconds, then its process is ended.
+        It may be called from any thread's event loop. If the turn of the message blocks the agent's event loop, it has
+        a grace period of some seconds; then the process is ended.
 
         Raises:
-            AgentAsleep: no agent runs here, or not any more.
+            AgentAsleep: no agent is activated here, or its activation has ended.
         """
         activation, loop = self._running()
         assert self._event_loop is not None
@@ -230,14 +230,14 @@ class AgentHost:
     def preempt(self, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
         """Apply the policy of an admitted message if the agent is busy with another one.
 
-        It may be called from any thread. As with `cancel`, code that blocks is given some seconds when it is to stop.
+        It may be called from any thread. Code that blocks has the same grace period as with `cancel`.
 
         Returns:
-            the message whose turn is stopped for it, if one runs now: if this process has to be ended for that,
-            the next activation drops the message.
+            the message whose running turn is stopped in favour of the admitted one, if there is one. If that requires
+            the end of this process, the next activation drops the message.
 
         Raises:
-            AgentAsleep: no agent runs here.
+            AgentAsleep: no agent is activated here.
         """
         activation, _ = self._running()
         assert self._event_loop is not None
@@ -245,11 +245,11 @@ class AgentHost:
         if stopped is not None:
             activation.expire_deadline(stopped)
         preempting = asyncio.run_coroutine_threadsafe(activation.preempt(message_id, policy), self._event_loop)
-        preempting.add_done_callback(_log_failure)  # not awaited: code that blocks would hold up the sender's stream
+        preempting.add_done_callback(_log_failure)  # not awaited: code that blocks would delay the sender's stream
         return stopped
 
     def _stopped_for(self, message_id: MessageId) -> MessageId | None:
-        """Return the message whose turn runs, if another one that waits behind it may stop it."""
+        """Return the message of the running turn, if the given one may preempt it."""
         activation, _ = self._running()
         running = activation.running_message_id
         if running is None or running == message_id:
@@ -257,10 +257,11 @@ class AgentHost:
         return running if may_preempt(self._store.message(message_id), self._store.message(running)) else None
 
     def stop(self, *, patient: bool = False) -> None:
-        """End in order after the turn that runs.
+        """End in order after the running turn.
 
         Args:
-            patient: wait for the turn without a limit; else a long turn is interrupted, and its message waits.
+            patient: wait for the turn without a limit; otherwise a long turn is interrupted, and its message stays
+                pending.
         """
         if self._loop is not None and self._activation is not None:
             self._loop.stop()
@@ -268,9 +269,9 @@ class AgentHost:
                 asyncio.get_running_loop().call_later(_STOP_GRACE_S, self._activation.interrupt)
 
     def retire(self) -> None:
-        """End in order after the turn that runs, however long that takes, and begin no other one.
+        """End in order after the running turn, without a time limit, and begin no other turn.
 
-        It may be called from any thread, and holds from its return on, also if the agent's code blocks.
+        It may be called from any thread, and takes effect before it returns, even if the agent's code blocks.
         """
         _, loop = self._running()
         assert self._event_loop is not None
@@ -278,18 +279,18 @@ class AgentHost:
         self._event_loop.call_soon_threadsafe(loop.stop)
 
     async def wait_ended(self) -> Ending:
-        """Return how the activation ended, when it did.
+        """Wait for the end of the activation, and return how it ended.
 
         Raises:
-            AgentAsleep: no agent runs here yet.
-            Exception: it broke; the agent is safe in the journal.
+            AgentAsleep: no agent is activated here yet.
+            Exception: the activation failed; the agent is safe in the journal.
         """
         if self._ended is None:
             raise AgentAsleep(f"host {self._config.host_id} runs no agent yet")
         return await asyncio.shield(self._ended)
 
     def poke(self) -> None:
-        """Look into the inbox: a message has come in."""
+        """Check the inbox for a new message."""
         if self._loop is not None:
             self._loop.poke()
 
@@ -311,7 +312,7 @@ class AgentHost:
             self._deliveries.close()
 
     def _renew(self, lease: Lease, stop: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
-        """Renew the lease and watch the turn's deadline, in a thread of its own."""
+        """Renew the lease and enforce the turn's deadline, in a separate thread."""
         ttl_ms = round(self._config.lease_ttl_s * 1000)
         interval_s = self._config.lease_ttl_s / 3
         renew_at_s = self._clock.monotonic_s() + interval_s
@@ -332,7 +333,7 @@ class AgentHost:
                 _log.warning("lease_not_renewed", host_id=self._config.host_id, error=str(error))
 
     def _end_if_overdue(self) -> None:
-        """End the process if a turn goes on although its time is over: code that blocks cannot be stopped otherwise."""
+        """End the process if a turn runs past its deadline: code that blocks cannot be stopped otherwise."""
         activation = self._activation
         deadline_s = activation.deadline_s if activation is not None else None
         if (
@@ -344,7 +345,7 @@ class AgentHost:
             why = f"podium ended it, because the turn went on {late} and blocked the event loop"
             _log.error("turn_would_not_stop", agent_id=str(activation.address), host_id=self._config.host_id)
             sys.stdout.flush()
-            faulthandler.dump_traceback()  # what the code that blocks does, in the agent's log
+            faulthandler.dump_traceback()  # to the agent's log: shows where the code blocks
             leave_last_words(Path(self._config.last_words), why)
             os._exit(_EXIT_DEADLINE)
 
@@ -352,7 +353,7 @@ class AgentHost:
         return await asyncio.to_thread(self._open, request)
 
     def _open(self, request: WorkspaceRequest) -> Opened:
-        """Lock the agent's workspace path, which ends processes of earlier activations, and mount the workspace."""
+        """Lock the agent's workspace path, which kills processes of earlier activations, and mount the workspace."""
         spec = LayerSpec(
             workspace_id=request.address.workspace_id,
             layers=Path(self._config.layers),
@@ -379,7 +380,7 @@ class AgentHost:
         return opened
 
     def _link_to(self, path: Path) -> None:
-        """Point this host's fixed link at the workspace path: code that was imported before may have kept the link."""
+        """Point this host's link at the workspace path, for code that read the link at its import."""
         link = Path(self._config.link)
         new = link.with_name(f"{link.name}.new")
         new.symlink_to(path, target_is_directory=True)
@@ -392,7 +393,7 @@ class AgentHost:
 
 
 def _log_failure(preempting: concurrent.futures.Future[None]) -> None:
-    """Log why a turn could not be preempted; the message waits then."""
+    """Log why a turn could not be preempted; the message then stays pending."""
     error = None if preempting.cancelled() else preempting.exception()
     if error is not None:
         _log.warning("not_preempted", error=str(error))

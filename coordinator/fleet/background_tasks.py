@@ -1,4 +1,4 @@
-"""Tasks of an actor that outlive the calls that start them."""
+"""Background tasks of an actor: they outlive the calls that start them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _log = structlog.stdlib.get_logger("coordinator")
 
 
 class BackgroundTasks:
-    """Tasks that are independent of each other: an exception of one is a bug, which is logged."""
+    """Independent tasks: an exception of one is a bug, which is logged."""
 
     def __init__(self) -> None:
         self._all: set[asyncio.Task[None]] = set()
 
     def start(self, coroutine: Coroutine[Any, Any, object], name: str) -> asyncio.Task[None]:
-        """Start a task and return it, to be waited for."""
+        """Start a task and return it, for the caller to await."""
         task = asyncio.get_running_loop().create_task(_logged(coroutine), name=name)
         self._all.add(task)
         task.add_done_callback(self._all.discard)
         return task
 
     def spawn(self, coroutine: Coroutine[Any, Any, object], name: str) -> None:
-        """Start a task that is not waited for."""
+        """Start a task that is not awaited."""
         _ = self.start(coroutine, name)
 
     def cancel(self) -> None:
@@ -41,5 +41,5 @@ class BackgroundTasks:
 async def _logged(coroutine: Coroutine[Any, Any, object]) -> None:
     try:
         await coroutine
-    except Exception:  # noqa: BLE001  a bug is logged; the others must go on
+    except Exception:  # noqa: BLE001  a bug must not end the other tasks
         _log.exception("coordinator_task_failed")

@@ -1,8 +1,8 @@
-"""Cancelling messages and preempting turns, wherever the agent is: asleep, awake, or dying at this moment.
+"""Cancellation of messages and preemption of turns, whether the agent sleeps, is awake, or its host is dying.
 
-Both may have to end a host whose code blocks. So the message that is to be dropped is recorded here first, and the next
-activation drops it before it does anything else (`Withdrawals.withdrawn`). This is the only record of such messages;
-docs/internals/fleet.md has the order of events. It knows no Ray: hosts are reached through `HostCalls`.
+Both may have to end a host whose code blocks. So the withdrawn message is recorded here first, and the next activation
+drops it before anything else (`Withdrawals.withdrawn`). This is the only record of such messages;
+docs/internals/fleet.md has the order of events. It does not depend on Ray: hosts are called through `HostCalls`.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ __all__ = ["HostCalls", "Withdrawals"]
 
 
 class HostCalls(Protocol):
-    """Calls to the host that has an agent."""
+    """Calls to the host of an agent."""
 
     async def cancel(self, address: Address, message_id: MessageId) -> bool:
-        """Cancel a message in its agent's host, or wait a moment if the host is just activating the agent or ending.
+        """Cancel a message in its agent's host; wait for a moment if the host is activating the agent, or ending.
 
         Returns:
-            ``False`` if no host has the agent.
+            ``False`` if the agent has no host.
         """
         ...
 
     async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
-        """Apply the policy of a waiting message to the turn that runs, if one does.
+        """Apply the policy of a pending message to the running turn, if there is one.
 
         Returns:
-            the message whose turn is stopped for it.
+            the message whose turn is stopped.
         """
         ...
 
 
 class Withdrawals:
-    """Messages that are being cancelled, or whose turns are being stopped for others.
+    """Messages that are being cancelled, or whose turns are being preempted.
 
     Args:
-        hosts: reaches agents that are awake.
+        hosts: calls the hosts of awake agents.
     """
 
     def __init__(self, store: JournalStore, clock: Clock, ids: IdSource, hosts: HostCalls) -> None:
@@ -64,14 +64,14 @@ class Withdrawals:
         self._hosts = hosts
         self._cancelled: dict[Address, set[MessageId]] = {}
         self._preempted: dict[Address, dict[MessageId, MessageId]] = {}
-        """Messages whose turns are stopped, and for which message each is."""
+        """The preempting message of each message whose turn is being stopped."""
 
     async def cancel(self, address: Address, message_id: MessageId, timeout_s: float) -> None:
-        """Cancel a message that waits, is being handled or is parked; durable on return.
+        """Cancel a pending, running or parked message; durable on return.
 
         Raises:
-            NotFound: the agent never got it, or has handled it.
-            TimeoutError: the agent's code would not stop, or its lease is a dead one's.
+            NotFound: the agent has no such message, or has handled it.
+            TimeoutError: the agent's code did not stop, or the lease of a dead host has not expired.
         """
         cancelled = self._cancelled.setdefault(address, set())
         cancelled.add(message_id)
@@ -86,17 +86,17 @@ class Withdrawals:
                 del self._cancelled[address]
 
     async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> None:
-        """Apply the policy of an admitted message to the turn that runs, if its agent is busy; harmless if repeated."""
+        """Apply the policy of an admitted message to the running turn, if its agent is busy; idempotent."""
         stopped = await self._hosts.preempt(address, message_id, policy)
         if stopped is not None:
-            await self.withdrawn(address)  # forgets those that are settled
+            await self.withdrawn(address)  # removes settled messages from the record
             self._preempted.setdefault(address, {})[stopped] = message_id
 
     async def withdrawn(self, address: Address) -> list[MessageId]:
-        """Return the messages that an activation of an agent has to drop first, in order.
+        """Return the messages that an activation of an agent has to drop first, in inbox order.
 
-        A message that was stopped for another one is among them only while that one waits: once that one is settled,
-        the stopped one is, too, or its turn could not be stopped any more.
+        A preempted message is among them only while the preempting one is pending: once the latter is settled, the
+        former is settled too, or its turn could no longer be stopped.
         """
         cancelled = {*self._cancelled.get(address, ())}
         preempted = {**self._preempted.get(address, {})}
@@ -111,10 +111,10 @@ class Withdrawals:
         return sorted((cancelled | preempted.keys() & kept.keys()) & waiting.keys(), key=waiting.__getitem__)
 
     def _waiting(self, message_ids: AbstractSet[MessageId]) -> dict[MessageId, int]:
-        """Return the positions of those messages that wait in an inbox."""
+        """Return the inbox positions of those messages that are pending."""
         found: dict[MessageId, int] = {}
         for message_id in message_ids:
-            with suppress(NotFound):  # settled so long ago that its record was pruned
+            with suppress(NotFound):  # settled, and its record was pruned
                 message = self._store.message(message_id)
                 if message.status is MessageStatus.PENDING:
                     found[message_id] = message.position
@@ -125,7 +125,7 @@ class Withdrawals:
         now_ms = self._clock.now_ms()
         try:
             await asyncio.to_thread(drop_message, self._store, session, message_id, self._ids, now_ms)
-        except AgentAwake:  # a command holds the lease for a moment, or a dead host's has not expired
+        except AgentAwake:  # a command holds the lease briefly, or the lease of a dead host has not expired
             await asyncio.sleep(LEASE_POLL_S)
 
     def _is_open(self, address: Address, message_id: MessageId) -> bool:

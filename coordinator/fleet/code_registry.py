@@ -1,4 +1,4 @@
-"""Which code each agent type runs, and which files that code is known to consist of."""
+"""The code of each agent type, and the known source files of each code."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["CodeRegistry"]
 class CodeRegistry:
     """The codes of a fleet, one for each agent type.
 
-    The files of a code are learned from its first host; until then only the agent's own file is known.
+    The source files of a code are learned from its first host; until then only the agent's file is known.
     """
 
     def __init__(self) -> None:
         self._codes: dict[str, Code] = {}
         self._sources: dict[Code, frozenset[str]] = {}
-        """The files that hosts were seen to import for each code."""
+        """The files that hosts have reported for each code."""
         self.stamps = CodeStamps()
 
     def register(self, code: Code) -> bool:
-        """Set the code of its agent type; return whether it is another one than before."""
+        """Set the code of its agent type; return whether it differs from the previous one."""
         if self._codes.get(code.agent_type) == code:
             return False
         self._codes[code.agent_type] = code
@@ -38,29 +38,29 @@ class CodeRegistry:
         return self._codes.get(agent_type)
 
     def drop(self, code: Code) -> None:
-        """Forget a code that cannot be loaded, until it is registered again."""
+        """Remove a code that cannot be loaded, until it is registered again."""
         if self._codes.get(code.agent_type) == code:
             del self._codes[code.agent_type]
 
     def current_stamps(self, others: Iterable[Code]) -> dict[Code, str]:
-        """Return the stamps of the registered codes, and of others, as their files are now."""
+        """Return the current stamps of the registered codes, and of others."""
         return {code: self.stamp_of(code) for code in sorted({*self._codes.values(), *others})}
 
     def stamp_of(self, code: Code) -> str:
-        """Return the stamp of a code's known files as they are now."""
+        """Return the current stamp of a code's known files."""
         return self.stamps.of(self._sources.get(code, frozenset({code.file})))
 
     def learn_sources(self, loaded: Loaded, stamp: str) -> str | None:
-        """Add the files that a host imported to its code's.
+        """Add the files that a host imported to the files of its code.
 
-        If the known files changed while the host imported them, nothing is learned: the host keeps the stamp that it
-        was started with, by which it is retired.
+        If the known files changed during the import, nothing is added: the host keeps the stamp of its start, which is
+        outdated, and is retired for it.
 
         Args:
-            stamp: that of the code when the host was started.
+            stamp: the stamp of the code at the start of the host.
 
         Returns:
-            the code's new stamp, ``None`` if nothing was learned.
+            the code's new stamp, ``None`` if nothing was added.
         """
         code = loaded.code
         if self.stamp_of(code) != stamp:

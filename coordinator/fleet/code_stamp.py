@@ -1,4 +1,4 @@
-"""Telling whether an agent's source changed since a host imported it."""
+"""Content stamps of source files: they show whether an agent's source changed since a host imported it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 __all__ = ["CodeStamps", "imported_sources"]
 
 _STAMP_LENGTH: Final = 12
-_SETTLED_NS: Final = 2_000_000_000
-"""A file that changed this recently may change again within the same time stamp: some file systems count seconds."""
+_RACY_NS: Final = 2_000_000_000
+"""A newer modification is not cached: it may share its mtime with the next one, where mtimes are whole seconds."""
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _GONE: Final = "gone"
 
 
 class CodeStamps:
-    """Stamps of source files. A file is read again only when its size or its time of change is another."""
+    """Stamps of source files. A file is read again only if its size, mtime or inode has changed."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, int], str]] = {}
-        """The content's hash of each file, and what ``stat`` said of it."""
+        """Size, mtime and inode of each file, and the hash of its content."""
 
     def of(self, sources: Iterable[str]) -> str:
-        """Return what identifies the content of files as they are now: 12 hexadecimal digits.
+        """Return the stamp of the current content of files: 12 hexadecimal digits.
 
-        A file that is gone, or cannot be read, gives a stamp of its own.
+        A missing or unreadable file counts as a content of its own.
         """
         parts = (f"{source}\0{self._hash(source)}\0" for source in sorted(sources))
         return hashlib.sha256("".join(parts).encode(errors="surrogateescape")).hexdigest()[:_STAMP_LENGTH]
@@ -47,19 +47,19 @@ class CodeStamps:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError:
             return _GONE
-        if abs(time.time_ns() - found.st_mtime_ns) > _SETTLED_NS:
+        if abs(time.time_ns() - found.st_mtime_ns) > _RACY_NS:
             self._known[source] = (seen, digest)
         return digest
 
 
 def imported_sources(file: str, before: AbstractSet[str]) -> tuple[str, ...]:
-    """Return an agent's file and the modules below its directory that were imported, as absolute paths.
+    """Return an agent's file and the modules imported from below its directory, as absolute paths.
 
-    For a file of a package the directory is that which has the outermost package. What is installed in the directory,
-    as in a virtual environment, does not count.
+    For a file in a package the directory is the parent of the outermost package. Installed packages in the directory,
+    as in a virtual environment, are excluded.
 
     Args:
-        before: the names of the modules that were imported before the agent's file was.
+        before: names of the modules in ``sys.modules`` before the import of the agent's file.
     """
     directory = Path(file).parent
     while (directory / "__init__.py").is_file():

@@ -1,6 +1,6 @@
 """Acquiring an agent's lease for a host: a free one, one of a dead host, or one that a command is about to release.
 
-It knows no Ray: whether a host lives is asked of a function that it is given.
+It does not depend on Ray: a callback tells whether a host is alive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["HOST_PREFIX", "LEASE_POLL_S", "HostLeases"]
 
 HOST_PREFIX: Final = "host_"
-"""Prefix of hosts' names, and so of the holders of leases that are processes."""
+"""Prefix of hosts' names; it tells leases held by hosts from those held by commands."""
 LEASE_POLL_S: Final = 0.2
 """Interval of attempts to acquire a lease that a command holds, which takes milliseconds."""
 
@@ -35,8 +35,8 @@ class HostLeases:
     """Leases for hosts.
 
     Args:
-        ttl_s: how long a lease holds unless its host renews it.
-        alive: whether a host of that name lives.
+        ttl_s: time to live of a lease that its host does not renew.
+        alive: returns whether the host of a name is alive.
     """
 
     def __init__(self, store: JournalStore, clock: Clock, ttl_s: float, alive: Callable[[str], bool]) -> None:
@@ -52,7 +52,7 @@ class HostLeases:
             as `take`.
 
         Raises:
-            TimeoutError: it was held for all that time.
+            TimeoutError: the lease was held for the whole time.
         """
         async with asyncio.timeout(timeout_s):
             while True:
@@ -66,8 +66,9 @@ class HostLeases:
         """Acquire an agent's lease for a host, also from a host that is dead.
 
         Returns:
-            the lease, and whether the one before it was not released in order: its host may have tried a message. A
-            command that wrote to the agent since lets such a lease expire, so that this is not forgotten.
+            the lease, and whether the previous one was not released in order: its host may have attempted a message.
+            A command that writes to the agent in between lets such a lease expire instead of releasing its own, so that
+            this information is kept.
 
         Raises:
             LeaseHeld: a command holds it, such as one that rewinds the agent.

@@ -1,4 +1,4 @@
-"""Waits that probe the liveness of their peer, instead of a deadline for what may rightly take long."""
+"""Waits with liveness probes of the peer, in place of a deadline, for operations of unlimited duration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 async def with_ticks(items: AsyncIterator[_T], interval_s: float) -> AsyncGenerator[_T | None, None]:
-    """Yield items as they come, and ``None`` after each interval without one.
+    """Yield items as they arrive, and ``None`` after each interval without one.
 
     Ending the iteration early cancels the wait for the next item, and returns when that has ended: the caller may then
     close the source of the items.
@@ -42,7 +42,7 @@ async def with_ticks(items: AsyncIterator[_T], interval_s: float) -> AsyncGenera
 
 
 async def with_probes(answer: Awaitable[_T], interval_s: float, probe: Callable[[], Awaitable[None]]) -> _T:
-    """Await an answer, and a probe after each interval without one; a probe that raises ends the wait."""
+    """Await an answer, with a probe after each interval without one; an exception of a probe ends the wait."""
     waiting = asyncio.ensure_future(answer)
     try:
         while not (await asyncio.wait({waiting}, timeout=interval_s))[0]:

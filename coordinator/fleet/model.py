@@ -1,4 +1,4 @@
-"""What the coordinator knows of its fleet, as plain values: the input and output of :mod:`coordinator.fleet.plan`."""
+"""Value types of the fleet: the input and output of :mod:`coordinator.fleet.plan`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Action", "Assign", "Code", "Host", "HostStatus", "Loaded", "Observed
 
 @dataclass(frozen=True, slots=True, order=True)
 class Code:
-    """An agent class by path and name: what a host imports."""
+    """An agent class, by file and name, that a host imports."""
 
     file: str
     """Absolute path."""
@@ -25,28 +25,28 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a host imported."""
+    """The code that a host imported."""
 
     code: Code
     sources: tuple[str, ...]
-    """The agent's file and the modules of its directory that were imported with it, absolute paths."""
+    """Absolute paths of the agent's file and of the modules of its directory that it imported."""
     stamp: str
-    """Of the content of the sources; see `coordinator.fleet.code_stamp`."""
+    """Stamp of the content of the sources; see `coordinator.fleet.code_stamp`."""
 
     def is_of(self, code: Code, stamps: CodeStamps) -> bool:
-        """Whether it is a code as its files are now."""
+        """Whether this is ``code``, with the current content of its files."""
         return self.code == code and stamps.of(self.sources) == self.stamp
 
 
 class HostStatus(StrEnum):
-    """Where a host stands."""
+    """The phase of a host's life."""
 
     STARTING = "starting"
-    """Its process is being made, or imports code."""
+    """Its process starts, or imports code."""
     WARM = "warm"
-    """Ready, with code imported, and given to no agent yet."""
+    """Ready, with code imported, and not yet assigned to an agent."""
     ASSIGNED = "assigned"
-    """Given to an agent, for the rest of its life."""
+    """Assigned to an agent, for the rest of its life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,50 +55,50 @@ class Host:
 
     host_id: str
     code: Code | None
-    """What it imported; ``None`` for an assigned host that this coordinator found running."""
+    """The code it imported; ``None`` for an assigned host that a restarted coordinator found running."""
     code_stamp: str
-    """What identifies the source files as they were when the host imported them."""
+    """Stamp of the source files at the time of their import by the host."""
     status: HostStatus
     address: Address | None = None
-    """The agent it was given to."""
+    """The agent to which it is assigned."""
     loaded: Loaded | None = None
-    """``None`` before it is warm, and of a host that did not say."""
+    """``None`` before it is warm, and for a host that did not answer `HostPool.ask_loaded`."""
     epoch: int | None = None
-    """Of the lease under which it runs its agent; ``None`` until it has activated it."""
+    """Epoch of the lease under which it runs its agent; ``None`` before the activation has completed."""
     turn: int = 0
     """Turns committed when it activated its agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an agent is: the name of its host's actor, and under which epoch."""
+    """The location of an awake agent: the name of its host's actor, and the epoch of its lease."""
 
     host_id: str
     epoch: int
     turn: int
     """Turns committed when it was woken."""
     loaded: Loaded | None = None
-    """The code that its host runs, if that is known."""
+    """The code that its host runs, if known."""
 
     def runs(self, code: Code, stamps: CodeStamps) -> bool:
-        """Whether the host runs a code as its files are now; ``True`` if what it runs is not known."""
+        """Whether the host runs the current content of a code; ``True`` if the host's code is not known."""
         return self.loaded is None or self.loaded.is_of(code, stamps)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The wanted agents and the hosts, at one moment."""
+    """A snapshot of the wanted agents and the hosts."""
 
     hosts: tuple[Host, ...] = ()
     wanted: tuple[tuple[Address, Code], ...] = ()
-    """Agents to be woken that have no host, in the order in which they were asked for."""
+    """Agents to wake that have no host, in the order of the requests."""
     code_stamps: dict[Code, str] = field(default_factory=dict)
-    """Each code in use, and its stamp as the files are now."""
+    """The current stamp of each code in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartHost:
-    """Start a host and let it import some code."""
+    """Start a host that imports a code."""
 
     code: Code
     code_stamp: str
@@ -106,7 +106,7 @@ class StartHost:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Give a warm host to an agent."""
+    """Assign a warm host to an agent."""
 
     host_id: str
     address: Address
@@ -114,7 +114,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """End a warm host that nobody will want: its code changed, or there are too many."""
+    """End a warm host that is outdated, because its code changed, or in excess of the reserve."""
 
     host_id: str
 

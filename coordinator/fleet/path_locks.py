@@ -1,9 +1,9 @@
-"""Locks of workspace paths on a node: they keep successive activations of an agent apart.
+"""Locks of workspace paths on a node: they isolate successive activations of an agent from each other.
 
 An agent's workspace is mounted at the same path in each of its activations (`coordinator.fleet.workspace_paths`). A
-process that an earlier activation left behind, and that writes by path, would write into the files of a later one. So
-a host locks the path before it mounts anything there, and gets the lock when all processes of the previous owner have
-ended.
+leftover process of an earlier activation that writes by path would write into the files of a later one. So a host locks
+the path before it mounts the workspace, and acquires the lock only after all processes of the previous owner have
+exited.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ _FORMAT: Final = 1
 _LOCK_FILE_BYTES: Final = 4096
 _POLL_S: Final = 0.02
 _DEADLINE_S: Final = 20.0
-"""For the kernel to release the lock of an owner that was killed."""
+"""Timeout for the kernel to release the lock of a killed owner."""
 
 _log = structlog.stdlib.get_logger("coordinator.fleet.path_locks")
 
 
 @dataclass(frozen=True, slots=True)
 class PathOwner:
-    """The host that has locked a workspace path."""
+    """The host that holds the lock of a workspace path."""
 
     host_id: str
     epoch: int
-    """Of the lease under which its agent runs there."""
+    """Epoch of the lease under which it runs its agent."""
     agent: str
     """The agent's address."""
     home: str
-    """`coordinator.home.Home.identity` of its home: a copy of a home has the lock files of the original. Empty in those
-    of earlier versions."""
+    """`coordinator.home.Home.identity` of its home: a copy of a home contains the lock files of the original. Empty in
+    lock files of earlier versions."""
 
 
 class PathLocks:
     """The lock files of a node's workspace paths.
 
-    A lock file names its owner. It is locked while the owner's process lives, and removed when all processes that the
-    owner started have ended. It need not survive a loss of power, as no process does.
+    A lock file names its owner. It is locked while the owner's process lives, and removed after all processes that the
+    owner started have exited. It is not synced: after a loss of power no process of the owner exists.
 
     Args:
-        directory: of the lock files, in the node's part of the home.
+        directory: directory of the lock files, in the node's part of the home.
         home: `coordinator.home.Home.identity` of the home.
     """
 
@@ -67,14 +67,14 @@ class PathLocks:
         self._home = home
 
     def acquire(self, path: Path, owner: PathOwner) -> int:
-        """Lock a path. Processes of the previous owner that still run are killed, and their end is waited for.
+        """Lock a path. Remaining processes of the previous owner are killed first, and their exit is awaited.
 
         Returns:
             the descriptor that holds the lock; the owner must not close it.
 
         Raises:
             StaleEpoch: an activation of a newer epoch holds the lock.
-            Conflict: another agent has the path.
+            Conflict: another agent owns the path.
             Unavailable: a process of the previous owner cannot be killed.
         """
         lock_path = self._directory / path.name
@@ -113,10 +113,10 @@ class PathLocks:
 
     @contextlib.contextmanager
     def releasing(self, path: Path, host_id: str) -> Iterator[PathOwner | None]:
-        """Hold the lock of a path for its clean-up after the owner's processes have ended; then remove the lock file.
+        """Lock a path for its clean-up after the exit of the owner's processes; then remove the lock file.
 
         Yields:
-            the owner, if it is that host and holds the lock no more; ``None`` if the path must be left alone.
+            the owner, if it is that host and has released the lock; ``None`` if the path must be left alone.
         """
         lock_path = self._directory / path.name
         try:
@@ -137,17 +137,17 @@ class PathLocks:
 def clear_path(path: Path, host_id: str) -> None:
     """Prepare a workspace path for a mount by its new owner.
 
-    Files that were written there while nothing was mounted are moved aside, as they belong to no turn.
+    Files that were written to the path while no workspace was mounted are moved aside: they belong to no turn.
 
     Raises:
         OSError: the path cannot be cleared.
     """
-    if mountinfo.is_mounted(path):  # by the activation before: the mount service replaces it
+    if mountinfo.is_mounted(path):  # by the previous activation: the mount service replaces it
         return
     if path.is_symlink():  # the workspace was a plain directory
         path.unlink()
         return
-    # A guarded mountpoint gives no permission (`chronicle.fuse.mountpoints.guard`), so no file was written there.
+    # A guarded mountpoint has no permissions (`chronicle.fuse.mountpoints.guard`), so no file was written there.
     with contextlib.suppress(FileNotFoundError, PermissionError):
         if any(path.iterdir()):
             aside = path.with_name(f"{path.name}.left-{host_id}")
@@ -156,7 +156,7 @@ def clear_path(path: Path, host_id: str) -> None:
 
 
 def _try_lock(lock: int, path: Path) -> bool:
-    """Lock a lock file, if it is unlocked and was not removed meanwhile."""
+    """Lock a lock file; return ``False`` if it is locked, or was removed meanwhile."""
     try:
         return try_lock(lock) and os.path.samestat(os.fstat(lock), path.stat())
     except FileNotFoundError:
@@ -164,7 +164,7 @@ def _try_lock(lock: int, path: Path) -> bool:
 
 
 def _read(lock: int) -> PathOwner | None:
-    """Read the owner; ``None`` if it is just being written."""
+    """Read the owner; ``None`` if the file is not completely written."""
     text = os.pread(lock, _LOCK_FILE_BYTES, 0)
     try:
         found = json.loads(text)

@@ -1,15 +1,15 @@
-"""The plan: given what is wanted and what is there, what to do next. Pure.
+"""The plan: computes the next actions from the wanted agents and the observed hosts. Pure.
 
 The rules, in order:
 
-1. A warm host whose code has changed on disk is retired: a wake after an edit must run the edited code. (A host that
-   was given to an agent is retired when a message comes: `CoordinatorActor.prepare`.)
-2. Each wanted agent gets a warm host of its code, first come, first served.
-3. For each code there are to be as many hosts on their way as agents still wait for one, plus the warm reserve; for
-   agents first, in the order in which they were asked for.
-4. Only so many are started at a time: starting one keeps a core busy for a second, so that with many at once none would
-   be ready for a long time.
-5. Warm hosts beyond the reserve are retired.
+1. A warm host whose code has changed on disk is retired: a wake after an edit must run the edited code. (An assigned
+   host is retired when a message arrives: `CoordinatorActor.prepare`.)
+2. Each wanted agent is assigned a warm host of its code, in the order of the requests.
+3. For each code the target number of starting hosts is the number of agents still without one, plus the warm reserve.
+   Starts for agents come first, in the order of the requests.
+4. Concurrent starts are limited: a start occupies a core for a second, so with many at once none would be ready for a
+   long time.
+5. Warm hosts in excess of the reserve are retired.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["plan"]
 
 
 def plan(fleet: Observed, warm_reserve: int, most_starting: int) -> list[Action]:
-    """Return the actions that bring a fleet nearer to what is wanted; none when it is there or has to wait.
+    """Return the actions that bring a fleet closer to its target; none if it has converged or has to wait.
 
     Args:
-        fleet: as observed just now.
-        warm_reserve: warm hosts to keep for each code in use.
-        most_starting: hosts that may be on their way at a time.
+        fleet: the current observation.
+        warm_reserve: target number of unassigned warm hosts for each code in use.
+        most_starting: limit of hosts that start concurrently.
     """
     actions: list[Action] = []
     warm: dict[Code, list[str]] = {}

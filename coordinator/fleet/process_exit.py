@@ -1,8 +1,8 @@
-"""How a process ended that is no child of ours: what Ray does not tell.
+"""The cause of a process's end, for processes that are not children of this one.
 
-A host's parent is Ray's raylet, which drops its exit status, and Ray reports every death in the same words. The kernel
-keeps the status for the holder of a pidfd (``PIDFD_GET_INFO``, Linux 6.15). On an older kernel only what the process
-itself left is known: its last words, which it writes before it ends on purpose.
+A host's parent is Ray's raylet, which drops the exit status, and Ray reports every death with the same text. The kernel
+keeps the status for holders of a pidfd (``PIDFD_GET_INFO``, Linux 6.15). On an older kernel the only source is the file
+of last words, which a process writes before it exits deliberately.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ _PIDFD_GET_INFO: Final = 0xC040FF0B
 _PIDFD_INFO_EXIT: Final = 1 << 3
 _INFO_BYTES: Final = 64
 _REAPED_S: Final = 10.0
-"""For the parent of an ended process to reap it, at once as a rule: only then the kernel tells the status to others."""
+"""Timeout for the parent to reap an ended process, usually at once: the kernel reports the status only after that."""
 _EXIT_CODE_AT: Final = 60
-"""Offset of ``exit_code``, a wait status."""
-_OOM_MEMORY_S: Final = 30.0
-"""How long an OOM kill is held to be the reason of a SIGKILL; hosts that die are looked at within seconds."""
+"""Offset of ``exit_code``, a wait status, in ``struct pidfd_info``."""
+_OOM_WINDOW_S: Final = 30.0
+"""Age up to which an OOM kill explains a SIGKILL; the death of a host is examined within seconds."""
 
 
 class WatchedProcess:
-    """A process that lives, watched so that its exit status is known afterwards.
+    """A pidfd of a running process, which gives its exit status after its end.
 
     Args:
-        pid: its id; the caller knows that it lives.
+        pid: the process id; the caller knows that the process runs.
 
     Raises:
-        OSError: it does not, or the kernel has no pidfds.
+        OSError: the process has ended, or the kernel has no pidfds.
     """
 
     def __init__(self, pid: int) -> None:
         self._fd = os.pidfd_open(pid)
 
     def wait_status(self, timeout_s: float) -> int | None:
-        """Wait until it has ended; return its wait status, ``None`` if it lives on or the kernel does not tell."""
+        """Wait for the end; return the wait status, ``None`` after the timeout or if the kernel does not report it."""
         if not self._poll(select.POLLIN, timeout_s):
             return None
         try:
             status = self._status()
-            if status is None and self._poll(0, _REAPED_S):  # POLLIN: it is a zombie; POLLHUP: it has been reaped
+            if status is None and self._poll(0, _REAPED_S):  # POLLIN: the process is a zombie; POLLHUP: it was reaped
                 status = self._status()
         except OSError:  # a kernel before 6.15
             return None
         return status
 
     def close(self) -> None:
-        """Stop watching."""
+        """Close the pidfd."""
         os.close(self._fd)
 
     def _poll(self, events: int, timeout_s: float) -> bool:
-        """Wait for events of the pidfd; POLLHUP is always one of them."""
+        """Wait for events of the pidfd, POLLHUP always included; return whether one occurred."""
         poll = select.poll()
         poll.register(self._fd, events)
         return bool(poll.poll(timeout_s * 1000))
@@ -76,22 +76,22 @@ class WatchedProcess:
         """Return the wait status; ``None`` until the process has been reaped.
 
         Raises:
-            OSError: the kernel does not tell.
+            OSError: the kernel does not report the status.
         """
         info = bytearray(_INFO_BYTES)
         struct.pack_into("Q", info, 0, _PIDFD_INFO_EXIT)
         fcntl.ioctl(self._fd, _PIDFD_GET_INFO, info)
-        (told,) = struct.unpack_from("Q", info, 0)
+        (mask,) = struct.unpack_from("Q", info, 0)
         (status,) = struct.unpack_from("i", info, _EXIT_CODE_AT)
-        return int(status) if told & _PIDFD_INFO_EXIT else None
+        return int(status) if mask & _PIDFD_INFO_EXIT else None
 
 
 class OomKills:
-    """Whether the kernel killed processes of this machine for lack of memory a moment ago.
+    """Detects recent kills by the kernel's OOM killer on this machine.
 
     Args:
-        count: how many it has killed since it was started; the kernel's own count by default.
-        monotonic_s: the time.
+        count: returns the number of OOM kills since boot; by default the kernel's counter.
+        monotonic_s: the monotonic clock, seconds.
     """
 
     def __init__(
@@ -102,24 +102,24 @@ class OomKills:
         self._seen: deque[tuple[float, int]] = deque([(monotonic_s(), self._count())])
 
     def sample(self) -> None:
-        """Note how many there were; to be called every few seconds."""
+        """Sample the counter; call this every few seconds."""
         now_s = self._monotonic_s()
         self._seen.append((now_s, self._count()))
-        while len(self._seen) > 1 and self._seen[1][0] < now_s - _OOM_MEMORY_S:
+        while len(self._seen) > 1 and self._seen[1][0] < now_s - _OOM_WINDOW_S:
             self._seen.popleft()
 
     def lately(self) -> bool:
-        """Return whether there was one in the last half minute or so."""
+        """Whether there was an OOM kill in the last half minute or so."""
         return self._count() > self._seen[0][1]
 
 
 def describe_end(status: int | None, *, oom: bool, words: str | None) -> str | None:
-    """Say in a few words how a process ended; ``None`` if nothing is known.
+    """Return a short description of a process's end; ``None`` if nothing is known.
 
     Args:
-        status: its wait status.
-        oom: whether the kernel killed processes for lack of memory at that time.
-        words: what it left.
+        status: the wait status of the process.
+        oom: whether there were OOM kills at that time.
+        words: the last words of the process.
     """
     if words is not None:
         return words
@@ -133,13 +133,13 @@ def describe_end(status: int | None, *, oom: bool, words: str | None) -> str | N
 
 
 def leave_last_words(path: Path, text: str) -> None:
-    """Write, from a process that is about to end on purpose, why. The first words count; errors are passed over."""
+    """Write why this process is about to exit. Only the first call writes; errors are ignored."""
     with contextlib.suppress(OSError), path.open("x", encoding="utf-8") as file:
         file.write(text)
 
 
 def last_words(path: Path) -> str | None:
-    """Return what a process left, and remove it."""
+    """Return the last words of a process, and remove the file."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         path.unlink()
@@ -149,21 +149,21 @@ def last_words(path: Path) -> str | None:
 
 
 def tell_of_os_exit(path: Path) -> None:
-    """Let ``os._exit`` print who called it: it runs no handler, and leaves no traceback by itself.
+    """Patch ``os._exit`` to print the stack of its caller: by itself it runs no handler and prints no traceback.
 
     Args:
-        path: for the last words of this process.
+        path: of the file for the last words of this process.
     """
     end, pid = os._exit, os.getpid()
 
-    def end_and_tell(status: int) -> NoReturn:
-        if os.getpid() == pid:  # a forked child ends with it in order
+    def exit_with_trace(status: int) -> NoReturn:
+        if os.getpid() == pid:  # in a forked child it is the regular way to exit
             print(f"os._exit({status}) was called:", file=sys.stderr)  # noqa: T201  the agent's log
             traceback.print_stack()
             leave_last_words(path, f"exit status {status}, os._exit was called")
         end(status)
 
-    os._exit = end_and_tell
+    os._exit = exit_with_trace
 
 
 def _signal_name(number: int) -> str:
@@ -174,7 +174,7 @@ def _signal_name(number: int) -> str:
 
 
 def _oom_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory since it was started."""
+    """Return the number of OOM kills since boot."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,13 +1,14 @@
-"""Marks by which the processes that an activation started are found again, whatever they did to detach themselves.
+"""Marks that identify all processes started by an activation, even processes that have detached themselves.
 
-A mark is the soft limit of RLIMIT_RTTIME, set to a number that is derived from the host's id. The kernel hands limits
-on to every process that is forked or executed; ``setsid``, a double fork, a cleared environment and closed descriptors
-leave them as they are. It needs no privilege. The limit itself is of no consequence: it counts microseconds of a
-process under a real-time scheduling policy, and the least mark is 146,000 years.
+A mark is a value of the soft limit RLIMIT_RTTIME that is derived from the host's id. Limits are inherited across fork
+and exec; ``setsid``, a double fork, a cleared environment and closed descriptors do not change them. Setting the limit
+needs no privilege. The limit itself has no effect: it counts microseconds of CPU time under a real-time scheduling
+policy, and the smallest mark is 146,000 years.
 
-Processes that set this limit themselves, and systems that refuse it, are covered by a second mark, an environment
-variable. It is the weaker one: a process can be started without it, and one that was forked and executed nothing has
-the environment that its ancestor was started with. docs/adr/0019 has the alternatives, and what neither mark catches.
+A second mark, an environment variable, covers processes that set this limit themselves, and systems that refuse to set
+it. It is weaker: a process can be started without it, and ``/proc/PID/environ`` of a process that forked without exec
+shows the environment with which its ancestor was executed. docs/adr/0019 has the alternatives, and the limits of both
+marks.
 """
 
 from __future__ import annotations
@@ -36,19 +37,20 @@ __all__ = ["Mark", "end_marked", "environment_without_mark", "take_mark_off"]
 _LEAST: Final = 1 << 62
 _DIGEST_BYTES: Final = 7
 _CLEAN_SCANS: Final = 2
-"""Scans in a row that must find no process: one that is forked during a scan may be missed by it."""
+"""Consecutive scans that must find no process: a scan may miss a process that is forked meanwhile."""
 _MOST_WAITED_FOR: Final = 16
-"""Processes that are waited for at a time, each by a descriptor: there may be more of them than descriptors."""
+"""Limit of pidfds held at a time: there may be more processes than descriptors."""
 _END_DEADLINE_S: Final = 20.0
-"""For killed processes to end; one that waits for a disk ends when the disk has answered."""
+"""Timeout for killed processes to exit; one blocked on disk I/O exits when the I/O completes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """The mark of one host's processes.
 
-    A copy of a home has the home's id, and the ids of the hosts that ran when it was made. Both may have services at
-    the same time. So the home's directory is part of the mark: the copy does not find the processes of the original.
+    A copy of a home has the same home id and the ids of the hosts that ran at the time of the copy, and both may have
+    services at the same time. So the mark includes the home's directory: the service of a copy does not find the
+    processes of the original.
     """
 
     home: str
@@ -56,18 +58,18 @@ class Mark:
     host_id: str
 
     def put_on(self) -> None:
-        """Mark this process, and all that it starts from now on."""
+        """Mark this process and all its future descendants."""
         set_host_variable(self._text)
         hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
-        # Under a lower hard limit, or in a sandbox that refuses, the variable is left.
+        # Under a lower hard limit, or in a sandbox that refuses this, the variable remains as the only mark.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_RTTIME, (self._limit, hard))
 
     def is_on(self, process: int) -> bool:
-        """Whether a process has this mark; ``False`` if it has ended or may not be looked at.
+        """Whether a process has this mark; ``False`` if it has ended or cannot be inspected.
 
-        The environment is looked at only where the limit cannot tell: it takes longer, and waits for a process that
-        hangs while its memory is changed.
+        The environment is read only where the limit is inconclusive: reading takes longer, and blocks on a process that
+        hangs while it holds the lock of its memory map.
         """
         with contextlib.suppress(OSError):
             limit = _limit_of(process)
@@ -88,7 +90,7 @@ class Mark:
 
 
 def take_mark_off() -> None:
-    """Free this process, and what it starts from now on, of a mark that it inherited: a service belongs to no agent."""
+    """Remove an inherited mark from this process and its future descendants: a service belongs to no agent."""
     set_host_variable(None)
     soft, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
     if soft >= _LEAST:
@@ -96,21 +98,21 @@ def take_mark_off() -> None:
 
 
 def environment_without_mark() -> dict[str, str]:
-    """Return this process's environment for a service that it starts.
+    """Return this process's environment without the mark, for a service that it starts.
 
-    The service cannot take the variable off by itself: ``/proc/PID/environ`` keeps what a process was started with.
+    The service cannot remove the variable itself: ``/proc/PID/environ`` keeps the environment of the exec.
     """
     return environment_without_host_variable()
 
 
 def end_marked(mark: Mark, deadline_s: float = _END_DEADLINE_S) -> int:
-    """Kill every process that has a mark, but this one, and return when all of them have ended.
+    """Kill every process with a mark, except this one, and return when all have exited.
 
     Returns:
-        how many there were.
+        the number of processes.
 
     Raises:
-        Unavailable: some could not be killed, or did not end in time.
+        Unavailable: a process could not be killed, or did not exit before the deadline.
     """
     until = time.monotonic() + deadline_s
     killed: set[int] = set()
@@ -130,10 +132,10 @@ def _limit_of(process: int) -> int:
     """
     try:
         return resource.prlimit(process, resource.RLIMIT_RTTIME)[0]
-    except PermissionError:  # it is another user's, or has other rights; this takes twenty times as long
+    except PermissionError:  # another user's process, or one with other capabilities; /proc takes twenty times as long
         lines = (Path("/proc") / str(process) / "limits").read_bytes().splitlines()
         soft = next((line.split()[3] for line in lines if line.startswith(b"Max realtime timeout")), None)
-        if soft is None:  # it was reaped meanwhile
+        if soft is None:  # the process was reaped meanwhile
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), str(process)) from None
         return int(soft) if soft.isdigit() else resource.RLIM_INFINITY
 
@@ -151,13 +153,13 @@ def _can_be_limited() -> bool:
 
 
 def _kill_found(mark: Mark, until: float) -> set[int]:
-    """Kill each process with a mark when it is found, and wait until the first of them have ended.
+    """Scan once: kill each process with a mark, and wait for the exit of the first `_MOST_WAITED_FOR` of them.
 
     Returns:
-        the ids of those that were found. Those not waited for are found again by the next scan if they still end.
+        the ids of the processes found. The next scan finds those that were not waited for and still run.
 
     Raises:
-        Unavailable: some could not be killed, or did not end in time.
+        Unavailable: a process could not be killed, or did not exit before the deadline.
     """
     found: set[int] = set()
     waited_for: dict[int, int] = {}
@@ -180,24 +182,24 @@ def _kill_found(mark: Mark, until: float) -> set[int]:
                     descriptors.push(closing.pop_all())
         hang = [process for process, pidfd in waited_for.items() if not _has_ended(pidfd, until - time.monotonic())]
     if hang:
-        why = "runs as another user" if others else "was killed and has not ended: it may wait for a disk"
+        why = "runs as another user" if others else "was killed and has not exited: it may be blocked on disk I/O"
         raise Unavailable(
-            f"process {(others or hang)[0]}, which an earlier activation of the agent started, {why}; the workspace is "
-            "not used again before it has ended: end it, and try again"
+            f"process {(others or hang)[0]}, which an earlier activation of the agent started, {why}; the workspace "
+            "stays locked until it exits: end it, and try again"
         )
     return found
 
 
 def _has_ended(pidfd: int, patience_s: float) -> bool:
-    """Whether a process and its threads have ended, reaped or not, waiting for that."""
+    """Wait until a process and all its threads have exited, reaped or not; return whether they have."""
     waiter = select.poll()
     waiter.register(pidfd, select.POLLIN)
     return bool(waiter.poll(max(patience_s, 0) * 1000))
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Yield the id and a descriptor, to be closed by the caller, of each process but this one."""
-    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted of hundreds
+    """Yield the id and a pidfd, which the caller closes, of each process except this one."""
+    for name in os.listdir("/proc"):  # noqa: PTH208 - only names are needed, of hundreds of entries
         if name.isdecimal() and int(name) != os.getpid():
             with contextlib.suppress(ProcessLookupError):
                 yield int(name), os.pidfd_open(int(name))

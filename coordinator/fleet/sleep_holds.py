@@ -1,6 +1,6 @@
-"""Holds: agents that are kept asleep for a while, for an operation that only a sleeping agent allows.
+"""Sleep holds: they keep agents asleep during operations that require a sleeping agent.
 
-Pure but for the clock it is given. A hold expires, so that an agent does not stay asleep when its holder is gone.
+Pure except for the injected clock. A hold expires, so an agent does not stay asleep after the death of its holder.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["SleepHolds"]
 
 _TTL_S: Final = 60.0
-"""Operations on a sleeping agent take milliseconds, seconds if its tree is large."""
+"""Operations on a sleeping agent take milliseconds, or seconds for a large tree."""
 
 
 class SleepHolds:
     """The holds on agents; an agent may have several holders.
 
     Args:
-        clock: tells when a hold expires.
+        clock: for the expiry of holds.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -29,11 +29,11 @@ class SleepHolds:
         self._expiry_s: dict[Address, dict[str, float]] = {}
 
     def renew(self, address: Address, holder: str) -> None:
-        """Begin a hold, or restart its time."""
+        """Begin a hold, or extend it by its full time to live."""
         self._expiry_s.setdefault(address, {})[holder] = self._clock.monotonic_s() + _TTL_S
 
     def release(self, address: Address, holder: str) -> None:
-        """End a hold; harmless when it is over."""
+        """End a hold; idempotent."""
         holders = self._expiry_s.get(address, {})
         holders.pop(holder, None)
         if not holders:

@@ -1,4 +1,4 @@
-"""What the coordinator knows: hosts, codes, wake requests and holds. After a restart it is found again or asked for."""
+"""The coordinator's state: hosts, codes, wake requests and holds. A restart rebuilds it from Ray, hosts and clients."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["FleetState"]
 
 
 class FleetState:
-    """The coordinator's knowledge, with the store that has the truth of it.
+    """The coordinator's state in memory, with the journal, which is authoritative.
 
     Args:
         store: the journal.
-        clock: gives the time.
-        ids: names hosts and events.
+        clock: the source of time.
+        ids: the source of ids of hosts and events.
     """
 
     def __init__(self, store: JournalStore, clock: Clock, ids: IdSource) -> None:
@@ -34,7 +34,7 @@ class FleetState:
         self.clock = clock
         self.ids = ids
         self.changed = asyncio.Event()
-        """Set when the coordinator's loop has something to do."""
+        """Set to run the next iteration of the coordinator's loop at once."""
         self.hosts = HostTable()
         self.codes = CodeRegistry()
         self.requests = WakeRequests(self.changed.set)
@@ -43,7 +43,7 @@ class FleetState:
         """When a host last became ready or activated an agent."""
 
     def progressed(self) -> None:
-        """Note that a host became ready or activated an agent just now."""
+        """Record progress: a host became ready or activated an agent. Extends the deadline of all wakes."""
         self.progress_s = self.clock.monotonic_s()
 
     def observe(self) -> Observed:
@@ -59,11 +59,11 @@ class FleetState:
         )
 
     async def has_pending(self, address: Address) -> bool:
-        """Whether messages wait for an agent."""
+        """Whether an agent has pending messages."""
         return address in await self.with_pending(address.agent_type)
 
     async def with_pending(self, agent_type: str) -> list[Address]:
-        """Return the agents of a type for which messages wait."""
+        """Return the agents of a type that have pending messages."""
         return await asyncio.to_thread(self._with_pending, agent_type)
 
     def _with_pending(self, agent_type: str) -> list[Address]:

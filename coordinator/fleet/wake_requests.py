@@ -1,6 +1,6 @@
-"""Requests to wake agents: one for each agent that has no host yet, with one answer for all who wait for it.
+"""Requests to wake agents: one for each agent without a route, shared by all its waiting callers.
 
-It knows no Ray and no hosts.
+It does not depend on Ray or on hosts.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class WakeRequest:
 
     code: Code
     losses: int = 0
-    """Hosts that died while they activated the agent, or before, while they were started for it."""
+    """Hosts that died during the activation of the agent, or during their start for it."""
     route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The answer."""
+    """The result: the route, or the error of the wake."""
 
 
 class WakeRequests:
-    """The requests that are not answered yet; an agent may be in the middle of its activation.
+    """The open requests; the activation of an agent may be under way.
 
     Args:
-        added: called when there is another one.
+        added: called when a request is added.
     """
 
     def __init__(self, added: Callable[[], None]) -> None:
@@ -41,7 +41,7 @@ class WakeRequests:
         self._requests: dict[Address, WakeRequest] = {}
 
     def add(self, address: Address, code: Code) -> WakeRequest:
-        """Request an agent; return the open request if there is one."""
+        """Request an agent; return its open request if there is one."""
         request = self._requests.get(address)
         if request is None:
             request = self._requests[address] = WakeRequest(code)
@@ -57,35 +57,35 @@ class WakeRequests:
         return self._requests[address]
 
     def __iter__(self) -> Iterator[tuple[Address, Code]]:
-        """Yield the requested agents and their code, oldest request first."""
+        """Yield the requested agents and their codes, oldest request first."""
         for address, request in self._requests.items():
             yield address, request.code
 
     def fulfil(self, address: Address, request: WakeRequest, route: Route) -> None:
-        """Answer a request with the route to the agent."""
+        """Complete a request with the route to the agent."""
         self._requests.pop(address, None)
         if not request.route.done():
             request.route.set_result(route)
 
     def fail(self, address: Address, request: WakeRequest, error: Exception) -> None:
-        """Answer a request with the reason why the agent cannot be woken."""
+        """Fail a request with the reason why the agent cannot be woken."""
         if self._requests.get(address) is request:
             del self._requests[address]
         if not request.route.done():
             request.route.set_exception(error)
-            request.route.exception()  # asyncio warns of an exception that no caller retrieves
+            request.route.exception()  # marks it as retrieved: asyncio would warn if no caller waits
 
     def fail_all(self, code: Code, error: Exception) -> None:
-        """Answer all requests for agents of a code that cannot be loaded."""
+        """Fail all requests for agents of a code that cannot be loaded."""
         for address, request in list(self._requests.items()):
             if request.code == code:
                 self.fail(address, request, error)
 
     def start_lost(self, code: Code, error: Exception, most_losses: int) -> bool:
-        """Count a host that died before it had loaded a code; fail the requests that lost more hosts than allowed.
+        """Count a host that died before it had loaded a code; fail the requests with more than ``most_losses`` losses.
 
         Returns:
-            whether requests for the code are left: otherwise the start need not be tried again.
+            whether requests for the code remain: otherwise the start need not be retried.
         """
         for address, request in list(self._requests.items()):
             if request.code == code:

@@ -1,15 +1,15 @@
-"""Workspace paths: one short path for each agent, at which its workspace is seen, the same on every node.
+"""Workspace paths: one short mount path for each agent, the same on every node.
 
 ::
 
     <base>/podium-<home id>/          mode 0700; the id is random, so the name cannot be guessed
-        home                          the path of the home whose service has claimed it
+        home                          the path of the home whose service has claimed the directory
         <agent>                       the agent's workspace while it is awake
 
 ``<agent>`` is derived from the agent's address. A path is 37 characters long with the base ``/tmp``: `#!` lines of
 scripts (127 bytes on older kernels) and the paths of sockets (107) leave room for files of the workspace.
 
-An agent's path outlives its activations; `coordinator.fleet.path_locks` keeps successive activations apart.
+An agent's path outlives its activations; `coordinator.fleet.path_locks` isolates successive activations.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _POLL_S: Final = 0.02
 
 
 class WorkspacePaths:
-    """The workspace paths of a home's agents on this machine. Making one of these touches nothing.
+    """The workspace paths of a home's agents on this machine. The constructor does no I/O.
 
     Args:
         base: an absolute directory, the same on every node.
-        home_id: the home's.
+        home_id: the id of the home.
     """
 
     def __init__(self, base: Path, home_id: str) -> None:
@@ -69,13 +69,13 @@ class WorkspacePaths:
             found = self.directory.lstat()
         except OSError as error:
             raise HomeError(
-                f"{self.directory}, where agents' workspaces are mounted, cannot be created ({error.strerror}); let "
-                "PODIUM_WORKSPACES name another directory"
+                f"{self.directory}, where agents' workspaces are mounted, cannot be created ({error.strerror}); set "
+                "PODIUM_WORKSPACES to another directory"
             ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise HomeError(
-                f"{self.directory} belongs to another user or can be entered by others, and agents' workspaces are "
-                "mounted there: remove it, or let PODIUM_WORKSPACES name another directory"
+                f"{self.directory} belongs to another user or is accessible to others, and agents' workspaces are "
+                "mounted there: remove it, or set PODIUM_WORKSPACES to another directory"
             )
 
     @contextlib.contextmanager
@@ -95,14 +95,14 @@ class WorkspacePaths:
         finally:
             (self.directory / _OWNER).unlink(missing_ok=True)
             self.remove()
-            unlock(held)  # closing leaves it to a child that was forked meanwhile
+            unlock(held)  # closing would leave it to a child forked meanwhile
             os.close(held)
 
     def check(self, home: Path) -> None:
         """Check that no other home's service has claimed the directory.
 
         Raises:
-            HomeError: one has.
+            HomeError: another home's service has claimed it.
         """
         with contextlib.suppress(FileNotFoundError):
             held = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -113,7 +113,7 @@ class WorkspacePaths:
                 os.close(held)
 
     def remove(self) -> None:
-        """Remove the directory if nothing is in it."""
+        """Remove the directory if it is empty."""
         with contextlib.suppress(OSError):
             self.directory.rmdir()
 
@@ -137,14 +137,14 @@ class WorkspacePaths:
         """Raise an error if another home's service has claimed the directory."""
         try:
             other = (self.directory / _OWNER).read_text(encoding="utf-8", errors="surrogateescape").strip()
-        except FileNotFoundError:  # its holder has just locked it, or is about to release it
+        except FileNotFoundError:  # its holder has just acquired the lock, or is about to release it
             return
         with contextlib.suppress(OSError):
-            if home.samefile(other):  # by whatever path it is named
+            if home.samefile(other):  # another path of the same home
                 return
         if other != str(home):
             raise HomeError(
-                f"the homes {home} and {other} have the same id, as one is a copy of the other, and the service of the "
-                f"latter runs: wait for its end, or remove {home / 'id'}, which gives this home an id, and its agents' "
-                "workspaces paths, of their own"
+                f"the homes {home} and {other} have the same id, because one is a copy of the other, and the service "
+                f"of the latter is running: wait until it ends, or remove {home / 'id'}; this home then gets a new id, "
+                "and its agents new workspace paths"
             )

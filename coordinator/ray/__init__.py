@@ -1,1 +1,1 @@
-"""All that knows Ray: the cluster, the coordinator's, node managers' and hosts' actors."""
+"""All code that depends on Ray: the cluster, and the actors of the coordinator, node managers and hosts."""

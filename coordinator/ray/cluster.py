@@ -1,4 +1,4 @@
-"""Starting or joining a Ray cluster, and finding Podium's actors in it."""
+"""Start or join a Ray cluster, and find Podium's actors in it."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ NAMESPACE: Final = "podium"
 COORDINATOR_NAME: Final = "coordinator"
 
 PROBES_PER_SILENCE: Final = 6
-"""Liveness probes in the time for which a process may be silent."""
+"""Liveness probes per silence timeout."""
 
 _OBJECT_STORE_BYTES: Final = 100 * 1024 * 1024
-"""Ray's least is 75 MiB; Podium sends nothing large through it."""
+"""Ray's minimum is 75 MiB; Podium sends nothing large through the object store."""
 _SYSTEM_CONFIG: Final = {"prestart_worker_first_driver": False}
-"""No worker before one is asked for: starting Ray took 1.7 s instead of 3 to 4 s, and nothing waits idle."""
+"""No prestarted workers: the start of Ray took 1.7 s instead of 3 to 4 s, and no worker is idle."""
 _EMBEDDED_CPUS_PER_CORE: Final = 4
-"""Logical CPUs an embedded Ray offers for each real one: agents mostly wait, and Ray warns beyond four times."""
+"""Logical CPUs per core of an embedded Ray: agents mostly wait, and Ray warns above a factor of four."""
 _WITHOUT_UNUSED: Final = "2.60."
-"""The versions of Ray whose private start-up code is known (`_without_unused_processes`); others start whole."""
+"""Prefix of the Ray versions whose start-up code `_without_unused_processes` patches; others are not patched."""
 _NOT_SENT: Final = (ray.exceptions.UnserializableException, ray.exceptions.RayError)
-"""What Ray makes of an exception that does not load in the receiver, and of one that cannot be pickled."""
+"""Ray's substitutes for an exception that cannot be unpickled in the receiver, and for one that cannot be pickled."""
 
 
 def connect(run_dir: Path) -> None:
-    """Join the cluster of ``RAY_ADDRESS``, or start one of this process's own that ends with it.
+    """Join the cluster of ``RAY_ADDRESS``, or start an embedded one that ends with this process.
 
-    Takes two seconds on two idle cores when it starts one, more on busy ones.
+    A start takes two seconds on two idle cores, more on busy ones.
 
     Args:
         run_dir: a short directory for an embedded cluster's session: Ray's sockets lie below it. The caller is its
@@ -64,7 +64,7 @@ def connect(run_dir: Path) -> None:
         ray.init(namespace=NAMESPACE, log_to_driver=False)
         return
     sessions = run_dir / "ray"
-    shutil.rmtree(sessions, ignore_errors=True)  # of services that ended: the caller holds the home
+    shutil.rmtree(sessions, ignore_errors=True)  # sessions of earlier services: the caller holds the home
     with _without_unused_processes():
         ray.init(
             address="local",
@@ -82,16 +82,16 @@ def connect(run_dir: Path) -> None:
 def _without_unused_processes() -> Iterator[None]:
     """Keep ``ray.init`` from starting the dashboard's server, the autoscaler and the log monitor.
 
-    They hold 150 MB and double the time to start. No parameter, environment variable or system configuration of Ray
-    2.60 leaves them out: ``include_dashboard=False`` starts the server without its pages. Ray's own switches for the
-    other two are set, which ``ray.init`` does not pass on; for the server Ray is given the answer that it has for one
-    that did not start. The dashboard's agent and the runtime environments' agent (100 MB) cannot be left out: the
-    raylet ends with them.
+    They take 150 MB and double the start time. No parameter, environment variable or system configuration of Ray 2.60
+    disables them: ``include_dashboard=False`` starts the server without its pages. For the autoscaler and the log
+    monitor this sets Ray's own switches, which ``ray.init`` does not expose; for the server it returns to Ray the
+    result of a server that did not start. The dashboard's agent and the runtime environments' agent (100 MB) cannot be
+    disabled: the raylet exits with them.
     """
     if not ray.__version__.startswith(_WITHOUT_UNUSED):
         yield
         return
-    from ray._private import parameter, services  # noqa: PLC0415  private: another version may not have them
+    from ray._private import parameter, services  # noqa: PLC0415  private modules: other versions may lack them
 
     params: Any = parameter.RayParams
     replaced: list[tuple[Any, str, Any]] = [
@@ -111,13 +111,13 @@ def disconnect() -> None:
 
 
 def cause_of(error: Exception) -> Exception:
-    """Return what an actor's method raised, without Ray's wrapping.
+    """Return the exception that an actor's method raised, unwrapped from Ray's exceptions.
 
-    An actor that died becomes a `HostDied`. An exception that could not be sent, such as one of a user's class, becomes
-    a `PodiumError` with its type and text.
+    The death of an actor becomes a `HostDied`. An exception that could not be transferred, such as one of a user's
+    class, becomes a `PodiumError` with its type and text.
     """
     if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
-        error = error.cause  # which may itself be the death of an actor that the method waited for
+        error = error.cause  # which may be the death of an actor that the method called
     if isinstance(error, ray.exceptions.RayActorError):
         return HostDied("the agent's process died while it was being woken; its log in the home's logs says more")
     if type(error) in _NOT_SENT:
@@ -126,7 +126,7 @@ def cause_of(error: Exception) -> Exception:
 
 
 def _end_of_traceback(text: str) -> str:
-    """Return the type and text of an exception from a text that ends with its traceback."""
+    """Extract the type and text of an exception from a text that ends with its traceback."""
     lines = text.strip().splitlines()
     frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
     after = lines[frames[-1] + 1 :] if frames else lines
@@ -134,14 +134,14 @@ def _end_of_traceback(text: str) -> str:
 
 
 async def probe(actor: Any, silence_s: float) -> None:
-    """Probe the liveness of an actor of ours, which answers beside its other calls.
+    """Probe the liveness of one of Podium's actors, which answers concurrently with its other calls.
 
     Args:
-        silence_s: how long the answer may take.
+        silence_s: timeout of the answer.
 
     Raises:
-        HostDied: it did not answer: it hangs.
-        ray.exceptions.RayError: it is dead.
+        HostDied: the actor did not answer: it hangs.
+        ray.exceptions.RayError: the actor is dead.
     """
     try:
         async with asyncio.timeout(silence_s):
@@ -151,7 +151,7 @@ async def probe(actor: Any, silence_s: float) -> None:
 
 
 def find_actor(name: str) -> Any | None:
-    """Return the handle of a named actor that lives, ``None`` if there is none."""
+    """Return the handle of a living named actor, ``None`` if there is none."""
     try:
         return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
@@ -159,5 +159,5 @@ def find_actor(name: str) -> Any | None:
 
 
 def lives(name: str) -> bool:
-    """Return whether there is a living actor of that name."""
+    """Whether an actor of that name is alive."""
     return find_actor(name) is not None

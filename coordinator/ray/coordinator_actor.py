@@ -1,7 +1,7 @@
-"""The coordinator's Ray actor: a thin shell that answers calls about agents and runs `coordinator.ray.reconciler`.
+"""The coordinator's Ray actor: it answers calls about agents and runs `coordinator.ray.reconciler`.
 
-It holds no truth of its own: leases are in the store and hosts are named actors in Ray, so a restarted coordinator
-finds both (`Reconciler.recover`). It is off the path of a message once the caller knows the route.
+It has no persistent state: leases are in the journal and hosts are named actors in Ray, so a restarted coordinator
+finds both (`Reconciler.recover`). Once the caller has the route, the coordinator is not on the path of a message.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _log = structlog.stdlib.get_logger("coordinator")
 
 @ray.remote(max_restarts=-1, max_task_retries=-1)
 class CoordinatorActor:
-    """Places agents on hosts. Each method may be called twice: Ray does, if this actor dies under a call.
+    """Places agents on hosts. Methods are idempotent: Ray repeats a call during which this actor died.
 
     Args:
-        config: of this coordinator.
+        config: the configuration of this coordinator.
     """
 
     def __init__(self, config: CoordinatorConfig) -> None:
@@ -54,7 +54,7 @@ class CoordinatorActor:
             config.wake_timeout_s,
             self._tasks,
             self._state.changed.set,
-            lambda host, how: self._reconciler.host_lost(host, how),  # noqa: PLW0108  it is made below
+            lambda host, how: self._reconciler.host_lost(host, how),  # noqa: PLW0108  assigned below
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids, self._pool)
         self._reconciler = Reconciler(config, self._state, self._pool, self._withdrawals, self._tasks)
@@ -67,14 +67,14 @@ class CoordinatorActor:
     # -- waking ---------------------------------------------------------------------------------------------------
 
     async def prepare(self, address: Address, code: Code) -> Route | None:
-        """Register a code, and retire the agent's host if it runs another one, or files that changed since.
+        """Register a code, and retire the agent's host if it runs another code, or an outdated version of its files.
 
-        The host ends after the turn that runs. A host that is just activating the agent begins with the inbox before
-        there is a route to it. So if that one runs another code, the end of the activation is waited for, for half as
-        long as a wake may take.
+        The host ends after its running turn. A host that is activating the agent starts on the inbox before there is a
+        route to the host. So if that host runs another code, this waits for the end of the activation, for half of the
+        wake timeout.
 
         Returns:
-            the route to the retired host, which begins no other message from now on; ``None`` if none was retired.
+            the route to the retired host, which begins no other message; ``None`` if none was retired.
         """
         await self._begin()
         await self._register(code)
@@ -95,12 +95,12 @@ class CoordinatorActor:
         """Return the route to an agent, waking the agent if it sleeps.
 
         Args:
-            code: its class.
-            lost: a route that does not work any more; the answer is another one.
+            code: the agent's class.
+            lost: a stale route; the result is a different one.
 
         Raises:
             PodiumError: the agent's code or state cannot be loaded; its messages stay in its inbox.
-            TimeoutError: no host became ready for as long as a wake may take.
+            TimeoutError: no host became ready within the wake timeout.
         """
         await self._begin()
         if self._state.codes.get(code.agent_type) is None:  # this coordinator was restarted
@@ -117,7 +117,7 @@ class CoordinatorActor:
         while not request.route.done():
             if address in self._state.holds:
                 asked_s = clock.monotonic_s()
-            # Many requests at once wait for each other's hosts: only a standstill is too long.
+            # Concurrent requests queue for hosts, so the timeout restarts with each host that becomes ready.
             left_s = max(asked_s, self._state.progress_s) + self._config.wake_timeout_s - clock.monotonic_s()
             if left_s <= 0:
                 raise TimeoutError
@@ -125,21 +125,21 @@ class CoordinatorActor:
         return request.route.result()
 
     async def poke(self, address: Address) -> bool:
-        """Let an agent look into its inbox, waking it if messages wait.
+        """Have an agent check its inbox; wake it if it has pending messages.
 
         Returns:
-            ``False`` if its code is not known: it looks when a client next sends to it.
+            ``False`` if its code is not known: the agent checks its inbox with a client's next message.
         """
         await self._begin()
         return await self._reconciler.poke(address)
 
     async def outbox_filled(self) -> None:
-        """Deliver soon what an agent has sent to others."""
+        """Trigger the delivery of messages between agents."""
         await self._begin()
         self._state.changed.set()
 
     async def _register(self, code: Code) -> None:
-        """Set the code of an agent type: hosts are warmed for it, and its agents that have messages are woken."""
+        """Set the code of an agent type: warm hosts are started for it, and agents with pending messages are woken."""
         if self._state.codes.register(code):
             self._state.changed.set()
             for address in await self._state.with_pending(code.agent_type):
@@ -153,19 +153,19 @@ class CoordinatorActor:
         await self._withdrawals.cancel(address, message_id, self._config.wake_timeout_s)
 
     async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> None:
-        """Apply the policy of an admitted message to the turn that runs; see `Withdrawals.preempt`."""
+        """Apply the policy of an admitted message to the running turn; see `Withdrawals.preempt`."""
         await self._begin()
         await self._withdrawals.preempt(address, message_id, policy)
 
     # -- sleep ----------------------------------------------------------------------------------------------------
 
     async def hold(self, address: Address, holder: str) -> None:
-        """Let an agent go to sleep after its running turn; return when it sleeps.
+        """Put an agent to sleep after its running turn; return when it sleeps.
 
-        Until `release`, or for a minute at most, no request wakes it. Messages are admitted meanwhile.
+        No request wakes it until `release`, for at most a minute. Messages are admitted meanwhile.
 
         Args:
-            holder: names this hold; an agent may have several.
+            holder: the name of this hold; an agent may have several.
         """
         await self._begin()
         holds = self._state.holds
@@ -180,7 +180,7 @@ class CoordinatorActor:
         await self._pool.wait_asleep(address, renewed, TICK_S)
 
     async def release(self, address: Address, holder: str) -> None:
-        """End a hold; an agent that has messages is woken."""
+        """End a hold; an agent with pending messages is woken."""
         self._state.holds.release(address, holder)
         await self.poke(address)
 
@@ -200,14 +200,14 @@ class CoordinatorActor:
         ]
 
     async def stop(self) -> None:
-        """End all agents in order, then all hosts; no agent is woken any more."""
+        """End all agents in order, then all hosts; no agent is woken afterwards."""
         await self._begin()
         self._reconciler.stop()
         await self._pool.stop_all(self._config.stop_timeout_s)
         self._tasks.cancel()
 
     async def _begin(self) -> None:
-        """Find what is there and start the loop, once; also after Ray has restarted this actor."""
+        """Recover the running hosts and start the loop, once per process; Ray may have restarted this actor."""
         async with self._beginning:
             if not self._begun:
                 self._pool.find_node()

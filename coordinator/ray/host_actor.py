@@ -1,4 +1,4 @@
-"""The host's Ray actor: a thin shell around :class:`coordinator.fleet.agent_host.AgentHost`."""
+"""The host's Ray actor: a thin wrapper of :class:`coordinator.fleet.agent_host.AgentHost`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["HostActor"]
 
 
 _CONTROL_CALLS: Final = 100
-"""Concurrent calls to a blocked host; each waits for a message of the agent's inbox."""
+"""Limit of concurrent calls to a blocked host; each waits for a message of the agent's inbox."""
 
 
 def _announce() -> None:
-    """Tell the coordinator that the outbox is not empty; it also looks by itself, should this call be lost."""
+    """Notify the coordinator that the outbox is not empty; if the call is lost, its periodic check finds that."""
     coordinator = find_actor(COORDINATOR_NAME)
     if coordinator is not None:
         coordinator.outbox_filled.remote()
@@ -39,9 +39,9 @@ def _announce() -> None:
 
 @ray.remote(max_restarts=0, concurrency_groups={"control": _CONTROL_CALLS})  # type: ignore[call-overload]  # Ray's stubs lack it
 class HostActor:
-    """One process for one agent. Its methods are `AgentHost`'s; arguments and answers are pickled.
+    """One process for one agent. Its methods are those of `AgentHost`; arguments and results are pickled.
 
-    Calls that must reach a host whose agent blocks the event loop run in another loop and thread (``control``).
+    Calls that must reach a host whose agent blocks the event loop run in a separate loop and thread (``control``).
     """
 
     def __init__(self, config: HostConfig) -> None:
@@ -53,23 +53,23 @@ class HostActor:
         return os.getpid()
 
     async def load(self, code: Code) -> Loaded:
-        """Import an agent's class; return what was imported with it."""
+        """Import an agent's class; return the code and its sources."""
         return self._host.load(code)
 
     @ray.method(concurrency_group="control")
     async def loaded(self) -> Loaded | None:
-        """Return what was imported."""
+        """Return the imported code; ``None`` before `load`."""
         return self._host.loaded
 
     @ray.method(concurrency_group="control")
     async def retire(self) -> None:
-        """End in order after the turn that runs, and begin no other one from now on."""
+        """End in order after the running turn, and begin no other turn."""
         self._host.retire()
 
     async def activate(
         self, address: Address, lease: Lease, unclean: bool, lost: str | None, withdrawn: Sequence[MessageId]
     ) -> int:
-        """Activate an agent; return the turns it has committed."""
+        """Activate an agent; return the number of turns that it has committed."""
         return await self._host.activate(address, lease, unclean=unclean, lost=lost, withdrawn=withdrawn)
 
     @ray.method(concurrency_group="control")
@@ -79,21 +79,21 @@ class HostActor:
 
     @ray.method(concurrency_group="control")
     async def preempt(self, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
-        """Apply the policy of a message if the agent is busy."""
+        """Apply the policy of an admitted message if the agent is busy."""
         return self._host.preempt(message_id, policy)
 
     @ray.method(concurrency_group="control")
     async def ping(self) -> None:
-        """Answer a liveness probe, whatever the agent's code does."""
+        """Answer a liveness probe, even if the agent's code blocks."""
 
     async def poke(self) -> None:
-        """Look into the inbox: a message has come in."""
+        """Check the inbox for a new message."""
         self._host.poke()
 
     async def stop(self, patient: bool = False) -> None:
-        """End in order after the turn that runs."""
+        """End in order after the running turn."""
         self._host.stop(patient=patient)
 
     async def wait_ended(self) -> Ending:
-        """Return how the activation ended, when it did; raise if it broke."""
+        """Wait for the end of the activation and return how it ended; raise if it failed."""
         return await self._host.wait_ended()

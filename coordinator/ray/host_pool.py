@@ -1,6 +1,6 @@
-"""Hosts' processes and actors: started, watched over and ended through the node manager, and called for an agent.
+"""Hosts' processes and actors: starts, watches and ends them through the node manager, and calls them for agents.
 
-What is known of hosts is in `coordinator.fleet.host_table`; which hosts are wanted is the plan's.
+The state of hosts is in `coordinator.fleet.host_table`; `coordinator.fleet.plan` decides which hosts are wanted.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ if TYPE_CHECKING:
 __all__ = ["HostPool"]
 
 _ORDERLY_END_S: Final = 10.0
-"""Limit for a host to end after its activation: then its process is killed."""
+"""Timeout for a host to end after its activation; then its process is killed."""
 _START_DEADLINE_S: Final = 180.0
-"""For a node to start a host: longer than the node's own limits for the process and its imports."""
+"""Timeout for a node to start a host: longer than the node's own timeouts for the process and its imports."""
 _ANSWER_S: Final = 10.0
-"""For a host to say what it imported, which needs nothing of the agent's code."""
+"""Timeout for a host to report its imported code, which runs none of the agent's code."""
 _NODE_DEADLINE_S: Final = 60.0
-"""For all other calls to a node."""
+"""Timeout of all other calls to a node."""
 _SHORT_OF_MEMORY: Final = "running low on memory"
-"""In Ray's text of the death of an actor that its memory monitor killed."""
+"""Part of Ray's error text for an actor killed by its memory monitor."""
 _NO_MEMORY: Final = "killed by Ray, because the node was running out of memory"
 
 _log = structlog.stdlib.get_logger("coordinator")
 
 
 class HostPool:
-    """The hosts' processes. It removes a host from the table when the host's process has ended.
+    """The hosts' processes. It removes a host from the table when its process has ended.
 
     Args:
         table: the hosts.
         node_manager: name of the node manager's actor.
-        silence_s: seconds without a sign of life after which a host counts as hanging.
-        wake_timeout_s: for a call that preempts a turn.
-        tasks: in which hosts are watched.
+        silence_s: seconds without an answer to a liveness probe after which a host counts as hanging.
+        wake_timeout_s: timeout of a call that preempts a turn.
+        tasks: run the watches of hosts.
         changed: called when a host is removed.
-        lost: awaited when an assigned host ended or died and was removed, with how it died in a few words, if known.
+        lost: awaited after the removal of an assigned host that ended or died, with the cause of death, if known.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class HostPool:
         self._node: Any = None
 
     def find_node(self) -> None:
-        """Find the node on which hosts run; before any other call."""
+        """Look up the node manager; call this first."""
         self._node = find_actor(self._node_manager)
 
     async def check_node(self) -> None:
-        """Return when the node can take agents.
+        """Return when the node is ready for agents.
 
         Raises:
-            Exception: why it cannot.
+            Exception: the reason why it is not.
         """
         async with asyncio.timeout(_NODE_DEADLINE_S):
             await self._node.ready.remote()
@@ -96,10 +96,10 @@ class HostPool:
     # -- start and end --------------------------------------------------------------------------------------------
 
     async def start(self, host_id: str, code: Code) -> Loaded:
-        """Have the node start a host that is in the table; return what it imported.
+        """Have the node start a host that is in the table; return the code that it imported.
 
         Raises:
-            Exception: whatever went wrong; the host is removed.
+            Exception: the start failed; the host is removed.
         """
         try:
             async with asyncio.timeout(_START_DEADLINE_S):
@@ -110,7 +110,7 @@ class HostPool:
         return loaded
 
     async def ask_loaded(self, host_id: str) -> Loaded | None:
-        """Ask a host that was found running what it imported; ``None`` if it does not say."""
+        """Return the code that a recovered host imported; ``None`` if it does not answer."""
         handle = find_actor(host_id)
         if handle is None:
             return None
@@ -123,13 +123,13 @@ class HostPool:
         return loaded
 
     async def end(self, host_id: str, *, died: bool = False) -> Host | None:
-        """End a host's process and remove the host; return it, ``None`` the second time.
+        """End a host's process and remove the host; return the host, ``None`` if it was already removed.
 
-        If it had ended by itself, `take_end` tells how. A call while another one ends the same host waits for that: the
-        node tells only once how a process ended, and may have to wait for it.
+        If it had ended by itself, `take_end` returns how. A call during another one for the same host waits for the
+        latter: the node reports the end of a process only once, and may have to wait for it.
 
         Args:
-            died: whether it is known to be dead or dying.
+            died: whether the host is known to be dead or dying.
         """
         ending = self._ending.get(host_id)
         if ending is None:
@@ -147,11 +147,11 @@ class HostPool:
             if how is not None and host_id in self._table:
                 self._ends.setdefault(host_id, how)
                 _log.info("host_ended_by_itself", host_id=host_id, how=how)
-        except Exception as error:  # noqa: BLE001  its agent must not be stuck with it
+        except Exception as error:  # noqa: BLE001  the agent must get another host in any case
             _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
 
     def take_end(self, host_id: str) -> str | None:
-        """Return how a host ended by itself, in a few words, and forget it; ``None`` if it did not or it is unknown."""
+        """Remove and return the description of how a host ended by itself; ``None`` if it did not, or if not known."""
         return self._ends.pop(host_id, None)
 
     async def end_unknown(self) -> None:
@@ -160,7 +160,7 @@ class HostPool:
             await self._node.end_others.remote([host.host_id for host in self._table])
 
     async def stop_all(self, timeout_s: float) -> None:
-        """End all agents in order, as far as the time allows, then all hosts."""
+        """End all agents in order, within the timeout, then all hosts."""
         ending = []
         for host in self._table:
             handle = find_actor(host.host_id)
@@ -174,19 +174,19 @@ class HostPool:
     # -- watch ----------------------------------------------------------------------------------------------------
 
     def watch(self, host_id: str) -> None:
-        """Begin to wait for the end of a host that has activated an agent."""
+        """Watch for the end of a host that has activated an agent."""
         task = self._tasks.start(self._watch(host_id), f"watch-{host_id}")
         self._watches[host_id] = task
         task.add_done_callback(lambda _: self._watches.pop(host_id, None))
 
     def watch_of(self, host_id: str) -> asyncio.Task[None] | None:
-        """Return the task that ends when a host was removed; ``None`` while the host still activates its agent."""
+        """Return the task that ends with the removal of a host; ``None`` while the host is activating its agent."""
         return self._watches.get(host_id)
 
     async def wait_gone(self, host_id: str) -> None:
-        """Wait until a host that does not work any more is removed.
+        """Wait for the removal of a host whose route is stale.
 
-        Most often it is ending in order: a kill in the middle of that would look like its death.
+        Most often the host is ending in order; a kill would make that look like its death.
         """
         watch = self._watches.get(host_id)
         if watch is not None:
@@ -207,7 +207,7 @@ class HostPool:
                 _log.warning("host_died", host_id=host_id, error=str(error))
                 died = True
                 why = _NO_MEMORY if _SHORT_OF_MEMORY in str(error) else None
-            except Exception as error:  # noqa: BLE001  an activation may break in any way
+            except Exception as error:  # noqa: BLE001  an activation may fail with any exception
                 cause = cause_of(error)
                 _log.warning("host_lost", host_id=host_id, error=str(cause))
                 why = f"{type(cause).__name__}: {cause}"
@@ -215,15 +215,15 @@ class HostPool:
 
     async def _clean_up(self, host_id: str, why: str | None = None, *, died: bool = False) -> None:
         if why is not None and host_id in self._table:
-            self._ends[host_id] = why  # whichever call removes the host, it reports this
+            self._ends[host_id] = why  # reported by the call that removes the host
         host = await self.end(host_id, died=died)
-        if host is not None and host.address is not None:  # else it was cleaned up by another call
+        if host is not None and host.address is not None:  # else another call has cleaned up
             await self._lost(host, self.take_end(host_id))
 
     # -- calls for an agent ---------------------------------------------------------------------------------------
 
     def poke(self, address: Address) -> bool:
-        """Let an activated agent look into its inbox; return ``False`` if it is not activated."""
+        """Have an activated agent check its inbox; return ``False`` if it is not activated."""
         route = self._table.route(address)
         handle = find_actor(route.host_id) if route is not None else None
         if handle is None:
@@ -232,7 +232,7 @@ class HostPool:
         return True
 
     async def retire(self, host_id: str) -> None:
-        """Let a host end after the turn that runs; it begins no other one from now on."""
+        """End a host after its running turn; it begins no other turn."""
         handle = find_actor(host_id)
         if handle is not None:
             try:
@@ -241,16 +241,16 @@ class HostPool:
                 return
 
     async def wait_asleep(self, address: Address, wanted: Callable[[], bool], poll_s: float) -> None:
-        """Let an agent's host end after the turn that runs, and return when the agent has no host.
+        """End an agent's host after its running turn, and return when the agent has no host.
 
         Args:
             wanted: called before each wait; ``False`` ends the wait early.
-            poll_s: how often it is called.
+            poll_s: interval of these calls.
         """
         stopped = None
         while wanted() and (host := self._table.of(address)) is not None:
             watch = self._watches.get(host.host_id)
-            if watch is None:  # it still activates the agent
+            if watch is None:  # the host is activating the agent
                 await asyncio.sleep(LEASE_POLL_S)
                 continue
             if stopped != host.host_id and (handle := find_actor(host.host_id)) is not None:
@@ -264,7 +264,7 @@ class HostPool:
         if host is None:
             return False
         handle = find_actor(host.host_id)
-        if handle is None or host.host_id not in self._watches:  # it still activates the agent, or is gone
+        if handle is None or host.host_id not in self._watches:  # the host is activating the agent, or has ended
             await asyncio.sleep(LEASE_POLL_S)
             return True
         try:

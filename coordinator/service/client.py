@@ -1,7 +1,7 @@
-"""The client of a home's service: it attaches to the service, starting one if none runs.
+"""The client of a home's service: it attaches to the service, and starts one if none runs.
 
-Starting takes as long as Ray takes. A client imports no Ray; the service is a process of its own session, so that
-neither the client's terminal nor its signals reach it.
+The time of a start is Ray's. A client does not import Ray. The service runs in a session of its own, out of reach of
+the client's terminal and its signals.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["AgentRef", "ServiceClient", "ServiceError", "ServiceRefused", "attach", "connect"]
 
 _POLL_S: Final = 0.1
-"""Interval of attempts to connect to a starting service; a fraction of the time of a start."""
+"""Interval of attempts to connect to a starting service; small against the time of a start."""
 _HELLO_S: Final = 30.0
-"""Limit for a running service to answer ``hello``."""
+"""Timeout for a running service to answer ``hello``."""
 _BEAT_S: Final = 10.0
 """Interval of liveness probes while an answer is awaited."""
 _SILENT_S: Final = 60.0
-"""Limit for the answer to a probe; a busy machine must not be mistaken for a dead service."""
+"""Timeout of a probe; a busy machine must not be mistaken for a dead service."""
 _CLOSE_S: Final = 2.0
-"""Limit for the connection to close."""
+"""Timeout for the connection to close."""
 _LOST: Final = {"lost": "the service of this home ended; run the command again: accepted messages are kept"}
 
 
@@ -51,14 +51,14 @@ send_causes_of("coordinator")
 
 
 class ServiceError(PodiumError):
-    """The service could not be started or reached. Messages that were accepted are safe."""
+    """The service could not be started or reached. Accepted messages are safe."""
 
 
 class ServiceRefused(PodiumError):
     """The service refused an operation.
 
     Attributes:
-        kind: the name of the error's class on the other side.
+        kind: the name of the error's class in the service.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -68,7 +68,7 @@ class ServiceRefused(PodiumError):
 
 @dataclass(frozen=True, slots=True)
 class AgentRef:
-    """An agent class: file, class name and the agent type it declares."""
+    """An agent class: its file, its name and the agent type that it declares."""
 
     file: str
     class_name: str
@@ -76,7 +76,7 @@ class AgentRef:
 
 
 class ServiceClient:
-    """A connection to a home's service. Made by `connect`."""
+    """A connection to a home's service, opened by `connect` or `attach`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -85,16 +85,16 @@ class ServiceClient:
         self._answers: dict[int, asyncio.Queue[dict[str, Any]]] = {}
         self._lost = False
         self.notice: str | None = None
-        """What the service says of this machine, such as why workspaces are plain directories; set by `hello`."""
+        """A notice about this machine, such as why workspaces are plain directories; set by `hello`."""
         self.surroundings: ProcessEnvironment | None = None
-        """What the service's agents have around them; set by `hello`, unless the service is of an earlier version."""
+        """The environment that agents inherit; set by `hello`, unless the service is of an earlier version."""
         self._listening = asyncio.get_running_loop().create_task(self._listen(), name="service-listener")
 
     async def hello(self) -> int:
-        """Return the protocol that the service speaks.
+        """Greet the service; return the version of its protocol.
 
         Raises:
-            ServiceError: it is ending.
+            ServiceError: the service is ending.
         """
         answer = await self._ask({"op": "hello", "protocol": PROTOCOL})
         self.notice = answer["notice"]
@@ -104,11 +104,11 @@ class ServiceClient:
         return spoken
 
     async def close(self) -> None:
-        """End the connection; messages that were sent are handled all the same."""
+        """Close the connection; messages that were sent are handled nevertheless."""
         self._listening.cancel()
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_CLOSE_S):  # a service that hangs does not take what was written to it
+            async with asyncio.timeout(_CLOSE_S):  # a service that hangs does not drain its socket
                 await self._writer.wait_closed()
 
     async def send(
@@ -121,7 +121,7 @@ class ServiceClient:
     ) -> AsyncIterator[Frame]:
         """Send a message and yield its frames, the terminal one last.
 
-        Ending the iteration early does not take the message back; `cancel` does.
+        Ending the iteration early does not cancel the message; `cancel` does.
 
         Raises:
             ServiceRefused: the message was not admitted, or its agent cannot be woken.
@@ -143,44 +143,44 @@ class ServiceClient:
                     return
 
     async def cancel(self, agent: str, message_id: str) -> None:
-        """Cancel a message that waits, is being handled or is parked; durable on return.
+        """Cancel a pending, running or parked message; durable on return.
 
         The message's stream ends with an ``error`` frame.
 
         Args:
-            agent: its address.
+            agent: the agent's address.
 
         Raises:
-            ServiceRefused: the message was handled already, or never came.
-            ServiceError: the connection broke; it may have been taken back.
+            ServiceRefused: the message was already handled, or does not exist.
+            ServiceError: the connection broke; the message may have been cancelled.
         """
         await self._ask({"op": "cancel", "agent": agent, "message_id": message_id})
 
     async def poke(self, agent: str) -> bool:
-        """Have an agent look into its inbox; return ``False`` if the service does not know its code."""
+        """Have an agent check its inbox; return ``False`` if the service does not know its code."""
         looks: bool = (await self._ask({"op": "poke", "agent": agent}))["looks"]
         return looks
 
     async def passivate(self, agent: str) -> None:
-        """Let an agent go to sleep after its running turn; return when it sleeps."""
+        """Put an agent to sleep after its running turn; return when it sleeps."""
         await self._ask({"op": "passivate", "agent": agent})
 
     async def rewind(self, agent: str, turn: int, only: str | None) -> tuple[int, int | None]:
         """Rewind an agent to a turn, after its running turn.
 
         Returns:
-            its last turn before, and the one that going back is; ``None`` if there was nothing to change.
+            its last turn before, and the turn of the rewind; ``None`` if there was nothing to change.
         """
         answer = await self._ask({"op": "rewind", "agent": agent, "turn": turn, "only": only})
         return answer["from"], answer["turn"]
 
     async def ps(self) -> list[dict[str, Any]]:
-        """Return the hosts that run."""
+        """Return the running hosts."""
         result: list[dict[str, Any]] = (await self._ask({"op": "ps"}))["hosts"]
         return result
 
     async def _listen(self) -> None:
-        """Pass answers on to the requests they belong to, until the connection ends."""
+        """Dispatch answers to their requests, until the connection ends."""
         try:
             while line := await self._reader.readline():
                 answer = json.loads(line)
@@ -188,7 +188,7 @@ class ServiceClient:
                 if queue is not None:
                     queue.put_nowait(answer)
         except (ConnectionError, ValueError):
-            pass  # told to those who wait, below
+            pass  # reported to the waiting requests below
         finally:
             self._lost = True
             for queue in self._answers.values():
@@ -200,10 +200,10 @@ class ServiceClient:
             return result
 
     async def _next(self, answers: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
-        """Return the next answer, however long it takes, while the service answers liveness probes.
+        """Return the next answer; waits without a limit while the service answers liveness probes.
 
         Raises:
-            ServiceError: it gave none.
+            ServiceError: a probe was not answered.
         """
         while True:
             with contextlib.suppress(TimeoutError):
@@ -225,14 +225,14 @@ class ServiceClient:
         request_id = next(self._ids)
         line = json.dumps({"id": request_id, **request}).encode() + b"\n"
         if len(line) > MAX_LINE:
-            raise ServiceRefused("InvalidInput", f"a message of {len(line)} bytes is too long; {MAX_LINE} are allowed")
+            raise ServiceRefused("InvalidInput", f"a message of {len(line)} bytes is too long; the limit is {MAX_LINE}")
         answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._answers[request_id] = answers
         if self._lost:
             answers.put_nowait(_LOST)
         try:
             self._writer.write(line)
-            with contextlib.suppress(ConnectionError):  # the listener tells
+            with contextlib.suppress(ConnectionError):  # reported by the listener
                 await self._writer.drain()
             yield answers
         finally:
@@ -246,15 +246,15 @@ async def connect(
     on_notice: Callable[[str], None],
     timeout_s: float = 120.0,
 ) -> AsyncIterator[ServiceClient]:
-    """Attach to a home's service, starting it if none is up, for as long as the context lasts.
+    """Attach to a home's service while the context lasts; start the service if none runs.
 
     Args:
-        on_progress: told in a few words what is being waited for, again and again while it lasts.
-        on_notice: told once, by the client that started the service, what a user should know of this machine.
-        timeout_s: longest wait for a service that is starting.
+        on_progress: called repeatedly during the wait, with a short description of the current stage.
+        on_notice: called once, in the client that started the service, with the service's notice for the user.
+        timeout_s: timeout of the service's start.
 
     Raises:
-        ServiceError: it did not start; the message has the end of its log.
+        ServiceError: the service did not start; the message contains the end of its log.
         HomeError: the home cannot be used.
     """
     home.create()
@@ -283,13 +283,13 @@ async def connect(
 
 @asynccontextmanager
 async def attach(home: Home, timeout_s: float = 120.0) -> AsyncIterator[ServiceClient | None]:
-    """Attach to a home's service, if one is up or on its way, for as long as the context lasts; start none.
+    """Attach to a home's service, if one runs or is starting, while the context lasts; do not start one.
 
     Yields:
         its client; ``None`` if no service runs.
 
     Raises:
-        ServiceError: it is on its way and did not answer in time, or speaks another protocol.
+        ServiceError: the service is starting and did not answer in time, or speaks another protocol.
     """
     deadline = _Deadline(timeout_s)
     while (client := await _attach(home)) is None and home.service_alive():
@@ -304,7 +304,7 @@ async def attach(home: Home, timeout_s: float = 120.0) -> AsyncIterator[ServiceC
 
 
 class _Deadline:
-    """A limit of time on the event loop's clock."""
+    """A deadline on the event loop's clock."""
 
     def __init__(self, timeout_s: float) -> None:
         self._started_s = asyncio.get_running_loop().time()
@@ -320,10 +320,10 @@ class _Deadline:
 
 
 async def _attach(home: Home) -> ServiceClient | None:
-    """Return a client of the running service, ``None`` if there is none or it is just ending.
+    """Return a client of the running service, ``None`` if none runs or it is ending.
 
     Raises:
-        ServiceError: it speaks another protocol, or does not answer.
+        ServiceError: the service speaks another protocol, or does not answer.
     """
     try:
         reader, writer = await asyncio.open_unix_connection(str(home.socket_path), limit=MAX_LINE)
@@ -350,14 +350,14 @@ async def _attach(home: Home) -> ServiceClient | None:
 
 
 def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Popen[bytes]:
-    """Start the service, unless the one we started is still on its way.
+    """Start the service, unless the process started earlier still runs.
 
-    One that comes while an earlier service is ending exits with `EXIT_HELD`.
+    A service started while an earlier one is ending exits with `EXIT_HELD`.
 
     Raises:
-        ServiceError: it could not start; the message has the end of its log.
-        InvalidInput: a setting, which the service has from this process's environment, cannot be used.
-        HomeError: the service of a copy of the home runs.
+        ServiceError: the service could not start; the message contains the end of its log.
+        InvalidInput: a setting, which the service inherits from this process's environment, is invalid.
+        HomeError: the service of a copy of the home is running.
     """
     if process is not None:
         code = process.poll()
@@ -366,7 +366,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
         if code not in (0, EXIT_HELD):
             raise ServiceError(f"the service did not start; {_end_of(home.logs / 'service.log')}")
     else:
-        from coordinator.settings import read_settings  # noqa: PLC0415  only for starting a service
+        from coordinator.settings import read_settings  # noqa: PLC0415  only for the start of a service
 
         WorkspacePaths(read_settings().workspaces, home.id).check(home.path)
     log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -377,7 +377,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
             stdout=log_fd,
             stderr=log_fd,
             start_new_session=True,
-            env=environment_without_mark(),  # an agent's process may start it, and does not take it along
+            env=environment_without_mark(),  # a service started by an agent's process must not end with it
         )
     finally:
         os.close(log_fd)

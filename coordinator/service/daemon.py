@@ -1,7 +1,7 @@
-"""The service's process: holds the home and the Ray cluster, and serves clients until the last one has gone.
+"""The service's process: owns the home and the Ray cluster, and serves clients until the last one disconnects.
 
-It is the edge of an embedded podium: it admits messages to the journal, asks the coordinator for routes, and passes
-the frames that hosts stream on to clients. Run as ``python -m coordinator.service.daemon --home DIR``.
+It is the edge of an embedded podium: it admits messages to the journal, requests routes from the coordinator, and
+forwards the frames that hosts stream to clients. Run as ``python -m coordinator.service.daemon --home DIR``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_GRACE_S: Final = 60.0
-"""Time for starting and ending beyond the limits of their parts."""
+_WATCHDOG_MARGIN_S: Final = 60.0
+"""Margin of the watchdog beyond the timeouts of the individual steps of start and end."""
 _FIRST_CLIENT_S: Final = 30.0
-"""Limit for the first client to connect; then the service ends."""
+"""Timeout for the first client to connect; then the service ends."""
 
 
 def main() -> int:
     """Run the service of a home.
 
     Returns:
-        0 when the last client has gone or a signal ended it, `EXIT_HELD` when another service holds the home.
+        0 when the last client has disconnected or a signal ended it, `EXIT_HELD` if another service holds the home.
     """
     parser = argparse.ArgumentParser(prog="python -m coordinator.service.daemon", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home directory")
@@ -43,14 +43,14 @@ def main() -> int:
             return EXIT_HELD
         home.make_run_dir()
         try:
-            _say_stage(home, "starting Ray")
+            _publish_stage(home, "starting Ray")
             from coordinator.fleet.process_marks import take_mark_off  # noqa: PLC0415
             from coordinator.fleet.workspace_paths import WorkspacePaths  # noqa: PLC0415
             from coordinator.logs import log_to  # noqa: PLC0415
-            from coordinator.settings import read_settings  # noqa: PLC0415  after the lock: a process that does not get it need not wait
+            from coordinator.settings import read_settings  # noqa: PLC0415  after the lock: a process without it exits sooner
 
             log_to(home.logs / "service.log")
-            take_mark_off()  # an agent's process may have started it
+            take_mark_off()  # this process may have been started by an agent's process
             settings = read_settings()
             with WorkspacePaths(settings.workspaces, home.id).claimed(home.path):
                 asyncio.run(_serve(home, settings))
@@ -64,50 +64,50 @@ async def _serve(home: Home, settings: Settings) -> None:
     from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
 
-    surroundings = ProcessEnvironment.of_this_process()  # before Ray adds variables of its own
+    surroundings = ProcessEnvironment.of_this_process()  # before Ray adds its own variables
     stopping = asyncio.Event()
-    _stop_at_signals(stopping)
+    _stop_on_signals(stopping)
     router = Router(home, settings)
     try:
-        _end_if_it_hangs(settings.start_timeout_s + _GRACE_S)
-        await router.start(on_stage=lambda text: _say_stage(home, text))
+        _start_watchdog(settings.start_timeout_s + _WATCHDOG_MARGIN_S)
+        await router.start(on_stage=lambda text: _publish_stage(home, text))
         faulthandler.cancel_dump_traceback_later()
-        _stop_at_signals(stopping)  # again: starting, Ray put a handler of its own in place that ends us on the spot
+        _stop_on_signals(stopping)  # again: Ray's start installs a handler that ends this process at once
         server = ServiceServer(home, settings, router, surroundings)
         async with server.listening():
             await server.wait_unused(stopping, first_client_s=_FIRST_CLIENT_S)
     finally:
-        _end_if_it_hangs(settings.stop_timeout_s + _GRACE_S)  # until the process has ended
+        _start_watchdog(settings.stop_timeout_s + _WATCHDOG_MARGIN_S)  # until the process has ended
         await router.stop()
         _close_journal(home)
 
 
 def _close_journal(home: Home) -> None:
-    """Open the journal once more and close it, as the last one: coordinator and hosts were ended with it open."""
+    """Open and close the journal, as its last user: coordinator and hosts were ended with it open."""
     from chronicle.errors import ChronicleError  # noqa: PLC0415
 
     try:
         home.journal(create=False).close()
-    except (ChronicleError, HomeError) as error:  # the next one who opens it says so, too
+    except (ChronicleError, HomeError) as error:  # the next open reports it, too
         print(f"the journal was not closed in order: {error}", file=sys.stderr)  # noqa: T201  the service's log
 
 
-def _end_if_it_hangs(limit_s: float) -> None:
-    """End this process, and Ray with it, if that takes too long; the log then has what each thread waits for.
+def _start_watchdog(limit_s: float) -> None:
+    """Start a watchdog that logs the stacks of all threads and ends this process, and Ray with it, after a limit.
 
-    A service that hangs would keep the home from all others.
+    A service that hangs would keep the home locked.
     """
     faulthandler.dump_traceback_later(limit_s, exit=True)
 
 
-def _stop_at_signals(stopping: asyncio.Event) -> None:
-    """End in order when asked to from outside."""
+def _stop_on_signals(stopping: asyncio.Event) -> None:
+    """End in order on a signal."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
 
 
-def _say_stage(home: Home, text: str) -> None:
-    """Record the stage of the start for the clients that wait."""
+def _publish_stage(home: Home, text: str) -> None:
+    """Publish the stage of the start for waiting clients."""
     home.stage_path.write_text(text, encoding="utf-8")
 
 

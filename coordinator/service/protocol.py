@@ -4,48 +4,48 @@ Both sides send JSON objects, one per line (UTF-8, at most `MAX_LINE` bytes). A 
 choice and an ``op``; the service answers each with objects that carry the same ``id``:
 
 ``{"id", "frame": {...}}``
-    one frame of a message's stream (below); the last one's type is in `TERMINAL_FRAMES`.
+    one frame of a message's stream (below); the type of the last frame is in `TERMINAL_FRAMES`.
 ``{"id", "result": {...}}``
-    the answer of an operation that does not stream; ends it.
+    the result of an operation that does not stream; its last answer.
 ``{"id", "error": {"type", "message"}}``
-    the operation was refused; ends it.
+    the operation was refused; its last answer.
 
-Operations: ``hello {"protocol"}`` first; answers ``{"protocol", "notice", "surroundings"}``, the last what agents have
-around them (`coordinator.process_environment`);
+Operations: ``hello {"protocol"}`` first; answers ``{"protocol", "notice", "surroundings"}``, the last the environment
+that agents inherit (`coordinator.process_environment`);
 
 ``send {"agent": {"file","class","agent_type"}, "key", "message", "idempotency_key", "when_busy"}``
     admits the message, a JSON object, and streams its frames; ``when_busy`` is a `podium.turn.busy.BusyPolicy`,
-    ``enqueue`` without it; what one connection sends to an agent is admitted in the order it was sent;
+    ``enqueue`` by default; messages of one connection to one agent are admitted in the order in which they were sent;
 ``cancel {"agent", "message_id"}``
-    cancels a message that waits, is being handled or is parked; durable when answered;
+    cancels a pending, running or parked message; durable when answered;
 ``poke {"agent"}``
-    has an agent look into its inbox; answers ``{"looks"}``, false if its code is not known to the service;
+    has an agent check its inbox; answers ``{"looks"}``, false if the service does not know its code;
 ``passivate {"agent"}``
-    lets an agent go to sleep after its running turn; answered when it sleeps;
+    puts an agent to sleep after its running turn; answered when it sleeps;
 ``rewind {"agent", "turn", "only"}``
-    does that, takes the agent back to a turn, and lets it go on with the messages that wait; answers ``{"from",
-    "turn"}``, the turns before and after, the latter null when there was nothing to change;
+    passivates the agent, rewinds it to a turn, and lets it continue with its pending messages; answers ``{"from",
+    "turn"}``, the turns before and after, the latter null if there was nothing to change;
 ``ps {}``; ``ping {}``, a liveness probe.
 
-Where not said otherwise ``agent`` is an address. A line that is no request, or too long, ends the connection.
+Unless stated otherwise ``agent`` is an address. A line that is not a request, or is too long, ends the connection.
 
-Closing the connection ends the client's part; messages it sent are handled all the same, but what it waits for with
-``passivate`` and ``rewind`` is not done any more. The service lives as long as it has a client.
+When a client disconnects, the messages that it sent are handled nevertheless, but its running ``passivate`` and
+``rewind`` requests are cancelled. The service ends with its last client.
 
 Frames of one message, in order, each with ``type`` and ``message_id`` (the admitted message)::
 
-    accepted        position, before              the message is durably in the inbox; so many wait before it
-    queued          before                        while it waits, when that changed
-    agent_start     agent, turn, code {file, stamp}, reloaded    the agent was woken for it (absent when it was awake);
-                                                  ``stamp`` is a hash of the files that it runs, and ``reloaded`` says
+    accepted        position, before              the message is durably in the inbox; ``before``: messages ahead of it
+    queued          before                        while it is pending, when ``before`` has changed
+    agent_start     agent, turn, code {file, stamp}, reloaded    the agent was woken for it (absent if it was awake);
+                                                  ``stamp`` is a hash of the files that it runs, and ``reloaded`` tells
                                                   whether it was awake with other code
-    turn_start      turn, attempt                 what was streamed in an earlier attempt does not count any more
+    turn_start      turn, attempt                 frames of an earlier attempt are void
     message_start   reply_id
-    message_update  reply_id, delta               text as it is produced
+    message_update  reply_id, delta               text in increments
     message_end     reply_id, text
-    artifact        artifact_id, name, media_type, size    content handed out; there to be fetched after turn_end
-    event           name, data                    what the agent emitted
-    turn_retry      error {type, message}, attempt   this attempt was rolled back; another one follows
+    artifact        artifact_id, name, media_type, size    content handed out; can be fetched after turn_end
+    event           name, data                    an event that the agent emitted
+    turn_retry      error {type, message}, attempt   this attempt was rolled back; it will be retried
     turn_end        turn, version, patch          committed: durable. Terminal
     error           error {type, message}, parked    terminal: the last attempt failed, or the message was cancelled
 """
@@ -57,10 +57,10 @@ from typing import Final
 __all__ = ["EXIT_HELD", "MAX_LINE", "PROTOCOL", "TERMINAL_FRAMES"]
 
 PROTOCOL: Final = 2
-"""Version of this protocol; a service says which it speaks, and a client of another one leaves."""
+"""Version of this protocol; a client disconnects from a service with another version."""
 MAX_LINE: Final = 64 * 1024 * 1024
-"""Longest line either side reads, bytes."""
+"""Longest line that either side reads, bytes."""
 EXIT_HELD: Final = 17
-"""Exit code of a service that found its home held by another one."""
+"""Exit code of a service whose home is held by another service."""
 TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
-"""A stream ends with exactly one of these."""
+"""Types of the terminal frame, exactly one per stream."""

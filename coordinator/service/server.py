@@ -1,4 +1,4 @@
-"""Serving clients over the home's Unix socket: admission, streams, cancellation. The protocol is :mod:`.protocol`."""
+"""The server on the home's Unix socket: admission, streams, cancellation. The protocol is :mod:`.protocol`."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class ServiceServer:
     """The service's socket.
 
     Args:
-        home: whose.
-        settings: of this process.
-        router: started.
-        surroundings: what the agents have around them; default: what this process has now.
+        home: the home of the service.
+        settings: the settings of this process.
+        router: a started router.
+        surroundings: the environment that agents inherit; by default the current one of this process.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ServiceServer:
             self._blobs.close()
 
     async def wait_unused(self, stopping: asyncio.Event, first_client_s: float) -> None:
-        """Return when the last client has disconnected, or ``stopping`` is set, or no first client came in time."""
+        """Return when the last client has disconnected, or ``stopping`` is set, or no client connected in time."""
         stop = asyncio.ensure_future(stopping.wait())
         try:
             timeout_s: float | None = first_client_s
@@ -106,7 +106,7 @@ class ServiceServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = _Client(writer)
-        if self._ending:  # it was accepted just before the socket closed: let it look for another service
+        if self._ending:  # accepted just before the socket was closed: the client retries with the next service
             client.hang_up()
             return
         self._clients.add(client)
@@ -128,9 +128,9 @@ class ServiceServer:
             else:
                 await client.say(request, result=await self._result(request))
         except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
-            message = str(error) or "it took too long; the message stays in the inbox"
+            message = str(error) or "the operation timed out; the message stays in the inbox"
             await client.say(request, error={"type": type(error).__name__, "message": message})
-        except Exception as error:  # noqa: BLE001  a bug: the client is told, the log has the trace
+        except Exception as error:  # noqa: BLE001  a bug: reported to the client, with its traceback in the log
             _log.exception("request failed")
             await client.say(request, error={"type": type(error).__name__, "message": str(error)})
 
@@ -181,8 +181,8 @@ class ServiceServer:
     async def _rewind(self, request: dict[str, Any]) -> dict[str, Any]:
         address, turn, only = _address(request), request.get("turn"), request.get("only")
         if not isinstance(turn, int) or only not in {None, "state", "files"}:
-            raise InvalidInput("'turn' is a number, and 'only' is 'state', 'files' or null")
-        # A moment that is not there is refused before the agent is put to sleep for it.
+            raise InvalidInput("'turn' must be a number, and 'only' must be 'state', 'files' or null")
+        # A turn that does not exist is refused before the agent is put to sleep.
         await asyncio.to_thread(plan_rewind, self._store, self._blobs, address, turn, only)
         async with self._router.asleep(address):
             now_ms = self._clock.now_ms()
@@ -200,46 +200,46 @@ class ServiceServer:
 
 
 def _request(line: bytes) -> dict[str, Any]:
-    """Read a client's line.
+    """Parse a client's line.
 
     Raises:
-        ValueError: it is no request: nothing could be answered to it.
+        ValueError: it is not a request, and has no id for an answer.
     """
     request = json.loads(line)
     if not isinstance(request, dict) or "id" not in request:
-        raise ValueError("a request is a JSON object with an id")
+        raise ValueError("a request must be a JSON object with an id")
     return request
 
 
 def _address(request: dict[str, Any]) -> Address:
-    """Return the agent that a request is about.
+    """Return the address in a request's ``agent``.
 
     Raises:
-        InvalidAddress: it is none.
+        InvalidAddress: it is not an address.
     """
     return Address.parse(str(request.get("agent")))
 
 
 def _sent(request: dict[str, Any]) -> tuple[Code, Address, bytes, BusyPolicy]:
-    """Return what a ``send`` asks for: the agent's code and address, the message as it is stored, and the policy.
+    """Parse a ``send``: the agent's code and address, the message in its stored encoding, and the policy.
 
     Raises:
-        InvalidInput: a part is missing or of another type.
-        InvalidAddress: the agent's type or key cannot be used.
+        InvalidInput: a part is missing or of a wrong type.
+        InvalidAddress: the agent's type or key is invalid.
     """
     agent, key, message = request.get("agent"), request.get("key"), request.get("message")
     names = [agent.get(name) for name in ("file", "class", "agent_type")] if isinstance(agent, dict) else []
     file, class_name, agent_type = (*names, None, None, None)[:3]
     if not (isinstance(file, str) and isinstance(class_name, str) and isinstance(agent_type, str)):
-        raise InvalidInput("'agent' is an object with the strings file, class and agent_type")
+        raise InvalidInput("'agent' must be an object with the strings file, class and agent_type")
     if not isinstance(key, str):
-        raise InvalidInput("'key' is a string")
+        raise InvalidInput("'key' must be a string")
     if not isinstance(message, dict):
-        raise InvalidInput(f'a message is a JSON object such as {{"text": ...}}, not {type(message).__name__}')
+        raise InvalidInput(f'a message must be a JSON object such as {{"text": ...}}, not {type(message).__name__}')
     try:
         when_busy = BusyPolicy(request.get("when_busy") or BusyPolicy.ENQUEUE)
     except ValueError:
-        raise InvalidInput(f"'when_busy' is one of {', '.join(BusyPolicy)}") from None
+        raise InvalidInput(f"'when_busy' must be one of {', '.join(BusyPolicy)}") from None
     return Code(file, class_name, agent_type), Address(agent_type, key), encode(message), when_busy
 
 
@@ -253,16 +253,16 @@ class _Client:
         self.gone = False
 
     def in_order(self, address: Address) -> asyncio.Lock:
-        """Return the lock that keeps the client's messages to an agent in the order they were sent."""
+        """Return the lock that keeps the client's messages to an agent in the order in which they were sent."""
         return self._admitting.setdefault(address, asyncio.Lock())
 
     def ends_with(self, task: asyncio.Task[None]) -> None:
-        """Cancel a request when the client disconnects: only the client needs its result."""
+        """Cancel a request's task when the client disconnects: only the client needs its result."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def hang_up(self) -> None:
-        """Close the connection; for the client: the service has ended."""
+        """Close the connection, which tells the client that the service has ended."""
         self.gone = True
         self._writer.close()
         for task in self._tasks:

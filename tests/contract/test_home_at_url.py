@@ -55,7 +55,7 @@ def test_no_other_home_may_have_the_same(url: str, tmp_path: Path) -> None:
 
 def test_a_home_does_not_change_its_mind(url: str, tmp_path: Path) -> None:
     Home(tmp_path / "local").create()
-    with pytest.raises(HomeError, match="in itself, not at s3://"):
+    with pytest.raises(HomeError, match="in its own directory, not at s3://"):
         Home(tmp_path / "local").create(url)
     Home(tmp_path / "far").create(url)
     with pytest.raises(HomeError, match=f"at {url}, not at {url}-other"):

@@ -75,11 +75,11 @@ async def test_a_lease_that_someone_has_for_a_moment_is_waited_for() -> None:
     assert await agent.withdrawals.withdrawn(ALICE) == []
 
 
-async def test_it_is_not_taken_back_before_the_journal_says_so() -> None:
+async def test_cancel_returns_only_when_the_journal_records_it() -> None:
     asked = 0
 
     class DyingHosts(Hosts):
-        """Twice nothing comes of it; then the next activation drops what is withdrawn."""
+        """Two calls have no effect; at the third the next activation drops the withdrawn message."""
 
         async def cancel(self, address: Address, message_id: MessageId) -> bool:
             nonlocal asked

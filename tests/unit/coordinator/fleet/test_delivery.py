@@ -187,7 +187,7 @@ async def test_what_is_not_of_the_protocol_ends_the_connection(
     assert "delivery_malformed" in capsys.readouterr().out
 
 
-async def test_a_slow_reader_holds_up_no_more_than_its_own_delivery(tmp_path: Path) -> None:
+async def test_a_slow_reader_delays_only_its_own_delivery(tmp_path: Path) -> None:
     host = Host(tmp_path / "host")
     channel = await host.start()
     host.frames = 100

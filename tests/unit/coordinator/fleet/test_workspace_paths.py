@@ -63,7 +63,7 @@ def test_the_directory_is_this_users_alone(tmp_path: Path) -> None:
     paths.create()
     assert paths.directory.stat().st_mode & 0o777 == 0o700
     paths.directory.chmod(0o755)
-    with pytest.raises(HomeError, match="can be entered by others"):
+    with pytest.raises(HomeError, match="is accessible to others"):
         paths.create()
     paths.directory.rmdir()
     paths.directory.symlink_to(tmp_path)
@@ -104,7 +104,7 @@ def test_a_copy_of_a_home_is_refused_while_the_service_of_the_other_runs(tmp_pat
     assert copy.create().id != home.id
 
 
-def test_a_service_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+def test_a_killed_service_releases_its_claim(tmp_path: Path) -> None:
     paths = WorkspacePaths(tmp_path, "home")
     script = "import os, sys; from pathlib import Path; from coordinator.fleet.workspace_paths import WorkspacePaths\n"
     script += "with WorkspacePaths(Path(sys.argv[1]), 'home').claimed(Path('/one')): os.kill(os.getpid(), 9)"

@@ -45,7 +45,7 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
         Home(tmp_path / "file").create()
 
 
-def test_one_service_holds_a_home(tmp_path: Path) -> None:
+def test_one_service_locks_a_home(tmp_path: Path) -> None:
     home = Home(tmp_path).create()
     assert not home.service_alive()
     with home.service_lock() as held:

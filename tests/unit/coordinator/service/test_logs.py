@@ -32,7 +32,7 @@ def test_a_log_that_has_grown_is_begun_anew_and_its_end_kept(tmp_path: Path) -> 
 
 
 def test_a_service_that_hangs_says_where_and_ends() -> None:
-    code = "import time; from coordinator.service.daemon import _end_if_it_hangs as f; f(0.2); time.sleep(60)"
+    code = "import time; from coordinator.service.daemon import _start_watchdog as f; f(0.2); time.sleep(60)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1
     assert 'File "<string>", line 1 in <module>' in ended.stderr
