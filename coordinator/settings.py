@@ -41,8 +41,8 @@ class Settings(BaseSettings):
     """Limit of hosts that start concurrently; a start occupies a core for about a second. By default one per
     core, at least two."""
     log_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
-    """Approximate size, in bytes, at which a log file is rotated to ``….1``, which is replaced: both files together take
-    at most twice as much."""
+    """Approximate size, in bytes, at which a log file is rotated to ``….1``, which is replaced: both files together
+    take at most twice as much."""
     host_cpus: float = Field(default=0.1, gt=0)
     """CPUs that Ray reserves for a host. Agents mostly wait; with 0.1 a node takes ten hosts per CPU."""
     lease_ttl_s: float = Field(default=15.0, gt=0)

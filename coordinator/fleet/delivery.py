@@ -1,23 +1,22 @@
 """Delivery of messages to an agent's host, and of their frames back, over a Unix socket of the host.
 
-A Ray call that streams costs three round trips through Ray for a turn with two batches of frames, 1 to 2 ms each; the
-socket costs 0.1 ms for each batch. Ray is left out of a message's path once its route is known; liveness of the host is
-still probed through Ray.
+A streaming Ray call costs three round trips through Ray for a turn with two batches of frames, 1 to 2 ms each; the
+socket costs 0.1 ms per batch. Once the route is known, a message bypasses Ray; the host's liveness is still probed
+through Ray.
 
-Each side sends JSON objects, each after its length (4 bytes, big-endian). The edge has one connection to a host for all
-its deliveries, which it numbers:
+Each side sends JSON objects, each prefixed with its length (4 bytes, big-endian). The edge has one connection to a host
+for all its deliveries, which it numbers:
 
 ``{"id", "message_id"}``
-    delivers a message that is in the inbox; answered by ``{"id", "frames"}`` again and again, the last batch ending
-    with a terminal frame, or by ``{"id", "error"}``, an exception: pickled, in Base64;
+    delivers a message that is in the inbox; answered by ``{"id", "frames"}`` repeatedly, the last batch ending with a
+    terminal frame, or by ``{"id", "error"}``, a pickled exception in Base64;
 ``{"id", "taken": true}``
-    acknowledges a batch: the host sends at most `_WINDOW` batches ahead, so that a slow reader's text is merged in the
+    acknowledges a batch: at most `_WINDOW` batches are unacknowledged, so the text for a slow reader is merged in the
     host instead of queued;
 ``{"id", "end": true}``
-    ends a delivery whose reader has gone. The message is handled all the same.
+    cancels a delivery whose reader has disconnected. The message is handled nevertheless.
 
-Both ends are of one installation and one user: the protocol has no version. What is not such an object ends the
-connection.
+Both ends belong to the same installation and user: the protocol has no version. A malformed object ends the connection.
 """
 
 from __future__ import annotations
@@ -47,21 +46,22 @@ if TYPE_CHECKING:
 __all__ = ["DeliveryChannel", "DeliveryServer"]
 
 _PACKAGES: Final = frozenset({"chronicle", "podium", "coordinator"})
-"""Whose error classes both ends have."""
+"""Packages whose error classes exist at both ends."""
 _LENGTH: Final = struct.Struct(">I")
 _WINDOW: Final = 4
-"""Batches that are sent before the first of them is acknowledged."""
+"""Limit of unacknowledged batches per delivery."""
 _BACKLOG: Final = 64
-"""Connections that wait while the agent's code blocks the event loop; each edge has one."""
+"""Backlog of connections while the agent's code blocks the event loop; each edge has one."""
 
 _log = structlog.stdlib.get_logger("coordinator.fleet.delivery")
 
 
 class DeliveryServer:
-    """The host's end.
+    """The host's end of deliveries.
 
     Args:
-        deliver: yields the frames of a message in batches, up to the terminal one. It is closed when the reader leaves.
+        deliver: yields the frames of a message in batches, up to the terminal one. It is closed when the reader
+            disconnects.
     """
 
     def __init__(self, deliver: Callable[[MessageId], AsyncGenerator[list[Frame], None]]) -> None:
@@ -69,16 +69,16 @@ class DeliveryServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, path: Path) -> None:
-        """Listen at a path. The caller removes the socket in the end.
+        """Listen at a path. The caller removes the socket at the end.
 
         Raises:
-            OSError: the socket cannot be made.
+            OSError: the socket cannot be created.
         """
         path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, path=str(path), backlog=_BACKLOG)
 
     def close(self) -> None:
-        """Accept no further connection; deliveries that run go on."""
+        """Accept no further connections; running deliveries continue."""
         if self._server is not None:
             self._server.close()
 
@@ -111,12 +111,12 @@ class DeliveryServer:
                     writer.write(_packed({"id": number, "frames": batch}))
                     with suppress(ConnectionError):  # `_serve` ends with the connection, and cancels this task
                         await writer.drain()
-        except Exception as error:  # noqa: BLE001  the edge raises it
+        except Exception as error:  # noqa: BLE001  raised again at the edge
             writer.write(_packed({"id": number, "error": _pickled(error)}))
 
 
 class DeliveryChannel:
-    """The edge's end: one connection to a host, made with the first delivery.
+    """The edge's end of deliveries: one connection to a host, opened with the first delivery.
 
     Args:
         path: the host's socket.
@@ -136,9 +136,9 @@ class DeliveryChannel:
         """Yield a message's frames in batches, up to its terminal frame.
 
         Raises:
-            AgentAsleep: the activation is ending, or the host is gone already; deliver to the next one.
+            AgentAsleep: the activation is ending, or the host has ended; deliver to the next activation.
             HostDied: the host ended during the delivery.
-            PodiumError, ChronicleError: the host cannot tell what became of the message.
+            PodiumError, ChronicleError: the host cannot determine the outcome of the message.
         """
         writer = await self._connected()
         number = next(self._numbers)
@@ -163,7 +163,7 @@ class DeliveryChannel:
             self._close_if_unused()
 
     def close(self) -> None:
-        """Hang up, after the deliveries that run."""
+        """Close the connection after the running deliveries."""
         self._closing = True
         self._close_if_unused()
 
@@ -181,7 +181,7 @@ class DeliveryChannel:
         return self._writer
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass the host's answers on to the deliveries, until the connection ends; then close this end of it."""
+        """Dispatch the host's answers to the deliveries, until the connection ends; then close this end of it."""
         try:
             while (answer := await _receive(reader)) is not None:
                 answers = self._answers.get(answer["id"])
@@ -202,7 +202,7 @@ class DeliveryChannel:
 
 
 async def _receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
-    """Return the next object, ``None`` at the end of the connection, or if what comes is no object of the protocol."""
+    """Read the next object; ``None`` at the end of the connection, or if the object is malformed."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         message: Any = json.loads(await reader.readexactly(length))
@@ -223,7 +223,7 @@ def _packed(message: dict[str, Any]) -> bytes:
 
 
 def _pickled(error: Exception) -> str:
-    """Return an error of ours as text; any other as a `PodiumError`: its class may not exist at the edge."""
+    """Encode one of our errors as text; any other as a `PodiumError`, as its class may not exist at the edge."""
     ours = type(error).__module__.partition(".")[0] in _PACKAGES  # users derive classes from ours
     if not ours or not isinstance(error, ChronicleError | PodiumError):
         error = PodiumError(f"{type(error).__name__}: {error}")

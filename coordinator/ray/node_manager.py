@@ -1,7 +1,7 @@
-"""The node manager: the Ray actor of each node that starts and ends hosts there, and owns the node's mounts.
+"""The node manager: a Ray actor on each node that starts and ends the node's hosts, and owns its mounts.
 
-It makes no decisions: which hosts are wanted is the coordinator's plan. Its state is on the node's disk or in Ray, so
-it can be restarted at any time.
+It makes no decisions: the coordinator's plan determines the hosts. Its state is on the node's disk or in Ray, so it can
+be restarted at any time.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 __all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor"]
 
 DELIVERIES: Final = "hosts"
-"""Directory below the home's ``run_dir`` with a socket for each host; see `coordinator.fleet.delivery`."""
+"""Directory below the home's ``run_dir`` with one socket per host; see `coordinator.fleet.delivery`."""
 _LOAD_DEADLINE_S: Final = 120.0
-"""For a process to start and to import user code on a busy machine."""
+"""Timeout for a process to start and to import user code, on a busy machine."""
 
 _DYING_S: Final = 30.0
-"""For a process that Ray reports as dead to end: the kernel may write a core dump first."""
+"""Timeout for the exit of a process that Ray reports as dead: the kernel may write a core dump first."""
 
 _NO_PLACE: Final = "not-awake-yet"
-"""Target of a host's link before it has an agent. It does not exist, so that code cannot use it during its import."""
+"""Target of a host's link before the activation. It does not exist, so code cannot use the link during its import."""
 
 _ROTATE_EVERY_S: Final = 2.0
-"""Interval of checks of log files' lengths; between two of them a file may exceed its limit."""
+"""Interval of checks of log files' sizes; a file may exceed its limit between two checks."""
 
 _log = structlog.stdlib.get_logger("coordinator.node_manager")
 
@@ -74,7 +74,7 @@ class NodeConfig:
     """Short directory for sockets."""
     logs: str
     log_bytes: int
-    """How long each log file may grow, about."""
+    """Approximate size at which a log file is rotated."""
     presentation: Literal["fuse", "dir"]
     fuse_transport: Literal["raw", "pyfuse3"]
     host_cpus: float
@@ -85,10 +85,10 @@ class NodeConfig:
 
 @ray.remote(max_restarts=-1, max_task_retries=-1)
 class NodeManagerActor:
-    """Starts and ends hosts on its node. Each method may be called twice: Ray does, if this actor dies under a call.
+    """Starts and ends hosts on its node. Methods are idempotent: Ray repeats a call during which this actor died.
 
     Args:
-        config: of this node.
+        config: the configuration of this node manager.
     """
 
     def __init__(self, config: NodeConfig) -> None:
@@ -111,10 +111,10 @@ class NodeManagerActor:
             self._start_zygote()
 
     async def ready(self) -> None:
-        """Answer when the node can take hosts; restarts its mount service if that has ended.
+        """Return when the node is ready for hosts; restart its mount service if that has ended.
 
         Raises:
-            HomeError: the directory of workspace paths cannot be used.
+            HomeError: the directory of workspace paths is unusable.
             Unavailable: the mount service does not start.
         """
         self._paths.create()
@@ -122,14 +122,14 @@ class NodeManagerActor:
             await asyncio.to_thread(self._start_zygote)
 
     async def start_host(self, host_id: str, code: Code) -> Loaded:
-        """Start a host of that name and have it import an agent's code. Takes a second or more.
+        """Start a host of a given name and have it import an agent's code. Takes a second or more.
 
         Returns:
-            what it imported.
+            the code that it imported.
 
         Raises:
-            AgentLoadError: the code cannot be used; the host is ended.
-            HostDied: its process ended meanwhile; the message says how.
+            AgentLoadError: the code cannot be loaded; the host is ended.
+            HostDied: its process ended meanwhile; the message contains the cause.
         """
         await self.ready()
         link = self._mounts / host_id
@@ -179,15 +179,15 @@ class NodeManagerActor:
         return loaded
 
     async def end_host(self, host_id: str, *, died: bool = False) -> str | None:
-        """End a host's process, if it lives, and all processes that it started, and unmount its agent's workspace.
+        """End a host's process, if it is alive, and all processes that it started, and unmount its agent's workspace.
 
         Idempotent. A process that cannot be ended keeps the lock of the workspace path from the agent's next host.
 
         Args:
-            died: whether it is known to be dead or dying.
+            died: whether the host is known to be dead or dying.
 
         Returns:
-            how it ended by itself before, in a few words; ``None`` if it did not, or that is not known.
+            a short description of how it ended by itself before; ``None`` if it did not, or if not known.
         """
         host, process = find_actor(host_id), self._processes.pop(host_id, None)
         died = died or host is None
@@ -217,7 +217,7 @@ class NodeManagerActor:
         return describe_end(status, oom=self._oom_kills.lately(), words=words)
 
     async def end_others(self, host_ids: Sequence[str]) -> None:
-        """End all hosts of this node but these, and clean up after those that died with an earlier service."""
+        """End all hosts of this node except the given ones, and clean up after hosts of an earlier service."""
         for link in list(self._mounts.iterdir()):
             if link.name not in host_ids:
                 await self.end_host(link.name)
@@ -231,11 +231,11 @@ class NodeManagerActor:
         self._paths.remove()
 
     def _clear_after(self, host_id: str) -> None:
-        """End all processes of a host, and remove its agent's workspace path and its link.
+        """Kill all processes of a host, and remove its agent's workspace path and its link.
 
         Raises:
             ChronicleError: a process cannot be ended, or its mount cannot be unmounted.
-            OSError: what an earlier version mounted cannot be removed.
+            OSError: a mount of an earlier version cannot be removed.
         """
         link = self._mounts / host_id
         ended = end_marked(Mark(self._config.home_identity, host_id))
@@ -243,34 +243,34 @@ class NodeManagerActor:
             _log.info("ended_processes", host_id=host_id, count=ended)
         (self._deliveries / host_id).unlink(missing_ok=True)
         if not os.path.islink(link):  # noqa: PTH114  is_symlink raises where a mount's server is dead
-            if os.path.lexists(link):  # of a service of an earlier version, which was killed
+            if os.path.lexists(link):  # a mount of a killed service of an earlier version
                 mounts.unmount(link)
                 link.rmdir()
             return
         path = link.readlink()
-        if path.parent.name == self._paths.directory.name:  # else it is of the home that this one is a copy of
+        if path.parent.name == self._paths.directory.name:  # else it belongs to the home of which this one is a copy
             with self._path_locks.releasing(path, host_id) as owner:
-                # Where this service has not claimed the directory, the home that this one is a copy of may have mounts.
+                # In a directory that this service has not claimed, the original of a copied home may have mounts.
                 ours = path.parent == self._paths.directory
                 if owner is not None and (ours or owner.home == self._config.home_identity):
                     self._unmount(path)
         link.unlink(missing_ok=True)
 
     def _unmount(self, path: Path) -> None:
-        """Unmount a workspace path, and remove it."""
+        """Unmount and remove a workspace path."""
         if os.path.islink(path):  # noqa: PTH114  as above
             path.unlink()
             return
         if self._config.presentation == "fuse":
-            with contextlib.suppress(NotFound, Ended):  # it was never mounted, or went with its host or its service
+            with contextlib.suppress(NotFound, Ended):  # never mounted, or unmounted with its host or service
                 unmount_workspace(self._zygote_socket, path)
-            if path.parent != self._paths.directory:  # an earlier service, which was killed, had another one
+            if path.parent != self._paths.directory:  # of a killed service with another directory
                 mounts.unmount(path)
         try:
             path.rmdir()
         except FileNotFoundError:
             pass
-        except OSError as error:  # still mounted, or written to after the mount was gone: not ours to delete
+        except OSError as error:  # still mounted, or written to after the unmount: never delete files here
             _log.warning("workspace_path_left", path=str(path), error=str(error))
 
     def _rotate_logs(self) -> None:
@@ -283,7 +283,7 @@ class NodeManagerActor:
             time.sleep(_ROTATE_EVERY_S)
 
     def _start_zygote(self) -> None:
-        """Start the mount service, unless it runs."""
+        """Start the mount service if it does not run."""
         zygote.start(
             self._zygote_socket,
             self._paths.directory,

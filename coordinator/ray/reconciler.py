@@ -1,6 +1,6 @@
-"""The coordinator's loop: observe, plan, act. It starts hosts, gives them agents, and replaces those that die.
+"""The coordinator's control loop: observe, plan, act. It starts hosts, assigns agents, and replaces dead hosts.
 
-What to do is decided by `coordinator.fleet.plan`, which is pure; the truth about leases is in the store.
+The decisions are made by `coordinator.fleet.plan`, which is pure; the journal is authoritative for leases.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 __all__ = ["TICK_S", "Reconciler"]
 
 TICK_S: Final = 2.0
-"""Interval of the loop without an event: edited code and lost hosts are found by then."""
+"""Longest interval between iterations: edited code and lost hosts are detected within it."""
 _MOST_LOSSES: Final = 2
-"""Hosts that may die under one wake request before it fails: a warm host can die unseen, user code can kill each."""
+"""Hosts that may die under one wake request before it fails: warm hosts die unnoticed, user code may kill each."""
 
 _log = structlog.stdlib.get_logger("coordinator")
 
 
 class Reconciler:
-    """Brings the hosts nearer to what is wanted, again and again.
+    """Repeatedly brings the hosts closer to the target state.
 
     Args:
-        config: of the coordinator.
-        state: what the coordinator knows.
+        config: the configuration of the coordinator.
+        state: the coordinator's state.
         pool: the hosts' processes.
         withdrawals: messages that an activation has to drop first.
-        tasks: in which hosts are started and agents activated.
+        tasks: run the starts of hosts and the activations of agents.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Reconciler:
         self._stopping = False
 
     async def recover(self) -> None:
-        """Take over the agents that are awake, after a restart of the coordinator, and end all other hosts."""
+        """Recover the awake agents after a restart of the coordinator, and end all other hosts."""
         for session in await asyncio.to_thread(self._state.store.sessions):
             await self._recover_agent(session)
-        # Warm and starting hosts are unknown now, as are those that a killed service left on the node.
+        # These are warm and starting hosts, and those left on the node by a killed service.
         await self._pool.end_unknown()
 
     async def run(self) -> None:
@@ -84,21 +84,21 @@ class Reconciler:
                 await self._deliver_outbox()
                 for action in plan(state.observe(), self._config.warm_hosts, self._config.most_starting):
                     self._act(action)
-            except Exception:  # noqa: BLE001  a bug is logged; without the loop no agent would ever wake
+            except Exception:  # noqa: BLE001  a bug must not end the loop: no agent would wake again
                 _log.exception("planning_failed")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await state.changed.wait()
 
     def stop(self) -> None:
-        """Start no host and wake no agent from now on."""
+        """Start no further hosts and wake no further agents."""
         self._stopping = True
 
     async def poke(self, address: Address) -> bool:
-        """Let an agent look into its inbox, waking it if messages wait.
+        """Have an agent check its inbox; wake it if it has pending messages.
 
         Returns:
-            ``False`` if its code is not known: it looks when a client next sends to it.
+            ``False`` if its code is not known: the agent checks its inbox with a client's next message.
         """
         if self._pool.poke(address):
             return True
@@ -111,7 +111,7 @@ class Reconciler:
         return True
 
     async def host_lost(self, host: Host, how: str | None) -> None:
-        """Wake the agent of a host that ended or died again if messages wait for it."""
+        """Handle the end or death of a host: wake its agent again if it has pending messages."""
         address = host.address
         assert address is not None, "it was given to an agent"
         self._state.hosts.note_death(address, how)
@@ -169,7 +169,7 @@ class Reconciler:
         state.changed.set()
 
     async def _wake(self, host_id: str, address: Address, request: WakeRequest) -> None:
-        """Take an agent's lease for a warm host, and have the host activate the agent."""
+        """Acquire an agent's lease for a warm host, and have the host activate the agent."""
         hosts = self._state.hosts
         lease: Lease | None = None
         unclean = False
@@ -196,7 +196,7 @@ class Reconciler:
         self._pool.watch(host_id)
 
     def _with_death(self, host_id: str, address: Address, error: Exception) -> Exception:
-        """Return the error of a wake; if its host died, with how it did."""
+        """Return the error of a wake, with the cause of death if its host died."""
         how = self._pool.take_end(host_id)
         if how is None or not isinstance(error, HostDied):
             return error
@@ -204,14 +204,14 @@ class Reconciler:
         return HostDied(f"the agent's process died while it was being woken: {how}; {log} says more")
 
     async def _release(self, lease: Lease) -> None:
-        """Release a lease under which nothing was done; if that fails, it expires."""
+        """Release a lease under which no message was attempted; if that fails, it expires."""
         try:
             await asyncio.to_thread(self._state.store.release_lease, lease.session_id, lease.epoch)
         except ChronicleError as error:
             _log.warning("lease_not_released", session_id=lease.session_id, error=str(error))
 
     async def _wake_failed(self, address: Address, request: WakeRequest, error: Exception) -> None:
-        """Leave an agent to the next host if its host or the node's mount service died, else fail the request."""
+        """Retry a wake with another host if the host or the node's mount service died; otherwise fail the request."""
         again = isinstance(error, HostDied | Unavailable) and not isinstance(error, StorageRefused)
         if again and request.losses < _MOST_LOSSES:
             request.losses += 1

@@ -1,4 +1,4 @@
-"""The service's way to agents: a cache of routes, the delivery of messages, and all other Ray calls of the service."""
+"""The service's router to agents: the route cache, the delivery of messages, and all other Ray calls of the service."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Router:
 
     Args:
         home: the home.
-        settings: of this process.
+        settings: the settings of this process.
     """
 
     def __init__(self, home: Home, settings: Settings) -> None:
@@ -66,21 +66,21 @@ class Router:
         self._node: Any = None
         self._routes: dict[Address, Route] = {}
         self._channels: dict[str, DeliveryChannel] = {}
-        """To the hosts of the routes, by the hosts' ids."""
+        """Delivery channels to the hosts of the routes, by host id."""
         self._sockets = home.run_dir / DELIVERIES
         self._stamps = CodeStamps()
         self._retiring: dict[Address, int] = {}
-        """Epochs of agents' hosts that end after their turn because their code changed."""
+        """Lease epochs of hosts that are retired because their code changed."""
         self._ids = IdSource()
         self._clock = SystemClock()
         self.notice: str | None = None
-        """Shown once to clients: why workspaces are plain directories here, if they are."""
+        """Notice for clients, if workspaces are plain directories on this machine: the reason."""
 
     async def start(self, on_stage: Callable[[str], None]) -> None:
         """Start or join Ray, and start the coordinator and this node's manager.
 
         Args:
-            on_stage: called with a few words on what is being waited for.
+            on_stage: called with a short description of each stage of the start.
 
         Raises:
             Exception: Ray did not start.
@@ -142,9 +142,9 @@ class Router:
     # -- delivery -------------------------------------------------------------------------------------------------
 
     async def prepare(self, address: Address, code: Code) -> None:
-        """Have messages that are admitted from now on handled by a code as its files are now.
+        """Have messages admitted after this call handled by the current content of a code.
 
-        If the agent is awake with other code, its host ends after the turn that runs, and another one takes over.
+        If the agent is awake with other code, its host ends after the running turn, and another host takes over.
 
         Raises:
             TimeoutError: the coordinator does not answer.
@@ -158,7 +158,7 @@ class Router:
             self._retiring[address] = retired.epoch
 
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
-        """Yield the frames of a message, waking its agent; again if its host ends before the message is settled.
+        """Yield the frames of a message; wake its agent, and again if its host ends before the message is settled.
 
         Raises:
             PodiumError: the agent cannot be woken; the message stays in its inbox.
@@ -205,22 +205,22 @@ class Router:
     # -- other calls about an agent -------------------------------------------------------------------------------
 
     async def cancel(self, address: Address, message_id: MessageId) -> None:
-        """Cancel a message that waits, is being handled or is parked; durable on return.
+        """Cancel a pending, running or parked message; durable on return.
 
         Raises:
-            NotFound: the agent never got it, or has handled it.
-            TimeoutError: the agent's code would not stop.
+            NotFound: the agent has no such message, or has handled it.
+            TimeoutError: the agent's code did not stop.
         """
         await self._ask(self._coordinator.cancel.remote(address, message_id))
 
     async def poke(self, address: Address) -> bool:
-        """Let an agent look into its inbox; return ``False`` if that has to wait until its code is known."""
+        """Have an agent check its inbox; return ``False`` if its code is not known yet."""
         looks: bool = await self._ask(self._coordinator.poke.remote(address))
         return looks
 
     @asynccontextmanager
     async def asleep(self, address: Address) -> AsyncIterator[None]:
-        """Keep an agent asleep while the context lasts, beginning after its running turn."""
+        """Put an agent to sleep after its running turn, and keep it asleep while the context lasts."""
         holder = self._ids.other("hold_", self._clock.now_ms())
         try:
             await self._ask(self._coordinator.hold.remote(address, holder))
@@ -235,7 +235,7 @@ class Router:
         return hosts
 
     async def _ask(self, answer: Any) -> Any:
-        """Await an answer of the coordinator while the coordinator answers liveness probes."""
+        """Await a result of the coordinator, without a time limit while it answers liveness probes."""
         silence_s = self._settings.silence_s
         try:
             return await with_probes(
@@ -246,7 +246,7 @@ class Router:
 
     @asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:
-        """Limit a call that has no effect unless the coordinator answers by the time that a wake may take.
+        """Limit a call, which has no effect unless the coordinator answers, by the wake timeout.
 
         Raises:
             TimeoutError: it did not answer.
@@ -270,7 +270,7 @@ class Router:
         return channel
 
     def _drop(self, address: Address, route: Route) -> None:
-        """Forget a route that does not work any more."""
+        """Remove a stale route."""
         if self._routes.get(address) == route:
             del self._routes[address]
         channel = self._channels.pop(route.host_id, None)
@@ -278,7 +278,7 @@ class Router:
             channel.close()
 
     def _start_frame(self, address: Address, route: Route) -> Frame:
-        """Return the frame that says that an agent is awake, with which code, and whether it was reloaded."""
+        """Return the ``agent_start`` frame, with the agent's code and whether it was reloaded."""
         frame: Frame = {"type": "agent_start", "agent": str(address), "turn": route.turn}
         if route.loaded is not None:
             frame["code"] = {"file": route.loaded.code.file, "stamp": route.loaded.stamp}
@@ -286,7 +286,7 @@ class Router:
         return frame
 
     async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncGenerator[Frame, None]:
-        """Yield a host's frames of a message, its position in the inbox while it waits, and its end in any case."""
+        """Yield a host's frames of a message, ``queued`` frames while it waits, and the terminal frame in any case."""
         if message.when_busy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER}:
             await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
@@ -321,7 +321,7 @@ class Router:
         return route
 
     def _presentation(self) -> Literal["fuse", "dir"]:
-        """Return how workspaces are presented here; sets `notice` where FUSE was preferred and does not work."""
+        """Return how workspaces are presented; set `notice` if FUSE was preferred and is not available."""
         if self._settings.presentation == "dir":
             return "dir"
         reason = available(self._settings.fuse_transport)
