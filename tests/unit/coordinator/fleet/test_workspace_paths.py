@@ -53,7 +53,7 @@ def test_a_home_of_an_older_version_gets_an_id_once(tmp_path: Path) -> None:
         _ = home.id
     assert home.create().id == Home(tmp_path).create().id
     (tmp_path / "id").write_text("../../etc\n")
-    with pytest.raises(HomeError, match="no id of a home"):
+    with pytest.raises(HomeError, match="is not a home id"):
         _ = home.id
 
 
