@@ -64,7 +64,7 @@ def test_a_home_does_not_change_its_mind(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["/a/path", "file:///a/path"])
 def test_a_path_is_no_url(wrong: str, tmp_path: Path) -> None:
-    with pytest.raises(HomeError, match="no URL of an object store"):
+    with pytest.raises(HomeError, match="not the URL of an object store"):
         Home(tmp_path).create(wrong)
 
 

@@ -22,7 +22,7 @@ def test_a_home_is_made_in_a_new_or_empty_directory_and_opened_again(tmp_path: P
 
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "passwd").touch()
-    with pytest.raises(HomeError, match=r"no podium home and not empty \(it has 'passwd'\)"):
+    with pytest.raises(HomeError, match=r"not a podium home and not empty \(it has 'passwd'\)"):
         Home(tmp_path).create()
     assert [path.name for path in tmp_path.iterdir()] == ["passwd"]
 
@@ -96,7 +96,7 @@ def test_the_directory_for_sockets_is_there_only_for_a_service(tmp_path: Path, t
 def test_a_directory_for_sockets_that_others_can_write_is_not_trusted(tmp_path: Path, temporary: Path) -> None:
     home = Home(tmp_path / "home").create()
     home.make_run_dir().chmod(0o777)
-    with pytest.raises(HomeError, match="written by others"):
+    with pytest.raises(HomeError, match="writable by others"):
         _ = home.socket_path
     with pytest.raises(HomeError):
         home.make_run_dir()
