@@ -189,7 +189,7 @@ class DeliveryChannel:
                     answers.put_nowait(answer)
         finally:
             self._lost = True
-            writer.close()  # also when no delivery runs, and the next message is far off: an agent that fell asleep
+            writer.close()  # also without a running delivery: the agent may have fallen asleep
             for answers in self._answers.values():
                 answers.put_nowait(None)
 
@@ -224,7 +224,7 @@ def _packed(message: dict[str, Any]) -> bytes:
 
 def _pickled(error: Exception) -> str:
     """Encode one of our errors as text; any other as a `PodiumError`, as its class may not exist at the edge."""
-    ours = type(error).__module__.partition(".")[0] in _PACKAGES  # users derive classes from ours
+    ours = type(error).__module__.partition(".")[0] in _PACKAGES  # users may derive classes from ours
     if not ours or not isinstance(error, ChronicleError | PodiumError):
         error = PodiumError(f"{type(error).__name__}: {error}")
     return base64.b64encode(pickle.dumps(error)).decode()

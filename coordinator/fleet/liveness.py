@@ -38,7 +38,7 @@ async def with_ticks(items: AsyncIterator[_T], interval_s: float) -> AsyncGenera
     finally:
         if waiting is not None:
             waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)  # asyncio warns of an exception that nobody retrieves
+            await asyncio.gather(waiting, return_exceptions=True)  # asyncio warns of exceptions never retrieved
 
 
 async def with_probes(answer: Awaitable[_T], interval_s: float, probe: Callable[[], Awaitable[None]]) -> _T:

@@ -1,4 +1,4 @@
-"""The configuration of a coordinator: what its actor is started with, and its loop reads."""
+"""The configuration of a coordinator, shared by its actor and its control loop."""
 
 from __future__ import annotations
 

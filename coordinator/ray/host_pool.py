@@ -77,7 +77,7 @@ class HostPool:
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, str] = {}
-        """How hosts ended by themselves, until `take_end`."""
+        """Descriptions of how hosts ended by themselves, until `take_end` removes them."""
         self._node: Any = None
 
     def find_node(self) -> None:
@@ -118,7 +118,7 @@ class HostPool:
             async with asyncio.timeout(_ANSWER_S):
                 loaded: Loaded | None = await handle.loaded.remote()
         except (TimeoutError, ray.exceptions.RayError) as error:
-            _log.warning("host_does_not_say_what_it_imported", host_id=host_id, error=str(error))
+            _log.warning("host_code_not_reported", host_id=host_id, error=str(error))
             return None
         return loaded
 

@@ -212,7 +212,7 @@ class NodeManagerActor:
     def _how_it_ended(self, host_id: str, process: WatchedProcess | None, *, died: bool) -> str | None:
         status = process.wait_status(_DYING_S if died else 0) if process is not None else None
         words = last_words(self._ends / host_id)
-        if not died and status is None and words is None:  # it lives
+        if not died and status is None and words is None:  # the process is alive
             return None
         return describe_end(status, oom=self._oom_kills.lately(), words=words)
 

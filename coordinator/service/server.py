@@ -169,7 +169,7 @@ class ServiceServer:
             "before": message.before,
         }
         await client.say(request, frame=accepted)
-        async with aclosing(self._router.deliver(address, code, message)) as frames:  # also when the client leaves
+        async with aclosing(self._router.deliver(address, code, message)) as frames:  # closed at a disconnect, too
             async for frame in frames:
                 await client.say(request, frame=frame)
 
