@@ -2,20 +2,30 @@
 
     ChronicleError
     ├── NotFound                    no such session, branch, event, message, blob, path, iteration
-    │   └── BlobMissing             a store of blobs does not have one
+    │   ├── BlobMissing             a store of blobs does not have one
+    │   ├── StoreNotFound           no store there, or one without a workspace
+    │   ├── StoreRemoved            the directory of a mounted store is gone
+    │   ├── NotMounted              a path is in no mounted workspace
+    │   └── NoCommit                the workspace has no commit at that moment
     ├── InvalidInput                the caller's value cannot be used; says which and how to correct it
     ├── Conflict                    lost a compare-and-set; read again and retry
     │   ├── BranchVersionConflict   another append came first; carries the branch's head
     │   ├── BranchInUse             forks read from it; names them
     │   ├── IdempotencyConflict     the key was used before with another body
-    │   └── LeaseHeld               another holder's lease has not run out
+    │   ├── LeaseHeld               another holder's lease has not run out
+    │   ├── MountInUse              programs use a mount, or something is mounted below it
+    │   ├── MountpointTaken         something is mounted there already
+    │   ├── StoreInUse              a store has a mount, or another process uses it
+    │   └── StoreShared             other nodes may hold what no commit has
     ├── StaleEpoch                  a newer epoch holds the lease: this holder must stop, not retry
     ├── InboxFull                   too many messages are pending; try again later
     ├── OverQuota                   a workspace holds more than it may; remove something or raise the quota
     ├── Corrupt                     stored bytes are not what they were when written
+    │   └── StoreDamaged            a store misses a blob that a commit needs, or cannot read a commit
     ├── UnsupportedFormat           written by a newer version; upgrade the code
     │   └── UnusableFormat          no upgrade of the code reads it
     └── Unavailable                 the store or mount could not be reached; the outcome may be unknown
+        ├── MountUnreachable        the process that serves a mount does not answer
         └── StorageRefused          the operating system refused: disk full, I/O error, permissions
 
 A caller may retry ``Conflict`` after reading again, and ``Unavailable`` after looking up the outcome of its write; it
@@ -43,10 +53,20 @@ __all__ = [
     "InboxFull",
     "InvalidInput",
     "LeaseHeld",
+    "MountInUse",
+    "MountUnreachable",
+    "MountpointTaken",
+    "NoCommit",
     "NotFound",
+    "NotMounted",
     "OverQuota",
     "StaleEpoch",
     "StorageRefused",
+    "StoreDamaged",
+    "StoreInUse",
+    "StoreNotFound",
+    "StoreRemoved",
+    "StoreShared",
     "Unavailable",
     "UnsupportedFormat",
     "UnusableFormat",
@@ -57,12 +77,40 @@ class ChronicleError(Portable):
     """Root of all errors that Chronicle raises on purpose."""
 
 
+class _OfMount(ChronicleError):
+    """An error of a mount.
+
+    Attributes:
+        mountpoint: where it is.
+    """
+
+    def __init__(self, message: str, mountpoint: str | None = None) -> None:
+        super().__init__(message)
+        self.mountpoint = mountpoint
+
+
 class NotFound(ChronicleError):
     """The requested thing does not exist."""
 
 
 class BlobMissing(NotFound):
     """A store of blobs does not have one. Where something stored refers to it, the store is damaged."""
+
+
+class StoreNotFound(NotFound):
+    """There is no store, or no workspace was ever mounted from it."""
+
+
+class StoreRemoved(_OfMount, NotFound):
+    """The directory of the store of a mounted workspace was removed or renamed."""
+
+
+class NotMounted(NotFound):
+    """A path is in no mounted workspace, so it names no store."""
+
+
+class NoCommit(NotFound):
+    """A workspace has no commit at a moment: it is before its first one."""
 
 
 class InvalidInput(ChronicleError):
@@ -133,6 +181,22 @@ class LeaseHeld(Conflict):
         self.expires_ms = expires_ms
 
 
+class MountInUse(_OfMount, Conflict):
+    """A workspace cannot be unmounted without force: programs use it, or something is mounted below it."""
+
+
+class MountpointTaken(_OfMount, Conflict):
+    """Something is mounted at a path already."""
+
+
+class StoreInUse(Conflict):
+    """A store has a mounted workspace, or another process uses it."""
+
+
+class StoreShared(Conflict):
+    """Other nodes share a store, and their uncommitted changes are unknown here."""
+
+
 class StaleEpoch(ChronicleError):
     """A write under an expired epoch. Its holder was replaced and must stop.
 
@@ -183,6 +247,10 @@ class Corrupt(ChronicleError):
         self.journal = journal
 
 
+class StoreDamaged(Corrupt):
+    """A store misses a blob that a commit needs, or has a commit that cannot be read."""
+
+
 class UnsupportedFormat(ChronicleError):
     """Written in a newer format than this code reads: upgrade the code. The message says which."""
 
@@ -193,6 +261,10 @@ class UnusableFormat(UnsupportedFormat):
 
 class Unavailable(ChronicleError):
     """A store or mount could not be reached or did not answer. A write may or may not have happened."""
+
+
+class MountUnreachable(_OfMount, Unavailable):
+    """The process that serves a mount does not answer."""
 
 
 class StorageRefused(Unavailable):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.canonical import decode
-from chronicle.errors import Corrupt, InvalidInput, NotFound
+from chronicle.errors import InvalidInput, NotFound, StoreDamaged
 from chronicle.ids import BlobId
 from chronicle.workspace.port import TreeRef
 
@@ -132,6 +132,4 @@ def _committed(event: Event) -> Committed:
         ref = TreeRef(BlobId(values["tree_id"]), BlobId(values["oplog_id"]))
         return Committed(event.turn, event.ts, str(values["message"]), ref)
     except (KeyError, TypeError) as error:
-        raise Corrupt(
-            f"event {event.event_id} has no payload that could be a commit's; chronicle verify says more"
-        ) from error
+        raise StoreDamaged(f"event {event.event_id} has no payload that could be a commit's") from error

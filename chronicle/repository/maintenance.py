@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.blobs.gc.collector import collect
 from chronicle.blobs.packs.bulk_reader import ScanningReader
-from chronicle.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
+from chronicle.errors import Corrupt, NotFound, StoreInUse, StoreShared, UnsupportedFormat
 from chronicle.fuse.zygote import zygote
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commit_log import commits
@@ -181,13 +181,12 @@ def collect_garbage(store: StoreDirectory, *, alone: bool = False, dry_run: bool
     store.reach()
     with ExitStack() as stack:
         if store.remote is not None and not dry_run:
-            raise Conflict(
-                f"what other nodes hold and have not committed to {store.name} is not known here, so nothing is freed; "
-                "chronicle gc --dry-run shows what no commit needs"
+            raise StoreShared(
+                f"what other nodes hold and have not committed to {store.name} is not known here, so nothing is freed"
             )
         if alone and not dry_run:
             if not stack.enter_context(store.exclusive_lock()) or zygote.is_running(store.socket) is not None:
-                raise Conflict(f"{store.name} is in use; unmount its workspaces first, or leave --now away")
+                raise StoreInUse(f"{store.name} is in use; unmount its workspaces first")
             warm_bytes = read_settings().warm_bytes(is_far=False)  # a store at a URL is refused above
             for home in sorted(store.layers.glob("*")) if store.layers.is_dir() else ():
                 stack.callback(unlock_workspace, lock_workspace(home))

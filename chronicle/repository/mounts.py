@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, Unavailable
+from chronicle.errors import ChronicleError, Conflict, InvalidInput, MountInUse, MountUnreachable, NotFound, Unavailable
 from chronicle.fuse import available
 from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import availability, mountinfo, mounts, users
@@ -167,7 +167,7 @@ def unmount(store: StoreDirectory, mountpoint: Path, *, force: bool = False) -> 
     except Unavailable as error:
         if not force:
             _check_unused(mountpoint, served=True)
-            raise Unavailable(f"{error}; chronicle unmount --force unmounts without it") from error
+            raise MountUnreachable(str(error), os.fspath(mountpoint)) from error
         mounts.unmount(mountpoint)
         return
     if os.fspath(mountpoint) not in served:
@@ -201,9 +201,10 @@ def _check_unused(mountpoint: Path, *, served: bool) -> None:
         found += users.users_of(mountpoint)
     if found:
         more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        raise Conflict(
-            f"{mountpoint} is in use: {'; '.join(found[:_NAMED])}{more}. End that first; chronicle unmount --force "
-            "unmounts it all the same, and what programs write there later is lost"
+        raise MountInUse(
+            f"{mountpoint} is in use: {'; '.join(found[:_NAMED])}{more}. End that first; what programs write there "
+            "after a forced unmount is lost",
+            os.fspath(mountpoint),
         )
 
 
@@ -232,7 +233,7 @@ def _unmount_abandoned(store: StoreDirectory, mountpoint: Path, *, force: bool =
             stack.enter_context(claim_mountpoint(mountpoint))  # no mount between the check and the unmount
         except Conflict as error:
             if not force:
-                raise Conflict(f"{error}; chronicle unmount --force unmounts it all the same") from error
+                raise MountInUse(str(error), os.fspath(mountpoint)) from error
         if not _is_unserved(store, mountpoint):
             return False
         if not force:

@@ -21,7 +21,15 @@ from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.errors import BranchVersionConflict, Conflict, Corrupt, InvalidInput, NotFound, UnsupportedFormat
+from chronicle.errors import (
+    BranchVersionConflict,
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    StoreNotFound,
+    UnsupportedFormat,
+)
 from chronicle.ids import BranchId, SessionId
 from chronicle.journal.chain import check_events
 from chronicle.journal.event_codec import event_from_object, event_object
@@ -90,7 +98,7 @@ class RemoteCommits:
         try:
             described = self._objects.read("format")
         except NotFound:
-            raise NotFound(f"there is no store at {self._shown}; chronicle mount makes one") from None
+            raise StoreNotFound(f"there is no store at {self._shown}") from None
         try:
             found = int(json.loads(described)["chronicle-store"])
         except (ValueError, KeyError, TypeError) as error:

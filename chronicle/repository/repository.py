@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.buffer import ScratchBuffer
-from chronicle.errors import Conflict, InvalidInput, NotFound, StorageRefused, Unavailable
+from chronicle.errors import Conflict, InvalidInput, NoCommit, StorageRefused, Unavailable
 from chronicle.repository import commit_writer, mounts
 from chronicle.repository.checkout import checkout, count
 from chronicle.repository.commit_log import (
@@ -256,7 +256,7 @@ class Repository(StoreDirectory):
         with self.read_journal(workspace) as journal:
             found = commit_at(journal, workspace, _committed_moment(moment))
         if found is None:
-            raise NotFound(f"workspace {workspace!r} had no files before its first commit; chronicle log lists them")
+            raise NoCommit(f"workspace {workspace!r} had no files before its first commit")
         with self.naming_damaged(workspace), self.blobs() as blobs:
             if progress is None:
                 return found, checkout(blobs, found.ref, target, lambda _size, _files: None)

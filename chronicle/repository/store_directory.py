@@ -28,7 +28,19 @@ from chronicle.blobs import blob_id
 from chronicle.blobs.media.objects import shown_url
 from chronicle.blobs.packs.pack_store import FsspecBlobStore
 from chronicle.clock import SystemClock
-from chronicle.errors import BlobMissing, Conflict, Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
+from chronicle.errors import (
+    BlobMissing,
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    NotMounted,
+    StorageRefused,
+    StoreDamaged,
+    StoreNotFound,
+    StoreRemoved,
+    UnsupportedFormat,
+)
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.settings import read_settings
@@ -111,7 +123,7 @@ class StoreDirectory:
         """
         source = mountinfo.source_of(path)
         if source is None or not source.startswith(SCHEME):
-            raise NotFound(f"{path} is not in a mounted workspace; name the store with --store")
+            raise NotMounted(f"{path} is not in a mounted workspace")
         store = cls(Path(urllib.parse.unquote(source.removeprefix(SCHEME))))
         store._mounted_at = mountinfo.mountpoint_of(path)
         return store
@@ -184,8 +196,8 @@ class StoreDirectory:
                 raise TypeError
         except (FileNotFoundError, NotADirectoryError):
             if self._mounted_at is not None:
-                raise NotFound(self._gone(self._mounted_at)) from None
-            raise NotFound(f"{self.directory} is no store; chronicle mount makes one") from None
+                raise self._removed(self._mounted_at) from None
+            raise StoreNotFound(f"{self.directory} is no store") from None
         except PermissionError:
             raise StorageRefused(f"{self._format_path} cannot be read; mend its permissions") from None
         except OSError as error:
@@ -213,12 +225,13 @@ class StoreDirectory:
             NotFound: it does not; the message has the remedy.
         """
         if self._mounted_at is not None and not os.path.lexists(self._format_path):
-            raise NotFound(self._gone(self._mounted_at))
+            raise self._removed(self._mounted_at)
 
-    def _gone(self, mountpoint: Path) -> str:
-        return (
+    def _removed(self, mountpoint: Path) -> StoreRemoved:
+        return StoreRemoved(
             f"the store {self.directory} of the workspace that is mounted at {mountpoint} was removed or renamed: put "
-            f"it back, or give the mount up with chronicle unmount --force {mountpoint}"
+            "it back, or force an unmount",
+            os.fspath(mountpoint),
         )
 
     def reach(self) -> None:
@@ -243,7 +256,7 @@ class StoreDirectory:
         """
         with self._locked(shared=True) as locked:
             if not locked:
-                raise Conflict(f"chronicle gc --now has {self.name} alone for a while; try again later")
+                raise Conflict(f"a garbage collection has locked {self.name}; try again later")
             yield
 
     @contextmanager
@@ -365,7 +378,7 @@ class StoreDirectory:
         try:
             journal = SqliteJournalStore(self._journal_path, read_only=True)
         except NotFound:
-            raise NotFound(f"no workspace was ever mounted from {self.directory}; chronicle mount makes one") from None
+            raise StoreNotFound(f"no workspace was ever mounted from {self.directory}") from None
         with closing(journal), self.naming_damaged(workspace):
             yield journal
 
@@ -404,10 +417,7 @@ class StoreDirectory:
             yield
         except BlobMissing as error:
             what = f"workspace {workspace!r}" if workspace is not None else f"the store {self.name}"
-            raise Corrupt(
-                f"{what} is damaged: {error}; chronicle verify says which commits need what is missing, "
-                "and a backup of the store's blobs mends it"
-            ) from error
+            raise StoreDamaged(f"{what} is damaged: {error}; a backup of the store's blobs mends it") from error
 
     @contextmanager
     def blobs(self, *, kept: bool = True) -> Iterator[FsspecBlobStore]:

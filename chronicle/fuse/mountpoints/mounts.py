@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from chronicle.errors import Conflict, InvalidInput, Unavailable
+from chronicle.errors import InvalidInput, MountpointTaken, Unavailable
 from chronicle.fuse.mountpoints.guard import reopen
 from chronicle.fuse.mountpoints.mountinfo import KIND, fuse_mounts_under, is_mounted, mounts_at
 from chronicle.fuse.mountpoints.syscalls import force_unmount
@@ -51,9 +51,7 @@ def check_mountpoint(mountpoint: Path) -> None:
         Conflict: something is mounted there.
     """
     if is_mounted(mountpoint):
-        raise Conflict(
-            f"something is mounted at {mountpoint} already; unmount it first: chronicle unmount {mountpoint}"
-        )
+        raise MountpointTaken(f"something is mounted at {mountpoint} already; unmount it first", os.fspath(mountpoint))
     try:
         there = mountpoint.absolute()
         while not there.exists() and not there.is_symlink():

@@ -73,7 +73,7 @@ def test_the_store_need_not_be_named_inside_of_a_mount(
     monkeypatch.chdir(root / "dir")
     assert chronicle("commit", "-m", "first").startswith("commit 1 ")
     monkeypatch.chdir(tmp_path)
-    assert "--store" in chronicle("log", code=ExitCode.NOT_FOUND)
+    assert "; name the store with --store" in chronicle("log", code=ExitCode.NOT_FOUND)
 
 
 def test_workspaces_of_one_store_are_apart_and_share_what_is_equal(chronicle: Command, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_store_that_nothing_was_mounted_from(chronicle: Command) -> None:
     Repository(chronicle.store).create()
     before = listing(chronicle.store)
     for command in (["log"], ["history", "a"], ["cat", "a"], ["verify"], ["stats"]):
-        assert "chronicle mount makes one" in chronicle.on_store(*command, code=ExitCode.NOT_FOUND)
+        assert "; `chronicle mount` makes one" in chronicle.on_store(*command, code=ExitCode.NOT_FOUND)
     assert listing(chronicle.store) == before
 
 

@@ -194,7 +194,8 @@ def test_what_no_commit_needs_is_freed(chronicle: Command, root: Path) -> None:
     chronicle.on_store("diff")  # what is now is stored to be compared
     (root / "removed").unlink()
     before = files_below(root)
-    assert "in use" in chronicle.on_store("gc", "--now", code=ExitCode.CONFLICT)
+    said = chronicle.on_store("gc", "--now", code=ExitCode.CONFLICT)
+    assert "is in use; unmount its workspaces first; without --now, `chronicle gc` needs no unmount" in said
     chronicle.unmount()
     stored = chronicle.json("stats")["stored_bytes"]
     planned = chronicle.json("gc", "--now", "--dry-run")
@@ -251,7 +252,9 @@ def test_what_cannot_be_mounted_makes_nothing(chronicle: Command, tmp_path: Path
         assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
     root = chronicle.mount()
     other = tmp_path / "other"
-    assert "is mounted at" in chronicle("mount", other, root, code=ExitCode.CONFLICT)
+    said = chronicle("mount", other, root, code=ExitCode.CONFLICT)
+    assert "is mounted at" in said
+    assert f"; `chronicle unmount {root}` does" in said
     assert not other.exists()
     assert mountinfo.is_mounted(root)
 

@@ -337,7 +337,7 @@ def test_a_commit_outlasts_an_outage(
 
 def test_there_is_no_store(nodes: list[Node]) -> None:
     node = nodes[0]
-    assert "chronicle mount makes one" in node.on_store("log", code=ExitCode.NOT_FOUND)
+    assert "; `chronicle mount` makes one" in node.on_store("log", code=ExitCode.NOT_FOUND)
     assert not list(node.directory.rglob("journal.db"))
     assert "nosuch" in node("log", "--store", "nosuch://x", code=ExitCode.USAGE)
 
@@ -372,7 +372,7 @@ def test_a_fork_is_known_on_other_nodes(nodes: list[Node]) -> None:
     assert first.json("fork", "again", "-w", "side")["from"] == {"workspace": "side", "turn": 2}
     assert second.on_store("cat", "a", "-w", "again") == "on the side"
     assert [check["problem"] for check in second.json("verify")] == [None] * 3
-    assert "is not known here" in second.on_store("gc", code=ExitCode.CONFLICT)
+    assert "; `chronicle gc --dry-run` shows what" in second.on_store("gc", code=ExitCode.CONFLICT)
     assert second.json("gc", "--dry-run")["packs"] > 0
 
 
@@ -437,7 +437,7 @@ def test_a_store_whose_blobs_are_gone_mounts_nothing(nodes: list[Node], s3: S3Se
     left = sorted(objects.names(""))
     said = other("mount", node.url, other.mountpoint, code=ExitCode.DAMAGED)
     assert "workspace 'main' is damaged: no blob" in said
-    assert "chronicle verify" in said
+    assert "; `chronicle verify` says which commits are damaged" in said
     assert not mountinfo.is_mounted(other.mountpoint)
     assert "is damaged" in other("checkout", node.url, other.directory / "out", code=ExitCode.DAMAGED)
     other.on_store("verify", code=ExitCode.DAMAGED)

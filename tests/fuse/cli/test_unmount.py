@@ -60,7 +60,7 @@ def test_what_a_program_uses_stays_mounted(chronicle: Command, use: str) -> None
     with _program(_USES[use], root) as process:
         said = chronicle("unmount", root, code=ExitCode.CONFLICT)
         assert f"(process {process.pid}) {use}" in said
-        assert "--force" in said
+        assert f"; `chronicle unmount --force {root}` unmounts it all the same" in said
         assert (root / "dir" / "a").exists()
     chronicle("unmount", root)
     assert not mountinfo.is_mounted(root)
@@ -75,7 +75,9 @@ def test_what_is_served_by_a_stopped_process_is_not_taken_for_abandoned(chronicl
     try:
         with _program(_USES["has dir/a open"], root):
             assert "has dir/a open" in chronicle("unmount", root, code=ExitCode.CONFLICT)
-        assert "does not answer" in chronicle("unmount", root, code=ExitCode.UNAVAILABLE)
+        said = chronicle("unmount", root, code=ExitCode.UNAVAILABLE)
+        assert "does not answer" in said
+        assert f"; `chronicle unmount --force {root}` unmounts without it" in said
         assert (root / "dir" / "a").exists()
         chronicle("unmount", "--force", root)
         assert not mountinfo.is_mounted(root)

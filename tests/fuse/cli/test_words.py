@@ -42,7 +42,7 @@ def test_a_store_that_is_gone_from_below_a_mount_is_named(
     monkeypatch.chdir(moved)
     said = chronicle(*arguments, code=ExitCode.NOT_FOUND)
     assert f"the store {chronicle.store} of the workspace that is mounted at {moved} was removed or renamed" in said
-    assert f"chronicle unmount --force {moved}" in said
+    assert f"; `chronicle unmount --force {moved}` gives the mount up" in said
 
 
 def test_unmounting_without_the_store_says_so_first(chronicle: Command, moved: Path) -> None:
