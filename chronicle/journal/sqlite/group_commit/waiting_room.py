@@ -230,7 +230,7 @@ class WaitingRoom:
         if self._fd >= 0 and (make or os.fstat(self._fd).st_size >= _SIZE) and futex.is_supported():
             with self._guard:
                 try:
-                    if make:
+                    if os.fstat(self._fd).st_size < _SIZE:
                         # Allocated: a first write to a hole on a full disk would kill the process (SIGBUS).
                         os.posix_fallocate(self._fd, 0, _SIZE)
                     self._shared = _Shared(self._path)
