@@ -253,7 +253,7 @@ def test_a_log_says_which_format_it_is_before_anything_of_that_is_in_it(node: No
     assert found[: len(payloads)] == payloads
     newer = log_records.pack((code, version + 1, *fields))
     LayerLog.create(log, [newer, *found[1:]]).close()
-    with pytest.raises(UnsupportedFormat, match="upgrade"):
+    with pytest.raises(UnsupportedFormat, match="this code reads"):
         node.open()
     LayerLog.create(log, [*found, log_records.pack((log_records.WRITTEN, 99, 0, 1))]).close()
     with pytest.raises(Corrupt, match="cannot be"):
