@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.repository import Repository, mounts
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _mounted(directory: Path) -> Iterator[Path]:
     finally:
         mounts.unmount(repository, mountpoint, force=True)  # even while something reads it
         until = time.monotonic() + _END_DEADLINE_S
-        while zygote.is_running(repository.socket) is not None and time.monotonic() < until:
+        while launcher.is_running(repository.socket) is not None and time.monotonic() < until:
             time.sleep(0.01)  # it must not write to its log while the directory is removed
 
 

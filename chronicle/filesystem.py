@@ -12,8 +12,7 @@ Two kinds of these file systems:
   with ``store="/srv/store"`` where it is not a part of the URL. What is not committed is not in it.
 
 * An open workspace (`ChronicleFileSystem(workspace=…)`, see `chronicle.workspace.api.workspace`): paths are its own,
-and it can
-  be written.
+  and it can be written.
 
 ``chronicle://`` itself is registered for a subclass (`coordinator.filesystem`) that knows agents, too. Errors are those
 that fsspec expects: ``FileNotFoundError`` for what is not there, ``OSError`` with EROFS for writing to the past.
@@ -29,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, Protocol, cast
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.repository import Repository
 from chronicle.workspace.committed.files import CommittedFiles
@@ -85,7 +84,7 @@ class StoreMoments:
     def __init__(self, store: str) -> None:
         self._repository = Repository.at(store)
         self._repository.reach()
-        self._blobs = FsspecBlobStore(self._repository.blobs_url, cache="node")
+        self._blobs = PackBlobStore(self._repository.blobs_url, cache="node")
 
     @property
     def reader(self) -> BlobReader:

@@ -233,9 +233,9 @@ class Home:
 
     def blobs(self) -> BlobStore:
         """Open the blob store."""
-        from chronicle.blobs.packs.pack_store import FsspecBlobStore  # noqa: PLC0415  not every command reads blobs
+        from chronicle.blobs.packs.pack_store import PackBlobStore  # noqa: PLC0415  not every command reads blobs
 
-        return FsspecBlobStore(self.blobs_url)
+        return PackBlobStore(self.blobs_url)
 
     @property
     def logs(self) -> Path:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.gc.collector import collect
-from chronicle.blobs.packs.bulk_reader import ScanningReader
+from chronicle.blobs.packs.bulk_reader import BulkReader
 from chronicle.errors import Corrupt, NotFound, StoreInUse, StoreShared, UnsupportedFormat
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commit_log import commits
 from chronicle.settings import read_settings
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.blobs.gc.collector import GcReport
-    from chronicle.blobs.packs.pack_store import FsspecBlobStore
+    from chronicle.blobs.packs.pack_store import PackBlobStore
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
@@ -76,7 +76,7 @@ class Stats:
 def verify(store: StoreDirectory) -> Iterator[Check]:
     """Check each workspace: its chain of commits, and every blob that they reach, read back and hashed once."""
     with store.read_journal() as journal, store.blobs(kept=False) as blobs:
-        reader = _PackChecker(blobs, ScanningReader(blobs) if blobs.is_far else blobs)
+        reader = _PackChecker(blobs, BulkReader(blobs) if blobs.is_far else blobs)
         checker = TreeChecker(reader)
         for session in journal.sessions():
             report = verify_session(journal, session)
@@ -97,7 +97,7 @@ class _PackChecker:
         reader: reads its blobs.
     """
 
-    def __init__(self, blobs: FsspecBlobStore, reader: BlobReader) -> None:
+    def __init__(self, blobs: PackBlobStore, reader: BlobReader) -> None:
         self._blobs = blobs
         self._reader = reader
         self._checked: set[str] = set()
@@ -185,7 +185,7 @@ def collect_garbage(store: StoreDirectory, *, alone: bool = False, dry_run: bool
                 f"what other nodes hold and have not committed to {store.name} is not known here, so nothing is freed"
             )
         if alone and not dry_run:
-            if not stack.enter_context(store.exclusive_lock()) or zygote.is_running(store.socket) is not None:
+            if not stack.enter_context(store.exclusive_lock()) or launcher.is_running(store.socket) is not None:
                 raise StoreInUse(f"{store.name} is in use; unmount its workspaces first")
             warm_bytes = read_settings().warm_bytes(is_far=False)  # a store at a URL is refused above
             for home in sorted(store.layers.glob("*")) if store.layers.is_dir() else ():

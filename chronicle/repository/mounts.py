@@ -16,7 +16,7 @@ from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import availability, mountinfo, mounts, users
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.repository import commit_writer
 from chronicle.repository.store_directory import SCHEME
 from chronicle.workspace.layer.workspace_home import workspace_home
@@ -109,7 +109,7 @@ def _mount(
     except BaseException:
         # The service ends by itself after its last mount, but it may never have had one.
         with suppress(Unavailable):
-            zygote.shut_down(store.socket, unused=True)
+            launcher.shut_down(store.socket, unused=True)
         raise
 
 
@@ -120,7 +120,7 @@ def _ordered(
     run = store.socket.parent
     until = math.inf
     while True:
-        service = zygote.start(
+        service = launcher.start(
             store.socket,
             run / "mounts",
             run / "log",
@@ -144,7 +144,7 @@ def _ordered(
 
 def _is_ending(store: StoreDirectory, service: int) -> bool:
     """Whether the mount service of a process id still exists, and was not replaced by another one."""
-    return zygote.is_alive(store.socket) and zygote.is_running(store.socket) in (None, service)
+    return launcher.is_alive(store.socket) and launcher.is_running(store.socket) in (None, service)
 
 
 def unmount(store: StoreDirectory, mountpoint: Path, *, force: bool = False) -> None:
@@ -277,9 +277,9 @@ def _asked(store: StoreDirectory, ask: Callable[[], _Answer], otherwise: _Answer
     until = time.monotonic() + _ENDING_DEADLINE_S
     while True:
         with suppress(Ended):
-            if zygote.is_running(store.socket) is not None:
+            if launcher.is_running(store.socket) is not None:
                 return ask()
-        if not zygote.is_alive(store.socket):
+        if not launcher.is_alive(store.socket):
             return otherwise
         if time.monotonic() > until:
             raise Unavailable(f"the process that serves the mounts of {store.name} does not answer; was it stopped?")

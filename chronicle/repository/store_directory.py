@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.media.objects import shown_url
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import (
     BlobMissing,
@@ -420,13 +420,13 @@ class StoreDirectory:
             raise StoreDamaged(f"{what} is damaged: {error}; a backup of the store's blobs mends it") from error
 
     @contextmanager
-    def blobs(self, *, kept: bool = True) -> Iterator[FsspecBlobStore]:
+    def blobs(self, *, kept: bool = True) -> Iterator[PackBlobStore]:
         """Open the blob store.
 
         Args:
             kept: whether this node's cache of a far store may be used.
         """
-        blobs = FsspecBlobStore(self.blobs_url, cache="node" if kept else None)
+        blobs = PackBlobStore(self.blobs_url, cache="node" if kept else None)
         try:
             yield blobs
         finally:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import structlog
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, StaleEpoch
 from chronicle.fuse.server.client import open_fuse_workspace
@@ -44,8 +44,8 @@ from podium.errors import AgentAsleep
 from podium.settings import set_workspace_variable
 from podium.turn.activation import Activation
 from podium.turn.busy import BusyPolicy, may_preempt
-from podium.turn.environment import Environment, WorkspaceRequest
-from podium.turn.message_loop import ActivationLoop, Ending
+from podium.turn.message_loop import Ending, MessageLoop
+from podium.turn.ports import Environment, WorkspaceRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -116,12 +116,12 @@ class AgentHost:
         self._clock = SystemClock()
         self._ids = IdSource()
         self._store = SqliteJournalStore(Path(config.journal), watched=True)
-        self._blobs = FsspecBlobStore(config.blobs_url)
+        self._blobs = PackBlobStore(config.blobs_url)
         self._class: type[BaseAgent] | None = None
         self.loaded: Loaded | None = None
         """The result of `load`."""
         self._activation: Activation | None = None
-        self._loop: ActivationLoop | None = None
+        self._loop: MessageLoop | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[Ending] | None = None
         self._deliveries = DeliveryServer(self.deliver)
@@ -188,7 +188,7 @@ class AgentHost:
         for message_id in withdrawn:
             await activation.cancel(message_id)
         self._activation = activation
-        self._loop = ActivationLoop(activation, self._class.idle_timeout_s)
+        self._loop = MessageLoop(activation, self._class.idle_timeout_s)
         self._event_loop = asyncio.get_running_loop()
         await self._deliveries.start(Path(self._config.deliveries))
         self._ended = asyncio.ensure_future(self._run(self._loop, lease))
@@ -221,7 +221,7 @@ class AgentHost:
         cancelling = asyncio.run_coroutine_threadsafe(self._cancel(activation, loop, message_id), self._event_loop)
         await asyncio.shield(asyncio.wrap_future(cancelling))  # the caller's cancellation must not stop it half-way
 
-    async def _cancel(self, activation: Activation, loop: ActivationLoop, message_id: MessageId) -> None:
+    async def _cancel(self, activation: Activation, loop: MessageLoop, message_id: MessageId) -> None:
         await activation.cancel(message_id)
         loop.poke()
         async for _ in activation.follow(message_id):
@@ -296,7 +296,7 @@ class AgentHost:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    async def _run(self, loop: ActivationLoop, lease: Lease) -> Ending:
+    async def _run(self, loop: MessageLoop, lease: Lease) -> Ending:
         stop_renewing = threading.Event()
         renewer = threading.Thread(
             target=self._renew, args=(lease, stop_renewing, asyncio.get_running_loop()), name="lease", daemon=True
@@ -374,7 +374,7 @@ class AgentHost:
             opened = open_fuse_workspace(Path(self._config.zygote_socket), spec, self._config.blobs_url, path)
         else:
             root = spec.layers / spec.workspace_id / "files"
-            opened = open_dir_workspace(spec, FsspecBlobStore(self._config.blobs_url), root, self._clock, shown_at=path)
+            opened = open_dir_workspace(spec, PackBlobStore(self._config.blobs_url), root, self._clock, shown_at=path)
             path.symlink_to(root, target_is_directory=True)
         set_workspace_variable(path)
         return opened
@@ -386,7 +386,7 @@ class AgentHost:
         new.symlink_to(path, target_is_directory=True)
         new.replace(link)
 
-    def _running(self) -> tuple[Activation, ActivationLoop]:
+    def _running(self) -> tuple[Activation, MessageLoop]:
         if self._activation is None or self._loop is None:
             raise AgentAsleep(f"host {self._config.host_id} runs no agent yet")
         return self._activation, self._loop

@@ -22,7 +22,7 @@ from chronicle.errors import ChronicleError, NotFound
 from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import unmount_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from coordinator.fleet.agent_host import HostConfig
 from coordinator.fleet.path_locks import PathLocks
 from coordinator.fleet.process_exit import OomKills, WatchedProcess, describe_end, last_words
@@ -225,7 +225,7 @@ class NodeManagerActor:
     async def stop(self) -> None:
         """Unmount everything, end the mount service, and remove the workspace paths."""
         if self._config.presentation == "fuse":
-            await asyncio.to_thread(zygote.shut_down, self._zygote_socket)
+            await asyncio.to_thread(launcher.shut_down, self._zygote_socket)
         for link in list(self._mounts.iterdir()):
             await self.end_host(link.name)
         self._paths.remove()
@@ -284,7 +284,7 @@ class NodeManagerActor:
 
     def _start_zygote(self) -> None:
         """Start the mount service if it does not run."""
-        zygote.start(
+        launcher.start(
             self._zygote_socket,
             self._paths.directory,
             Path(self._config.logs) / "mounts.log",

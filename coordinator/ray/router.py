@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from chronicle.ids import MessageId
-    from coordinator.admission import Admitted
+    from coordinator.client_messages import Admitted
     from coordinator.fleet.model import Code, Route
     from coordinator.home import Home
     from coordinator.settings import Settings
@@ -47,7 +47,7 @@ __all__ = ["Router"]
 
 _EMBEDDED_NODE: Final = "local"
 _NODE_MANAGER: Final = f"node-manager-{_EMBEDDED_NODE}"
-_PLACE_EVERY_S: Final = 2.0
+_POSITION_EVERY_S: Final = 2.0
 """Interval at which a waiting message's position is reported."""
 
 
@@ -291,7 +291,7 @@ class Router:
             await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
         delivery = self._channel(route).deliver(message.message_id)
-        async with aclosing(delivery) as batches, aclosing(with_ticks(batches, _PLACE_EVERY_S)) as ticks:
+        async with aclosing(delivery) as batches, aclosing(with_ticks(batches, _POSITION_EVERY_S)) as ticks:
             async for batch in ticks:
                 if batch is not None:
                     heard_s = self._clock.monotonic_s()

@@ -14,7 +14,7 @@ from chronicle.canonical import encode
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, InvalidInput
 from chronicle.ids import IdSource, MessageId
-from coordinator.admission import Admission
+from coordinator.client_messages import Admission
 from coordinator.fleet.model import Code
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import MAX_LINE, PROTOCOL

@@ -39,7 +39,7 @@ from podium.messages.courier import deliver_outbox
 from podium.settings import read_workspace_variable, set_workspace_variable
 from podium.turn.activation import Activation, Step
 from podium.turn.busy import BusyPolicy
-from podium.turn.environment import Environment, WorkspaceRequest
+from podium.turn.ports import Environment, WorkspaceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

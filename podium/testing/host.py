@@ -13,7 +13,7 @@ from podium.testing.faults import LinkedWorkspace
 from podium.testing.puppet import STAGE, Puppet
 from podium.testing.world import LEASE_MS, World
 from podium.turn.activation import Activation, Step
-from podium.turn.message_loop import ActivationLoop, Ending
+from podium.turn.message_loop import Ending, MessageLoop
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Lease, Session
     from chronicle.workspace.port import Opened, Workspace
     from podium.address import Address
-    from podium.turn.environment import Environment, WorkspaceRequest
+    from podium.turn.ports import Environment, WorkspaceRequest
 
 __all__ = ["SimulatedAgent", "SimulatedHost"]
 
@@ -53,7 +53,7 @@ class SimulatedHost:
         self.host_id = host_id
         self.link, self.node = world.new_link(host_id[-6:])
         self.activation: WatchedActivation | None = None
-        self.loop: ActivationLoop | None = None
+        self.loop: MessageLoop | None = None
 
     @property
     def ended(self) -> bool:
@@ -89,7 +89,7 @@ class SimulatedHost:
             self.activation = await self.wake()
         except (Evicted, StaleEpoch, Unavailable, Conflict):
             return
-        self.loop = ActivationLoop(self.activation, Puppet.idle_timeout_s)
+        self.loop = MessageLoop(self.activation, Puppet.idle_timeout_s)
         renewing = self.link.spawn(self._renew(self.loop), "renewing")
         try:
             ending = await self.loop.run()
@@ -102,7 +102,7 @@ class SimulatedHost:
         finally:
             renewing.cancel()
 
-    async def _renew(self, loop: ActivationLoop) -> None:
+    async def _renew(self, loop: MessageLoop) -> None:
         """Renew the lease, and kill the process if a hook exceeds its deadline and grace period."""
         while True:
             await asyncio.sleep(LEASE_MS / 3000)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobStore
     from chronicle.workspace.port import Opened, TreeRef, Workspace
-    from podium.turn.environment import WorkspaceRequest
+    from podium.turn.ports import WorkspaceRequest
 
 __all__ = ["ScratchNodes", "SimulatedNodes"]
 

@@ -13,14 +13,14 @@ from podium.testing.faults import FaultRates, Link, SharedCommitter
 from podium.testing.model import Broken
 from podium.testing.oracle import JournalOracle
 from podium.testing.virtual_time import LoopClock, VirtualLoop
-from podium.turn.environment import Environment
+from podium.turn.ports import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.journal.port import JournalStore
     from podium.testing.nodes import SimulatedNodes
-    from podium.turn.environment import WorkspaceRequest
+    from podium.turn.ports import WorkspaceRequest
 
 __all__ = ["CLIENTS_S", "LEASE_MS", "World"]
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState
     from podium.events import Cause, ErrorInfo
-    from podium.turn.environment import Environment
+    from podium.turn.ports import Environment
     from podium.turn.stream import Frame
 
 __all__ = ["Activation", "Step"]

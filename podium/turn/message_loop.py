@@ -17,7 +17,7 @@ from podium.turn.activation import Step
 if TYPE_CHECKING:
     from podium.turn.activation import Activation
 
-__all__ = ["ActivationLoop", "Ending"]
+__all__ = ["Ending", "MessageLoop"]
 
 RETRY_DELAYS_S: Final = (0.2, 1.0)
 """Back-off before the second and any later attempt of a message: outlasts a transient fault, not felt as a hang."""
@@ -31,12 +31,12 @@ class Ending(StrEnum):
     IDLE = "idle"
     """The agent was idle and may sleep."""
     STOPPED = "stopped"
-    """`ActivationLoop.stop` was called."""
+    """`MessageLoop.stop` was called."""
     EVICTED = "evicted"
     """Another activation has the lease."""
 
 
-class ActivationLoop:
+class MessageLoop:
     """Runs an activation until it is idle, stopped or evicted.
 
     Args:

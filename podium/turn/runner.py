@@ -32,9 +32,9 @@ from podium.state import StateError, from_json, migration_patch, take, to_json
 from podium.state.access import permit_turn, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
 from podium.turn.commit import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit, user_message
-from podium.turn.environment import Environment, WorkspaceRequest
 from podium.turn.hook_runner import AttemptFailed, HookRunner, describe
 from podium.turn.ledger import Ledger
+from podium.turn.ports import Environment, WorkspaceRequest
 from podium.turn.scope import TurnScope
 from podium.turn.snapshot_policy import SnapshotPolicy
 from podium.turn.steering import Steering

@@ -23,7 +23,7 @@ import ray
 from chronicle.canonical import encode
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
-from coordinator.admission import Admission
+from coordinator.client_messages import Admission
 from coordinator.fleet.model import Code
 from coordinator.home import Home
 from coordinator.ray.router import Router

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.gc.collector import collect
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.repository.repository import Repository
 from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.history.commit_reachability import CommitReach
@@ -63,7 +63,7 @@ def stored_bytes(directory: Path) -> list[Row]:
     repository.mkdir(parents=True)
     git(repository, "init", "-q")
     files = sources()
-    blobs = FsspecBlobStore(blobs_of(directory))
+    blobs = PackBlobStore(blobs_of(directory))
     workspace = open_api_workspace(LayerSpec("w", directory / "layers", None, 1, 1), blobs)
     with workspace:
         for path, data in files.items():
@@ -96,7 +96,7 @@ def stored_bytes(directory: Path) -> list[Row]:
     ]
 
 
-def reached(blobs: FsspecBlobStore, ref: TreeRef) -> set[BlobId]:
+def reached(blobs: PackBlobStore, ref: TreeRef) -> set[BlobId]:
     """Return what a workspace's commits and histories refer to."""
     reach = CommitReach(blobs)
     reach.add(ref)
@@ -197,7 +197,7 @@ def commits(directory: Path) -> list[Row]:
 
 def filled(directory: Path, size: int) -> TreeRef:
     """Store a workspace of so many files."""
-    blobs = FsspecBlobStore(blobs_of(directory))
+    blobs = PackBlobStore(blobs_of(directory))
     with open_api_workspace(LayerSpec(f"maker{size}", directory / "layers", None, 1, 1), blobs) as workspace:
         fill(workspace, size)
         workspace.adopt(workspace.seal())

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import SystemClock
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.content import content
 from chronicle.workspace.content.lazy_reader import Chunks, LazyFile
 from chronicle.workspace.layer.opening import open_layer
@@ -64,7 +64,7 @@ def _opening(root: Path) -> list[Row]:
     ref = _made(url, root / "maker")
     shutil.rmtree(root / "maker")
     socket = root / "run" / "zygote.sock"
-    zygote.start(socket, root / "mounts", root / "log", os.getpid())
+    launcher.start(socket, root / "mounts", root / "log", os.getpid())
     listed: dict[str, list[float]] = {"tree": [], "stat": [], "walk": []}
     fetched: dict[str, list[float]] = {"tree": [], "stat": [], "walk": [], "piece": []}
     pieces, lazily, natively = [], [], []
@@ -103,7 +103,7 @@ def _opening(root: Path) -> list[Row]:
             plain.write_bytes(random.Random(turn).randbytes(LARGE_BYTES))
             natively.append(_reading(plain))
     finally:
-        zygote.shut_down(socket)
+        launcher.shut_down(socket)
         mounts.unmount_all_under(root)
     ratio = statistics.median(natively[turn] / lazily[turn] for turn in range(ROUNDS))
     what = "local store, 100,000 files, 1 GiB"
@@ -126,7 +126,7 @@ def _opening(root: Path) -> list[Row]:
 
 def _made(url: str, directory: Path) -> TreeRef:
     """Store a workspace of 1,000 directories, 100,000 files of bytes that do not compress, and a large one."""
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     layer, _ = open_layer(LayerSpec("maker", directory, None, 1, 1), blobs, SystemClock())
     root = layer.resolve(b"")
     assert isinstance(root, DirNode)
@@ -160,7 +160,7 @@ def _far(root: Path) -> list[Row]:
     with ExitStack() as stack:
         server = stack.enter_context(running_s3(root / "s3"))
         proxy = stack.enter_context(running_proxy(server.port))
-        blobs = FsspecBlobStore(f"s3://{BUCKET}/bench", options=server.options(proxy.endpoint), cache=None)
+        blobs = PackBlobStore(f"s3://{BUCKET}/bench", options=server.options(proxy.endpoint), cache=None)
         buffer = BlobBuffer(blobs)
         data = random.Random(2).randbytes(S3_BYTES)
         stored = content.store_bytes(buffer, data)
@@ -175,7 +175,7 @@ def _far(root: Path) -> list[Row]:
     return [row(f"sequential read over HTTP, {DELAY_S * 1000:.0f} ms an answer", ratio, "x", "", floor)]
 
 
-def _read_all(blobs: FsspecBlobStore, stored: content.Content, *, ahead: bool) -> None:
+def _read_all(blobs: PackBlobStore, stored: content.Content, *, ahead: bool) -> None:
     chunks = Chunks.of_store(blobs)
     file = LazyFile(blobs, chunks, stored)
     for at in range(0, stored.size, READ_BYTES):

@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import SystemClock
 from chronicle.ids import BlobId
 from chronicle.workspace.content import content
@@ -63,7 +63,7 @@ def _commits(root: Path) -> list[Row]:
     """Ten changed files in trees of two sizes, in turn, to the durable pack."""
     trees = {}
     for size in (1_000, 100_000):
-        store = FsspecBlobStore(f"file://{root}/tree-{size}")
+        store = PackBlobStore(f"file://{root}/tree-{size}")
         trees[size] = (store, *_made(store, size))
     taken: dict[int, list[float]] = {size: [] for size in trees}
     rnd = random.Random(1)
@@ -73,7 +73,7 @@ def _commits(root: Path) -> list[Row]:
             made: list[BlobId] = []
 
             def commit(
-                store: FsspecBlobStore = store,
+                store: PackBlobStore = store,
                 at: BlobId = at,
                 new: list[tuple[bytes, bytes]] = new,
                 made: list[BlobId] = made,
@@ -95,7 +95,7 @@ def _commits(root: Path) -> list[Row]:
     ]
 
 
-def _made(store: FsspecBlobStore, size: int) -> tuple[BlobId, list[bytes]]:
+def _made(store: PackBlobStore, size: int) -> tuple[BlobId, list[bytes]]:
     """A tree of so many files, of a content that is not stored."""
     paths = [b"dir%04d/file%06d.txt" % (number // PER_DIRECTORY, number) for number in range(size)]
     changes: dict[bytes, Entry | None] = {path.partition(b"/")[0]: Entry(Kind.DIR, 0o755) for path in paths}
@@ -108,7 +108,7 @@ def _made(store: FsspecBlobStore, size: int) -> tuple[BlobId, list[bytes]]:
 
 def _puts(root: Path) -> list[Row]:
     """Three small blobs put, against one file of the same bytes written, synced and renamed."""
-    store = FsspecBlobStore(f"file://{root}/puts")
+    store = PackBlobStore(f"file://{root}/puts")
     folder = root / "plain"
     folder.mkdir()
     put, plain = [], []
@@ -138,7 +138,7 @@ def _openings(root: Path) -> list[Row]:
     real = os.fsync
     for count in (10, PACKS):
         url = f"file://{root}/packs-{count}"
-        writer = FsspecBlobStore(url)
+        writer = PackBlobStore(url)
         os.fsync = _no_sync  # what is measured is the opening, and 20,000 syncs take minutes
         try:
             for number in range(count):
@@ -147,7 +147,7 @@ def _openings(root: Path) -> list[Row]:
         finally:
             os.fsync = real
         taken[count] = statistics.median(
-            timed(lambda url=url: FsspecBlobStore(url).get(blob_id(b"5 1")))  # type: ignore[misc]
+            timed(lambda url=url: PackBlobStore(url).get(blob_id(b"5 1")))  # type: ignore[misc]
             for _ in range(ROUNDS)
         )
     floor = f"the same of a store of 10 packs ({taken[10] * 1e3:.2f} ms)"
@@ -221,7 +221,7 @@ def _large_files(root: Path) -> list[Row]:
         for size in (1024 * 1024, 256 * 1024 * 1024):
             home = root / f"large-{size}-{closes}"
             layer, _ = open_layer(
-                LayerSpec("w", home, None, 1, 1), FsspecBlobStore(f"file://{home}-blobs"), SystemClock()
+                LayerSpec("w", home, None, 1, 1), PackBlobStore(f"file://{home}-blobs"), SystemClock()
             )
             rnd = random.Random(4)
             handle = layer.create(layer.root, b"large", 0o644, os.getuid(), os.getgid())

@@ -19,7 +19,7 @@ from chronicle.errors import Unavailable
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ def loopback(source: Path, mountpoint: Path) -> Iterator[Side]:
 def running_zygote(directory: Path, transport: Transport = DEFAULT_TRANSPORT) -> Iterator[Path]:
     """Start a zygote and end it."""
     socket = directory / "run" / "zygote.sock"
-    zygote.start(socket, directory / "mounts", directory / "log", os.getpid(), transport=transport)
+    launcher.start(socket, directory / "mounts", directory / "log", os.getpid(), transport=transport)
     try:
         yield socket
     finally:
         with suppress(Unavailable):
-            zygote.shut_down(socket)
+            launcher.shut_down(socket)
         mounts.unmount_all_under(directory)
 
 

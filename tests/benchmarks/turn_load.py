@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import encode
 from chronicle.clock import ManualClock, SystemClock
 from chronicle.ids import IdSource
@@ -30,7 +30,7 @@ from podium.agent.models.delta_state import DeltaState
 from podium.blocking import at_once
 from podium.testing import AgentHarness
 from podium.turn.activation import Activation, Step
-from podium.turn.environment import Environment, WorkspaceRequest
+from podium.turn.ports import Environment, WorkspaceRequest
 from tests.syncs import so_far
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def harness(
     agent_class: type[BaseAgent], directory: Path, store: JournalStore | None = None
 ) -> AsyncIterator[AgentHarness]:
     """Run an agent with its blobs, and its journal on SQLite unless given, in a directory."""
-    blobs = FsspecBlobStore(f"file://{directory / 'blobs'}")
+    blobs = PackBlobStore(f"file://{directory / 'blobs'}")
     with closing(store or SqliteJournalStore(directory / "journal.db")) as opened:
         clock = ManualClock()
         async with AgentHarness(agent_class, store=opened, blobs=blobs, clock=clock, directory=directory) as agent:
@@ -96,7 +96,7 @@ class Awake:
     def __init__(self, store: JournalStore, committer: Committer, directory: Path) -> None:
         self._store = store
         self._directory = directory
-        self._blobs = FsspecBlobStore(f"file://{directory / 'blobs'}")
+        self._blobs = PackBlobStore(f"file://{directory / 'blobs'}")
         self._clock = SystemClock()
         self._ids = IdSource()
         self._environment = Environment(

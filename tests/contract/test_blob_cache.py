@@ -21,9 +21,9 @@ from chronicle.blobs import blob_id, ident
 from chronicle.blobs import cache as cache_module
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.cache import BlobCache, cache_from
-from chronicle.blobs.packs.bulk_reader import ScanningReader
+from chronicle.blobs.packs.bulk_reader import BulkReader
 from chronicle.blobs.packs.catalog import pack_object
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.settings import CACHE_BYTES, read_settings
 from chronicle.testing.blob_contract import named
@@ -272,8 +272,8 @@ def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
         yield running
 
 
-def opened(s3: S3Server, proxy: FaultyProxy, url: str, cache: Path) -> FsspecBlobStore:
-    return FsspecBlobStore(url, cache_bytes=0, options=s3.options(proxy.endpoint), cache=BlobCache(cache, 50_000_000))
+def opened(s3: S3Server, proxy: FaultyProxy, url: str, cache: Path) -> PackBlobStore:
+    return PackBlobStore(url, cache_bytes=0, options=s3.options(proxy.endpoint), cache=BlobCache(cache, 50_000_000))
 
 
 def test_what_was_fetched_is_not_fetched_again(s3: S3Server, proxy: FaultyProxy, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_what_was_fetched_is_not_fetched_again(s3: S3Server, proxy: FaultyProxy,
 
 def test_nodes_of_trees_lie_together_and_come_together(s3: S3Server, proxy: FaultyProxy, tmp_path: Path) -> None:
     url = f"s3://{BUCKET}/{uuid4().hex}"
-    buffer = BlobBuffer(FsspecBlobStore(url, options=s3.options(), cache=None))
+    buffer = BlobBuffer(PackBlobStore(url, options=s3.options(), cache=None))
     contents = [noise(number, 1_000) for number in range(100)]
     roots = []
     for number in range(30):  # directories, each after what is in it
@@ -309,7 +309,7 @@ def test_nodes_of_trees_lie_together_and_come_together(s3: S3Server, proxy: Faul
         roots.append(nodes.update(buffer, None, entries))
     buffer.flush()
     cache = BlobCache(tmp_path, 50_000_000)
-    reader = FsspecBlobStore(url, options=s3.options(proxy.endpoint), cache=cache)
+    reader = PackBlobStore(url, options=s3.options(proxy.endpoint), cache=cache)
     for root in roots:
         assert len(list(nodes.items(reader, root))) == 100
     assert len(proxy.reads()) <= 6, "the index, and stretches of 64 KiB"
@@ -340,11 +340,11 @@ def test_concurrent_readers_fetch_a_blob_once(s3: S3Server, proxy: FaultyProxy, 
 def test_whoever_reads_all_reads_stretches(s3: S3Server, proxy: FaultyProxy) -> None:
     url = f"s3://{BUCKET}/{uuid4().hex}"
     packs = [[noise(1_000 * pack + number, 20_000) for number in range(60)] for pack in range(3)]
-    writer = FsspecBlobStore(url, options=s3.options(), cache=None)
+    writer = PackBlobStore(url, options=s3.options(), cache=None)
     for blobs in packs:
         writer.put(named(*blobs))
-    store = FsspecBlobStore(url, cache_bytes=0, options=s3.options(proxy.endpoint), cache=None)
-    reader = ScanningReader(store)
+    store = PackBlobStore(url, cache_bytes=0, options=s3.options(proxy.endpoint), cache=None)
+    reader = BulkReader(store)
     for blobs in packs:
         for data in blobs:
             assert reader.get(blob_id(data)) == data
@@ -358,7 +358,7 @@ def test_whoever_reads_all_reads_stretches(s3: S3Server, proxy: FaultyProxy) -> 
     pack = bytearray(store._objects.read(path))
     pack[offset + 7] ^= 1
     store._objects.write(path, [bytes(pack)])
-    again = ScanningReader(FsspecBlobStore(url, cache_bytes=0, options=s3.options(), cache=None))
+    again = BulkReader(PackBlobStore(url, cache_bytes=0, options=s3.options(), cache=None))
     assert again.get(blob_id(packs[1][29])) == packs[1][29]
     assert again.get(blob_id(neighbour)) == neighbour
     with pytest.raises(Corrupt, match=blob_id(damaged)):

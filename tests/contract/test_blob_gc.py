@@ -17,8 +17,8 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.gc import collector
 from chronicle.blobs.gc.collector import GcReport, collect
 from chronicle.blobs.packs.catalog import PACK_FOLDER, pack_object
-from chronicle.blobs.packs.medium import open_medium
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.opening import open_medium
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, Unavailable
 from chronicle.ids import BlobId
@@ -35,8 +35,8 @@ class Place:
         self.url = url
         self.clock = ManualClock()
 
-    def open(self) -> FsspecBlobStore:
-        return FsspecBlobStore(self.url, clock=self.clock, cache_bytes=0)
+    def open(self) -> PackBlobStore:
+        return PackBlobStore(self.url, clock=self.clock, cache_bytes=0)
 
     def packs(self) -> dict[str, int]:
         """Return the packs that there are, with their bytes."""
@@ -88,7 +88,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         fsspec.filesystem("memory").rm(url, recursive=True)
 
 
-def present(store: FsspecBlobStore, *blobs: bytes) -> list[bytes]:
+def present(store: PackBlobStore, *blobs: bytes) -> list[bytes]:
     found = []
     for data in blobs:
         try:

@@ -19,7 +19,7 @@ from chronicle.blobs.media.objects import LocalObjects
 from chronicle.blobs.packs.catalog import read_pack_index
 from chronicle.blobs.packs.local_catalog import LocalCatalog
 from chronicle.blobs.packs.pack_format import PackEntry
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
 from chronicle.testing.blob_contract import named
@@ -35,8 +35,8 @@ class Store:
         self.url = f"file://{folder}"
         self.clock = ManualClock()
 
-    def open(self) -> FsspecBlobStore:
-        return FsspecBlobStore(self.url, clock=self.clock, cache_bytes=0)
+    def open(self) -> PackBlobStore:
+        return PackBlobStore(self.url, clock=self.clock, cache_bytes=0)
 
     def collect(self, *reached: bytes, alone: bool = False, keep_from: float = 0.5) -> GcReport:
         return collect(
@@ -145,7 +145,7 @@ def test_a_far_writer_whose_look_at_the_packs_failed_looks_again(monkeypatch: py
         clock.advance(GRACE_S + 1)
         return collect(url, dict, grace_s=GRACE_S, clock=clock)
 
-    sleeper = FsspecBlobStore(url, clock=clock, cache_bytes=0)
+    sleeper = PackBlobStore(url, clock=clock, cache_bytes=0)
     sleeper.put(named(b"gone"))
     assert (collected().condemned, collected().dropped) == (1, 1)
 
@@ -157,7 +157,7 @@ def test_a_far_writer_whose_look_at_the_packs_failed_looks_again(monkeypatch: py
         with pytest.raises(Unavailable):
             sleeper.put(named(b"gone"))
     sleeper.put(named(b"gone"))
-    assert FsspecBlobStore(url, clock=clock, cache_bytes=0).get(blob_id(b"gone")) == b"gone"
+    assert PackBlobStore(url, clock=clock, cache_bytes=0).get(blob_id(b"gone")) == b"gone"
     fsspec.filesystem("memory").rm(url, recursive=True)
 
 

@@ -18,7 +18,7 @@ import pytest
 from chronicle.blobs import blob_id
 from chronicle.blobs.cache import BlobCache
 from chronicle.blobs.media.fsspec_objects import Patience, open_remote
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, Unavailable
 from chronicle.testing.blob_contract import named
 from tests.faulty_proxy import FaultyProxy, running_halt, running_proxy
@@ -54,8 +54,8 @@ def options(s3: S3Server, proxy: FaultyProxy) -> dict[str, Any]:
     return s3.options(proxy.endpoint)
 
 
-def opened(s3: S3Server, proxy: FaultyProxy, url: str) -> FsspecBlobStore:
-    return FsspecBlobStore(url, cache_bytes=0, options=options(s3, proxy), cache=None)
+def opened(s3: S3Server, proxy: FaultyProxy, url: str) -> PackBlobStore:
+    return PackBlobStore(url, cache_bytes=0, options=options(s3, proxy), cache=None)
 
 
 @pytest.mark.parametrize("fault", ["error", "reset", "tear", "close"])
@@ -144,13 +144,13 @@ def test_a_refusal_is_not_tried_again(s3: S3Server, proxy: FaultyProxy, url: str
 
 def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, url: str) -> None:
     with running_s3(tmp_path / "s3") as server:
-        store = FsspecBlobStore(url, cache_bytes=0, options=server.options(), cache=None)
+        store = PackBlobStore(url, cache_bytes=0, options=server.options(), cache=None)
         store.put(named(DATA))
         server.kill()
         for action in (
             lambda: store.get(blob_id(DATA)),
             lambda: store.put(named(b"during")),
-            lambda: FsspecBlobStore(url, options=server.options(), cache=None),
+            lambda: PackBlobStore(url, options=server.options(), cache=None),
         ):
             with pytest.raises(Unavailable, match=f"{url} does not answer"):
                 action()
@@ -158,13 +158,13 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, url: str) -> Non
         assert store.get(blob_id(DATA)) == DATA
         assert store.missing(named(b"during")) == set(named(b"during"))
         store.put(named(b"during"))
-        assert FsspecBlobStore(url, options=server.options(), cache=None).get(blob_id(b"during")) == b"during"
+        assert PackBlobStore(url, options=server.options(), cache=None).get(blob_id(b"during")) == b"during"
 
 
 def test_what_is_kept_on_the_node_is_read_while_the_store_is_away(
     s3: S3Server, proxy: FaultyProxy, url: str, tmp_path: Path
 ) -> None:
-    store = FsspecBlobStore(url, cache_bytes=0, options=options(s3, proxy), cache=BlobCache(tmp_path, 10_000_000))
+    store = PackBlobStore(url, cache_bytes=0, options=options(s3, proxy), cache=BlobCache(tmp_path, 10_000_000))
     store.put(named(DATA, b"x" * 50_000))
     assert store.get(blob_id(DATA)) == DATA
     proxy.fail("reset")
@@ -176,7 +176,7 @@ def test_what_is_kept_on_the_node_is_read_while_the_store_is_away(
 def test_errors_hold_no_secrets() -> None:
     secret = "s3://user:hunter2@bucket/prefix?token=hunter2"
     with pytest.raises((Unavailable, InvalidInput)) as caught:
-        FsspecBlobStore(
+        PackBlobStore(
             secret,
             options={
                 "key": "k",
@@ -191,7 +191,7 @@ def test_errors_hold_no_secrets() -> None:
 
 
 def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
-    store = FsspecBlobStore("s3://nobucket/x", options=s3.options(), cache=None)
+    store = PackBlobStore("s3://nobucket/x", options=s3.options(), cache=None)
     with pytest.raises(NotFound):
         store.get(blob_id(b"x"))
     with pytest.raises(Unavailable, match="make its bucket first"):
@@ -207,7 +207,7 @@ def test_without_credentials_it_is_not_tried_five_times(
     monkeypatch.setenv("HOME", str(tmp_path))
     given = {"endpoint_url": s3.endpoint, "client_kwargs": {"region_name": "us-east-1"}, "anon": False}
     with pytest.raises(Unavailable, match="was refused: .*credentials"):
-        FsspecBlobStore(f"s3://{BUCKET}/nobody", options=given, cache=None)
+        PackBlobStore(f"s3://{BUCKET}/nobody", options=given, cache=None)
 
 
 def test_of_two_who_create_an_object_one_does(s3: S3Server, proxy: FaultyProxy, url: str) -> None:
@@ -238,14 +238,14 @@ def test_of_two_who_create_an_object_one_does(s3: S3Server, proxy: FaultyProxy, 
 
 UPLOADER = """
 import sys
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.testing.blob_contract import named
 import random
 
 url, endpoint, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
 options = {"key": "testing", "secret": "testing", "endpoint_url": endpoint}
 options["client_kwargs"] = {"region_name": "us-east-1"}
-store = FsspecBlobStore(url, options=options, cache=None)
+store = PackBlobStore(url, options=options, cache=None)
 print("ready", flush=True)
 store.put(named(*(random.Random(number).randbytes(size // 8) for number in range(8))))
 print("put", flush=True)

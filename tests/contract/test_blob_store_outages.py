@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.media.fsspec_objects import Patience, RemoteObjects
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.settings import read_settings
 from chronicle.testing.blob_contract import named
@@ -61,11 +61,11 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_few_failures_go_unnoticed(url: str) -> None:
-    store = FsspecBlobStore(url)
+    store = PackBlobStore(url)
     store.put(named(b"a"))
     actions: list[Callable[[], object]] = [
         lambda: store.put(named(b"b")),
-        lambda: FsspecBlobStore(url).get(blob_id(b"b")),
+        lambda: PackBlobStore(url).get(blob_id(b"b")),
         lambda: store.missing(named(b"c")),
     ]
     for action in actions:
@@ -75,7 +75,7 @@ def test_a_few_failures_go_unnoticed(url: str) -> None:
 
 
 def test_an_outage_is_said_and_nothing_of_the_put_is_there(url: str) -> None:
-    store = FsspecBlobStore(url, cache_bytes=0)
+    store = PackBlobStore(url, cache_bytes=0)
     store.put(named(b"before"))
     FlakyFileSystem.failures = -1
     with pytest.raises(Unavailable, match="connection reset"):
@@ -83,16 +83,16 @@ def test_an_outage_is_said_and_nothing_of_the_put_is_there(url: str) -> None:
     with pytest.raises(Unavailable, match="connection reset"):
         store.get(blob_id(b"before"))
     with pytest.raises(Unavailable):
-        FsspecBlobStore(url)
+        PackBlobStore(url)
     FlakyFileSystem.failures = 0
     assert store.missing(named(b"before", b"during")) == set(named(b"during"))
     assert store.get(blob_id(b"before")) == b"before"
     store.put(named(b"during"))
-    assert FsspecBlobStore(url).get(blob_id(b"during")) == b"during"
+    assert PackBlobStore(url).get(blob_id(b"during")) == b"during"
 
 
 def test_what_is_not_there_is_not_asked_for_again(url: str) -> None:
-    store = FsspecBlobStore(url)
+    store = PackBlobStore(url)
     store.put(named(b"a"))
     before = FlakyFileSystem.requests
     with pytest.raises(NotFound):
@@ -101,7 +101,7 @@ def test_what_is_not_there_is_not_asked_for_again(url: str) -> None:
 
 
 def test_a_put_costs_one_request(url: str) -> None:
-    store = FsspecBlobStore(url)
+    store = PackBlobStore(url)
     store.put(named(b"a"))
     before = FlakyFileSystem.requests
     for number in range(10):

@@ -15,7 +15,7 @@ from chronicle.blobs import blob_id, ident
 from chronicle.blobs.cache import BlobCache
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.catalog import pack_object
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.blobs.port import BlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
 from chronicle.ids import BlobId
@@ -37,10 +37,10 @@ class TestMemory(BlobStoreContract):
 class TestFile(BlobStoreContract):
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:
-        return lambda: FsspecBlobStore(f"file://{tmp_path}/deep/store")
+        return lambda: PackBlobStore(f"file://{tmp_path}/deep/store")
 
     def damage(self, store: BlobStore, identifier: BlobId) -> None:
-        assert isinstance(store, FsspecBlobStore)
+        assert isinstance(store, PackBlobStore)
         place = store._catalog.find(ident.to_raw(identifier))
         assert place is not None
         name, entry = place
@@ -52,11 +52,11 @@ class TestFsspecMemory(BlobStoreContract):
     @pytest.fixture
     def opener(self) -> Iterator[Opener]:
         url = f"memory://{uuid4().hex}"
-        yield lambda: FsspecBlobStore(url)
+        yield lambda: PackBlobStore(url)
         fsspec.filesystem("memory").rm(url, recursive=True) if fsspec.filesystem("memory").exists(url) else None
 
     def damage(self, store: BlobStore, identifier: BlobId) -> None:
-        assert isinstance(store, FsspecBlobStore)
+        assert isinstance(store, PackBlobStore)
         place = store._catalog.find(ident.to_raw(identifier))
         assert place is not None
         name, entry = place
@@ -77,10 +77,10 @@ class TestS3(BlobStoreContract):
     @pytest.fixture
     def opener(self, s3: S3Server, tmp_path: Path) -> Opener:
         url = f"s3://{BUCKET}/{uuid4().hex}"
-        return lambda: FsspecBlobStore(url, options=s3.options(), cache=BlobCache(tmp_path / "cache", 50_000_000))
+        return lambda: PackBlobStore(url, options=s3.options(), cache=BlobCache(tmp_path / "cache", 50_000_000))
 
     def damage(self, store: BlobStore, identifier: BlobId) -> None:
-        assert isinstance(store, FsspecBlobStore)
+        assert isinstance(store, PackBlobStore)
         assert store._disk is not None
         place = store._catalog.find(ident.to_raw(identifier))
         assert place is not None
@@ -94,10 +94,10 @@ class TestS3WithoutCache(TestS3):
     @pytest.fixture
     def opener(self, s3: S3Server) -> Opener:
         url = f"s3://{BUCKET}/{uuid4().hex}"
-        return lambda: FsspecBlobStore(url, options=s3.options(), cache=None)
+        return lambda: PackBlobStore(url, options=s3.options(), cache=None)
 
     def damage(self, store: BlobStore, identifier: BlobId) -> None:
-        assert isinstance(store, FsspecBlobStore)
+        assert isinstance(store, PackBlobStore)
         place = store._catalog.find(ident.to_raw(identifier))
         assert place is not None
         name, entry = place
@@ -114,8 +114,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def open_at(root: Path) -> FsspecBlobStore:
-    return FsspecBlobStore(f"file://{root}")
+def open_at(root: Path) -> PackBlobStore:
+    return PackBlobStore(f"file://{root}")
 
 
 def pack_files(root: Path) -> list[Path]:
@@ -241,18 +241,18 @@ def test_segments_are_written_for_media_that_list(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("chronicle.blobs.packs.catalog._UNCOVERED_LIMIT", 5)
     monkeypatch.setattr("chronicle.blobs.packs.catalog._SEGMENT_LIMIT", 2)
     url = f"memory://{uuid4().hex}"
-    writer = FsspecBlobStore(url)
+    writer = PackBlobStore(url)
     expected: dict[BlobId, bytes] = {}
     for number in range(60):
         blob = named(f"{number}".encode())
         writer.put(blob)
         expected |= blob
         if number % 8 == 7:
-            reader = FsspecBlobStore(url)
+            reader = PackBlobStore(url)
             assert sorted(reader.blob_ids()) == sorted(expected)
     memory = fsspec.filesystem("memory")
     assert 1 <= len(memory.find(f"{url}/index")) <= 3
-    opened = FsspecBlobStore(url)
+    opened = PackBlobStore(url)
     assert {identifier: opened.get(identifier) for identifier in expected} == expected
     memory.rm(url, recursive=True)
 
@@ -294,7 +294,7 @@ def test_a_store_of_a_newer_format_is_refused(root: Path) -> None:
 
 def test_a_url_of_no_known_kind_is_refused() -> None:
     with pytest.raises(InvalidInput, match="nosuch"):
-        FsspecBlobStore("nosuch://place")
+        PackBlobStore("nosuch://place")
 
 
 def test_a_store_that_cannot_be_written_says_so(root: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_full_disk_leaves_nothing_behind(root: Path, monkeypatch: pytest.Monke
 
 
 def test_small_blobs_are_cached_up_to_a_bound(root: Path) -> None:
-    store = FsspecBlobStore(f"file://{root}", cache_bytes=10_000)
+    store = PackBlobStore(f"file://{root}", cache_bytes=10_000)
     small = [bytes([number]) * 1_000 for number in range(30)]
     store.put(named(*small, b"large" * 20_000))
     assert store._reader._cache._blobs.currsize <= 10_000

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from chronicle.cli import main
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from tests.fuse.conftest import end_service, wait_for_end
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Command:
 
     def unmount(self) -> None:
         """Unmount the one workspace, and wait for the process that served it."""
-        pid = zygote.is_running(self.store / "run" / "zygote.sock")
+        pid = launcher.is_running(self.store / "run" / "zygote.sock")
         self("unmount", self.mountpoint)
         assert pid is not None
         wait_for_end(pid)

@@ -17,7 +17,7 @@ from chronicle.errors import Unavailable
 from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
-from chronicle.fuse.zygote.zygote import is_running, shut_down
+from chronicle.fuse.zygote.launcher import is_running, shut_down
 from chronicle.workspace.port import LayerSpec, Opened
 from tests.waiting import wait_until
 

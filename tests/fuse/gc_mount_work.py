@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chronicle.blobs.gc.collector import collect
 from chronicle.errors import NotFound, Unavailable
 from chronicle.fuse.server.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.repository import Repository, commit_writer, mounts
 from chronicle.repository.commit_log import session_of
 from chronicle.repository.maintenance import _reached
@@ -297,9 +297,9 @@ class Worker:
     def elsewhere(self) -> None:
         home = self.directory / "elsewhere"
         socket = socket_elsewhere(self.directory)
-        zygote.start(socket, home / "mounts", home / "log", os.getpid())
+        launcher.start(socket, home / "mounts", home / "log", os.getpid())
         with ExitStack() as stack:
-            stack.callback(zygote.shut_down, socket)
+            stack.callback(launcher.shut_down, socket)
             while self.goes_on():
                 forked = self.forked()
                 if forked is None:

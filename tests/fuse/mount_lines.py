@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import StaleEpoch, Unavailable
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
@@ -97,7 +97,7 @@ class Line:
             ref = self.workspace.seal()
         finally:
             self.workspace.close()
-        blobs = FsspecBlobStore(self.blobs_url)
+        blobs = PackBlobStore(self.blobs_url)
         TreeChecker(blobs).check(ref)
         blobs.close()
 
@@ -172,7 +172,7 @@ class Line:
         if opened.recovered is None:
             assert found == self.committed.contents()
         else:
-            blobs = FsspecBlobStore(self.blobs_url)
+            blobs = PackBlobStore(self.blobs_url)
             TreeChecker(blobs).check(opened.recovered)
             assert files_in(blobs, opened.recovered.tree_id) == found
             blobs.close()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from chronicle.blobs.gc.collector import collect
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.ids import BlobId, IdSource
 from chronicle.testing.blob_contract import named
@@ -47,8 +47,8 @@ class GcModel(RuleBasedStateMachine):
     def open_all(self) -> None:
         self.stores = [self.open() for _ in range(PROCESSES)]
 
-    def open(self) -> FsspecBlobStore:
-        return FsspecBlobStore(self.url, clock=self.clock, ids=self.ids, cache_bytes=0)
+    def open(self) -> PackBlobStore:
+        return PackBlobStore(self.url, clock=self.clock, ids=self.ids, cache_bytes=0)
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder)

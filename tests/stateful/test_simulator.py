@@ -29,8 +29,8 @@ from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
 from chronicle.workspace.trees import tree
 from podium.testing import Broken, Simulator
 from podium.testing.simulator import SimulatedNodes
-from podium.turn.environment import WorkspaceRequest
 from podium.turn.ledger import Ledger
+from podium.turn.ports import WorkspaceRequest
 from podium.turn.runner import TurnRunner
 from podium.turn.stream import StreamHub
 

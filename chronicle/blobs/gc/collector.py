@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.blobs import ident
 from chronicle.blobs.gc.idle_note import is_noted, note, state_of
-from chronicle.blobs.gc.local import ROOM_BYTES, clear_tmp, free_bytes, is_full, only_one
+from chronicle.blobs.gc.local_disk import ROOM_BYTES, clear_tmp, free_bytes, is_full, only_one
 from chronicle.blobs.gc.repack import Copier
 from chronicle.blobs.gc.survey import Survey
 from chronicle.blobs.media.objects import STAMP_S, LocalObjects, Objects
 from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, Catalog, pack_object, read_pack_index
 from chronicle.blobs.packs.condemned import Mark, read_mark, write_mark
-from chronicle.blobs.packs.medium import open_medium
+from chronicle.blobs.packs.opening import open_medium
 from chronicle.clock import Clock, SystemClock
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.ids import IdSource, made_ms

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 if TYPE_CHECKING:
-    from chronicle.blobs.packs.pack_store import FsspecBlobStore
+    from chronicle.blobs.packs.pack_store import PackBlobStore
     from chronicle.ids import BlobId
 
-__all__ = ["ScanningReader"]
+__all__ = ["BulkReader"]
 
 _STRETCH_BYTES: Final = 4 * 1024 * 1024
 _KEPT_BYTES: Final = 64 * 1024 * 1024
 """Trees and contents of a commit are in separate parts of its pack, and are read alternately."""
 
 
-class ScanningReader:
+class BulkReader:
     """A `chronicle.blobs.port.BlobReader` for callers that next read the neighbours of a blob. Belongs to one thread.
 
     Args:
         store: the store to read.
     """
 
-    def __init__(self, store: FsspecBlobStore) -> None:
+    def __init__(self, store: PackBlobStore) -> None:
         self._store = store
         self._kept: LRUCache[BlobId, bytes] = LRUCache(_KEPT_BYTES, len)
 

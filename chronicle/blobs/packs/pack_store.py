@@ -3,7 +3,7 @@
 One `put` writes one pack (`chronicle.blobs.packs.pack_format`); a catalog derived from the packs maps blobs to their
 places. Local files are written without fsspec, by `chronicle.blobs.media.objects.LocalObjects`, which syncs them; other
 media are accessed through `chronicle.blobs.media.fsspec_objects`. Several processes may use one store; each opens its
-own `FsspecBlobStore`, after forking. Blobs of a far store are cached on this node, in a shared
+own `PackBlobStore`, after forking. Blobs of a far store are cached on this node, in a shared
 `chronicle.blobs.cache.BlobCache`.
 
     format              {"format": 1}, written with the first pack
@@ -23,7 +23,7 @@ from chronicle.blobs.media.objects import shown_url
 from chronicle.blobs.packs import pack_format
 from chronicle.blobs.packs.catalog import check_pack, pack_object
 from chronicle.blobs.packs.condemned import MarkWatch
-from chronicle.blobs.packs.medium import open_medium
+from chronicle.blobs.packs.opening import open_medium
 from chronicle.blobs.packs.pack_reader import CACHED_BLOB_BYTES, PackReader
 from chronicle.clock import Clock, SystemClock
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.cache import BlobCache
     from chronicle.blobs.packs.pack_format import PackEntry
 
-__all__ = ["FsspecBlobStore"]
+__all__ = ["PackBlobStore"]
 
 _FORMAT: Final = 1
 _FORMAT_OBJECT: Final = "format"
@@ -44,7 +44,7 @@ _CACHE_BYTES: Final = 4 * 1024 * 1024
 """Enough for the upper tree nodes of many directories."""
 
 
-class FsspecBlobStore:
+class PackBlobStore:
     """A `chronicle.blobs.port.BlobStore` of packs. Safe to share between threads.
 
     Args:

@@ -1,6 +1,6 @@
 """The zygote's process: it imports and warms up the code of mount servers, then executes commands until it ends.
 
-`chronicle.fuse.zygote.zygote` starts it; `chronicle.fuse.zygote.supervisor` is its loop.
+`chronicle.fuse.zygote.launcher` starts it; `chronicle.fuse.zygote.supervisor` is its loop.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from chronicle.errors import Conflict, InvalidInput
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, TRANSPORTS
 from chronicle.fuse.server.opening import open_served
 from chronicle.fuse.transport.choice import import_transport
+from chronicle.fuse.zygote.launcher import is_running
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
 from chronicle.fuse.zygote.warmup import code_run_by, fill_allocator, pack_code, warm_up
-from chronicle.fuse.zygote.zygote import is_running
 from chronicle.settings import read_settings
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ _RESTART_WINDOW_S: Final = 30.0
 
 
 class State(Enum):
-    """A mount's place in its life cycle, which `chronicle.fuse.zygote.lifecycle` draws."""
+    """A mount's place in its life cycle, which `chronicle.fuse.zygote.mount_manager` draws."""
 
     STARTING = "starting"
     UP = "up"

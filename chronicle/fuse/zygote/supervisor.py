@@ -1,7 +1,8 @@
 """The zygote's loop: its clients, its commands, and its lifetime.
 
-It owns every mount of a node, and is the only process that unmounts while it lives. `chronicle.fuse.zygote.lifecycle`
-is the life cycle of a mount, `chronicle.fuse.zygote.processes` that of a mount server's process.
+It owns every mount of a node, and is the only process that unmounts while it lives.
+`chronicle.fuse.zygote.mount_manager` is the life cycle of a mount, `chronicle.fuse.zygote.processes` that of a mount
+server's process.
 
 Lifetimes: the zygote ends with its owner (a process id, watched by pidfd), on SIGTERM, and on ``shutdown``. A mount
 ends with the process that ordered it, unless the order says otherwise. A server ends, unmounting, with the zygote.
@@ -26,9 +27,9 @@ from chronicle.fuse.control.messages import answer_error, answer_ok
 from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.poll_loop import PollLoop
 from chronicle.fuse.server.request import MountRequest, request_from_wire
-from chronicle.fuse.zygote.lifecycle import MountManager
+from chronicle.fuse.zygote.launcher import lock_path
+from chronicle.fuse.zygote.mount_manager import MountManager
 from chronicle.fuse.zygote.processes import ServerProcesses
-from chronicle.fuse.zygote.zygote import lock_path
 from chronicle.system.locks import try_lock
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ class Ready:
     settled: Sequence[tuple[str, str]]
     """Outcomes with message ids."""
     outbox: Sequence[Row]
-    snapshot: snapshots.Draft | None = None
+    snapshot: snapshots.PreparedSnapshot | None = None
 
     @property
     def epoch(self) -> int:

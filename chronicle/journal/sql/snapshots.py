@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from chronicle.ids import BranchId
     from chronicle.journal.sql.port import Connection
 
-__all__ = ["Draft", "draft", "keep", "newest", "prune"]
+__all__ = ["PreparedSnapshot", "draft", "keep", "newest", "prune"]
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PreparedSnapshot:
     """A planned snapshot. It can be written if the branch's snapshots are the same as when it was planned."""
 
     snapshot: Snapshot
@@ -31,7 +31,7 @@ class Draft:
     """The row ids of the newest snapshot and of the newest pack at the time of planning."""
 
 
-def draft(db: Connection, key: int, snapshot: Snapshot) -> Draft:
+def draft(db: Connection, key: int, snapshot: Snapshot) -> PreparedSnapshot:
     """Plan how to store a snapshot, outside of the writer lock: the cost is proportional to its size."""
     newest_row, newest_pack = basis = _basis(db, key)
     kept = None
@@ -41,10 +41,10 @@ def draft(db: Connection, key: int, snapshot: Snapshot) -> Draft:
         except Corrupt:
             _log.warning("snapshot %s of branch %s is damaged; nothing is shared with it", newest_row, key)
     first_pack = number_of(newest_pack) + 1 if newest_pack is not None else 1
-    return Draft(snapshot, plan(snapshot.body, kept, first_pack), basis)
+    return PreparedSnapshot(snapshot, plan(snapshot.body, kept, first_pack), basis)
 
 
-def keep(db: Connection, key: int, ready: Draft) -> None:
+def keep(db: Connection, key: int, ready: PreparedSnapshot) -> None:
     """Write a snapshot and prune the superfluous ones, in the caller's transaction."""
     if _basis(db, key) != ready.basis:
         ready = draft(db, key, ready.snapshot)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.testing.blob_contract import named
 
 TURNS = 120
@@ -17,12 +17,12 @@ TURNS = 120
 WRITER = """
 import sys
 import chronicle.blobs.packs.local_catalog as catalog
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.testing.blob_contract import named
 
 catalog._LOG_BYTES = 3_000  # folded every few puts
 url, number, turns = sys.argv[1], sys.argv[2], int(sys.argv[3])
-store = FsspecBlobStore(url)
+store = PackBlobStore(url)
 for turn in range(turns):
     blobs = named(f"own {number} {turn}".encode(), f"common {turn}".encode(), b"always the same")
     store.put(blobs)
@@ -32,9 +32,9 @@ for turn in range(turns):
 READER = """
 import sys
 from chronicle.blobs import blob_id
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 
-store = FsspecBlobStore(sys.argv[1], cache_bytes=0)
+store = PackBlobStore(sys.argv[1], cache_bytes=0)
 for line in sys.stdin:
     number, turn = line.split()
     for text in (f"own {number} {turn}", f"common {turn}", "always the same"):
@@ -82,7 +82,7 @@ def test_writers_and_readers(tmp_path: Path) -> None:
             process.kill()
             process.communicate()
     acknowledged.extend((9, int(turn)) for turn in last_words.split())
-    store = FsspecBlobStore(url)
+    store = PackBlobStore(url)
     for number, turn in acknowledged:
         for text in (f"own {number} {turn}".encode(), f"common {turn}".encode()):
             assert store.get(blob_id(text)) == text

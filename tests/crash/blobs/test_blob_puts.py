@@ -23,7 +23,7 @@ import pytest
 from chronicle.blobs import blob_id
 from chronicle.blobs.media.objects import LocalObjects
 from chronicle.blobs.packs.catalog import PACK_FOLDER, read_pack_index
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.ids import BlobId
 from chronicle.testing.blob_contract import named
 
@@ -126,7 +126,7 @@ class CrashingOs:
 
 
 def puts(root: Path, acknowledged: list[BlobId]) -> None:
-    store = FsspecBlobStore(f"file://{root}", cache_bytes=0)
+    store = PackBlobStore(f"file://{root}", cache_bytes=0)
     for blobs in PUTS:
         store.put(blobs)
         acknowledged.extend(blobs)
@@ -143,7 +143,7 @@ def check(root: Path, acknowledged: list[BlobId]) -> None:
     objects = LocalObjects(root)
     for name in objects.names(PACK_FOLDER):
         assert read_pack_index(objects, Path(name).name)
-    store = FsspecBlobStore(f"file://{root}", cache_bytes=0)
+    store = PackBlobStore(f"file://{root}", cache_bytes=0)
     present = set(store.blob_ids())
     assert present >= set(acknowledged)
     for blobs in PUTS:
@@ -154,7 +154,7 @@ def check(root: Path, acknowledged: list[BlobId]) -> None:
     store.put(named(b"afterwards"))
     for blobs in PUTS:
         store.put(blobs)
-    again = FsspecBlobStore(f"file://{root}")
+    again = PackBlobStore(f"file://{root}")
     assert again.get(blob_id(b"afterwards")) == b"afterwards"
     assert not again.missing(everything if FIRST.keys() <= present else {key for blobs in PUTS for key in blobs})
 
@@ -169,7 +169,7 @@ def test_a_crash_at_each_call(tmp_path: Path, how: str, loss: str, start: str, m
     def fresh(name: str) -> Path:
         root = tmp_path / name
         if start != "new store":
-            FsspecBlobStore(f"file://{root}").put(FIRST)
+            PackBlobStore(f"file://{root}").put(FIRST)
         return root
 
     calls = count_calls(fresh("count"))

@@ -14,7 +14,7 @@ import pytest
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.gc.collector import GcReport, collect
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.testing.blob_contract import named
 from tests.crash.blobs.test_blob_puts import Crash, CrashingOs
@@ -28,8 +28,8 @@ GARBAGE = [b"garbage, and by itself" * 10, random.Random(1).randbytes(3_000)]
 CLOCK = ManualClock()
 
 
-def opened(root: Path) -> FsspecBlobStore:
-    return FsspecBlobStore(f"file://{root}", clock=CLOCK, cache_bytes=0)
+def opened(root: Path) -> PackBlobStore:
+    return PackBlobStore(f"file://{root}", clock=CLOCK, cache_bytes=0)
 
 
 def made(root: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import decode, encode
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
@@ -31,7 +31,7 @@ from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.blocking import at_once
 from podium.turn.activation import Activation, Step
-from podium.turn.environment import Environment, WorkspaceRequest
+from podium.turn.ports import Environment, WorkspaceRequest
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath, opened
 from tests.crash.workspace.test_layer_power import MODULES
 
@@ -89,7 +89,7 @@ class Home:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.store = SqliteJournalStore(directory / "journal.db")
-        self.blobs = FsspecBlobStore(f"file://{directory}/blobs")
+        self.blobs = PackBlobStore(f"file://{directory}/blobs")
 
     async def activation(self, layers: Path) -> Activation:
         store, ids, clock = self.store, IdSource(), SystemClock()

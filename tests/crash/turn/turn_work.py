@@ -29,7 +29,7 @@ from typing import Any, cast
 
 import structlog
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import decode, encode
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
@@ -48,7 +48,7 @@ from podium.agent_record import AgentRecord, read_agent
 from podium.artifacts.artifacts import list_artifacts, read_artifact
 from podium.errors import UnknownAgent
 from podium.turn.activation import Activation, Step
-from podium.turn.environment import Environment, WorkspaceRequest
+from podium.turn.ports import Environment, WorkspaceRequest
 
 ADDRESS = Address("clerk", "test")
 KINDS = ("plain", "delete", "large", "raises", "moves")
@@ -139,9 +139,9 @@ class Home:
         """Open the journal."""
         return SqliteJournalStore(self.kept / "journal.db")
 
-    def blobs(self) -> FsspecBlobStore:
+    def blobs(self) -> PackBlobStore:
         """Open the blobs."""
-        return FsspecBlobStore(f"file://{self.kept}/blobs")
+        return PackBlobStore(f"file://{self.kept}/blobs")
 
     def open_workspace(self, request: WorkspaceRequest) -> Opened:
         """Open the agent's directory."""
@@ -262,7 +262,7 @@ def transcript(store: SqliteJournalStore, record: AgentRecord) -> list[tuple[int
     return list(zip(asked, said, strict=True))
 
 
-def tree_files(blobs: FsspecBlobStore, record: AgentRecord) -> dict[str, bytes]:
+def tree_files(blobs: PackBlobStore, record: AgentRecord) -> dict[str, bytes]:
     """The files of an agent's committed tree."""
     if record.tree is None:
         return {}

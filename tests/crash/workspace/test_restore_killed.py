@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import SystemClock
 from chronicle.workspace.layer.disk.log import read_frames
 from chronicle.workspace.layer.disk.log_records import count_complete
@@ -30,7 +30,7 @@ LOGGED = 196_000
 def test_what_is_left_is_one_of_them(tmp_path: Path) -> None:
     url = (tmp_path / "blobs").as_uri()
     layers = tmp_path / "layers"
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     layer, _ = open_layer(LayerSpec("w", layers, None, 1, 1), blobs, SystemClock())
     refs: list[TreeRef] = []
     for number in range(2):

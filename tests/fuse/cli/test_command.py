@@ -16,7 +16,7 @@ import pytest
 from chronicle.cli import ExitCode
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.server.client import list_mounts
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.repository import Repository
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import wait_for_end
@@ -54,7 +54,7 @@ def test_a_workspace_from_the_first_file_to_the_second_commit(chronicle: Command
 def test_what_is_not_committed_survives_unmounting(chronicle: Command) -> None:
     root = chronicle.mount()
     (root / "a").write_text("one")
-    pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+    pid = launcher.is_running(chronicle.store / "run" / "zygote.sock")
     chronicle("unmount", root)
     assert not mountinfo.is_mounted(root)
     assert pid is not None
@@ -115,7 +115,7 @@ def test_workspaces_of_a_new_store_are_mounted_at_the_same_time(chronicle: Comma
 def test_who_asks_whether_mounts_are_served_keeps_nobody_from_serving_them(chronicle: Command) -> None:
     chronicle.mount()
     chronicle.unmount()
-    with zygote.lock_path(chronicle.store / "run" / "zygote.sock").open("rb") as lock:
+    with launcher.lock_path(chronicle.store / "run" / "zygote.sock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)  # as `is_alive` does for a moment
         process = _mounting(chronicle, "main")
         with pytest.raises(subprocess.TimeoutExpired):
@@ -132,7 +132,7 @@ def test_a_store_that_cannot_be_written_is_read(chronicle: Command) -> None:
     (root / "dir").mkdir()
     chronicle.on_store("commit", "-m", "first")
     (root / "a").write_text("not committed")
-    pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+    pid = launcher.is_running(chronicle.store / "run" / "zygote.sock")
     chronicle("unmount", root)
     assert pid is not None
     wait_for_end(pid)
@@ -204,7 +204,7 @@ def test_in_the_foreground_it_stays_until_it_is_ended(chronicle: Command) -> Non
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             assert "is mounted at" in process.stderr.readline()
-            pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+            pid = launcher.is_running(chronicle.store / "run" / "zygote.sock")
             (chronicle.mountpoint / "a").touch()
             process.send_signal(end)
             process.wait(60)
@@ -219,7 +219,7 @@ def test_bad_input_is_told_in_a_line(chronicle: Command, tmp_path: Path) -> None
     (tmp_path / "other" / "file").touch()
     assert "not empty" in chronicle("mount", tmp_path / "other", chronicle.mountpoint, code=ExitCode.USAGE)
     assert "not empty" in chronicle("mount", chronicle.store, tmp_path / "other", code=ExitCode.USAGE)
-    assert zygote.is_running(chronicle.store / "run" / "zygote.sock") is None
+    assert launcher.is_running(chronicle.store / "run" / "zygote.sock") is None
     assert "cannot be a workspace" in chronicle(
         "mount", chronicle.store, chronicle.mountpoint, "-w", "../up", code=ExitCode.USAGE
     )

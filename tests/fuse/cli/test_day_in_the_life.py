@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.fuse.mountpoints import mountinfo, mounts
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from tests.fuse.conftest import wait_for_end
 
 if TYPE_CHECKING:
@@ -202,8 +202,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
     """Where the store, the mountpoint and the native tree are; ended whatever happens."""
     yield tmp_path
     socket = tmp_path / "store" / "run" / "zygote.sock"
-    pid = zygote.is_running(socket)
-    zygote.shut_down(socket)
+    pid = launcher.is_running(socket)
+    launcher.shut_down(socket)
     if pid is not None:
         wait_for_end(pid)
     mounts.unmount_all_under(tmp_path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import StorageRefused
 from chronicle.journal.records import MessageStatus
 from chronicle.journal.sqlite.reserve import RESERVE_BYTES
@@ -138,7 +138,7 @@ def test_a_layer_that_fills_the_disk_is_given_up_by_the_next_epoch(
     disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its host was killed in the middle; sealing what it left takes as much room again."""
-    with closing(FsspecBlobStore(f"file://{disk}/blobs")) as blobs:
+    with closing(PackBlobStore(f"file://{disk}/blobs")) as blobs:
         first = open_api_workspace(LayerSpec("w", disk / "layers", None, 1, 1), blobs)
         first.write("kept", b"kept")
         first.write("again", b"one")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.blobs.ident import blob_id
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.cli import ExitCode
 from chronicle.fuse.mountpoints import mountinfo
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.testing.workspace_contract import files_below
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import served, wait_for_end
@@ -187,7 +187,7 @@ def test_a_fork_goes_on_by_itself(chronicle: Command, root: Path, tmp_path: Path
 
 def test_what_no_commit_needs_is_freed(chronicle: Command, root: Path) -> None:
     garbage = os.urandom(3_000_000)
-    blobs = FsspecBlobStore(f"file://{chronicle.store}/blobs")
+    blobs = PackBlobStore(f"file://{chronicle.store}/blobs")
     blobs.put({blob_id(garbage): garbage})
     blobs.close()
     (root / "removed").write_text("for a while\n")
@@ -284,7 +284,7 @@ def test_what_a_kill_of_everything_leaves_is_no_obstacle(chronicle: Command, tmp
     root = chronicle.mount()
     (root / "a").write_text("kept")
     socket = chronicle.store / "run" / "zygote.sock"
-    pids = [zygote.is_running(socket), *(int(str(mount["pid"])) for mount in served(socket))]
+    pids = [launcher.is_running(socket), *(int(str(mount["pid"])) for mount in served(socket))]
     for pid in pids:
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)  # so that none can tidy up after another

@@ -13,7 +13,7 @@ import pytest
 
 from chronicle.cli import ExitCode
 from chronicle.fuse.mountpoints import mountinfo
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import served, wait_for_end
 
@@ -69,7 +69,7 @@ def test_what_a_program_uses_stays_mounted(chronicle: Command, use: str) -> None
 def test_what_is_served_by_a_stopped_process_is_not_taken_for_abandoned(chronicle: Command) -> None:
     root = chronicle.mount()
     (root / "dir").mkdir()
-    pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+    pid = launcher.is_running(chronicle.store / "run" / "zygote.sock")
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -145,7 +145,7 @@ def test_the_mount_is_found_however_its_path_is_written(
         "../above/above/link",
         "../mnt/../mnt",
     ):
-        pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+        pid = launcher.is_running(chronicle.store / "run" / "zygote.sock")
         chronicle("unmount", written)
         assert not mountinfo.is_mounted(root)
         assert pid is not None
@@ -164,7 +164,7 @@ def test_ctrl_c_of_a_foreground_mount_ends_it_whoever_uses_it(chronicle: Command
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "is mounted at" in process.stderr.readline()
-        pid = zygote.is_running(chronicle.store / "run" / "zygote.sock")
+        pid = launcher.is_running(chronicle.store / "run" / "zygote.sock")
         with _program(_USES["has gone open"], chronicle.mountpoint):
             process.send_signal(signal.SIGINT)
             assert process.wait(_DEADLINE_S) == ExitCode.OK

@@ -16,7 +16,7 @@ import pytest
 
 from chronicle.errors import Conflict
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.repository import Repository, commit_writer, mounts, store_directory
 from chronicle.repository import repository as repository_module
 from tests.fuse.conftest import end_service, wait_for_end
@@ -169,7 +169,7 @@ def test_of_several_who_mount_a_workspace_one_does(tmp_path: Path) -> None:
     at = str(listed["mountpoint"])
     assert sorted(told) == ["mounted", *[f"workspace 'main' is mounted at {at} already; unmount it first"] * 3]
     Path(at, "file").write_text("one")
-    pid = zygote.is_running(repository.socket)
+    pid = launcher.is_running(repository.socket)
     assert pid is not None
     mounts.unmount(repository, Path(at))
     wait_for_end(pid)
@@ -198,7 +198,7 @@ def test_who_looks_while_it_is_being_mounted_looks_through_the_mount(
             assert isinstance(opened, FuseWorkspace)
             assert len(opened.history("file")) == 1
         other.join(DEADLINE_S)
-    pid = zygote.is_running(repository.socket)
+    pid = launcher.is_running(repository.socket)
     assert pid is not None
     mounts.unmount(repository, tmp_path / "mnt")
     wait_for_end(pid)

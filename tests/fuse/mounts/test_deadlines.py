@@ -16,7 +16,7 @@ import pytest
 from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace
 from chronicle.fuse.watchdog import COMMAND, IDLE, OPENING, REQUEST, HeartbeatTable, Verdict, Watchdog
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import running_proxy
 from tests.fuse.conftest import DEADLINE_S, Node, prefork_process_of, running_mirror, served, wait_for_end
@@ -58,10 +58,10 @@ def test_a_blob_store_that_hangs_fails_reads_and_nothing_else(tmp_path: Path, mo
     socket = tmp_path / "zygote.sock"
     with running_s3(tmp_path / "s3") as s3, running_proxy(s3.port) as proxy:
         point_at(monkeypatch, proxy.endpoint, tmp_path / "cache")
-        zygote.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), request_deadline_s=6)
+        launcher.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), request_deadline_s=6)
         with ExitStack() as opened:
             opened.callback(lambda: print((tmp_path / "log").read_text()))
-            opened.callback(zygote.shut_down, socket)
+            opened.callback(launcher.shut_down, socket)
             url = f"s3://{BUCKET}/{uuid4().hex}"
             spec = LayerSpec("w", tmp_path / "here", None, 1, 1)
             first = open_fuse_workspace(socket, spec, url, tmp_path / "m" / "first").workspace
@@ -89,9 +89,9 @@ def test_a_blob_store_that_hangs_fails_reads_and_nothing_else(tmp_path: Path, mo
 def test_a_diff_of_many_lines_hinders_nobody(tmp_path: Path, transport: Transport) -> None:
     socket = tmp_path / "zygote.sock"
     # Half a second is enough for all of it, and minutes if it took as long as the lines times themselves.
-    zygote.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport, request_deadline_s=20)
+    launcher.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport, request_deadline_s=20)
     with ExitStack() as opened:
-        opened.callback(zygote.shut_down, socket)
+        opened.callback(launcher.shut_down, socket)
         spec = LayerSpec("w", tmp_path / "layers", None, 1, 1)
         workspace = open_fuse_workspace(socket, spec, f"file://{tmp_path}/blobs", tmp_path / "m" / "w").workspace
         opened.callback(workspace.close)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.fuse.server.client import open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.fuse.zygote.prefork import PreforkProcess
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, served, wait_for_end
@@ -33,9 +33,9 @@ VERSIONS = 500
 
 @pytest.fixture
 def machine(tmp_path: Path, transport: Transport) -> Iterator[Path]:
-    zygote.start(tmp_path / "zygote.sock", tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)
+    launcher.start(tmp_path / "zygote.sock", tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)
     yield tmp_path
-    zygote.shut_down(tmp_path / "zygote.sock")
+    launcher.shut_down(tmp_path / "zygote.sock")
     print((tmp_path / "log").read_text())
 
 
@@ -50,7 +50,7 @@ def workspace(machine: Path) -> Iterator[Workspace]:
 def allow_few(machine: Path) -> None:
     """Take descriptors from the zygote and its server."""
     (mount,) = served(machine / "zygote.sock")
-    zygote_pid = zygote.is_running(machine / "zygote.sock")
+    zygote_pid = launcher.is_running(machine / "zygote.sock")
     assert zygote_pid is not None
     for pid in (zygote_pid, int(str(mount["pid"]))):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (FEW, FEW))
@@ -105,7 +105,7 @@ def test_a_zygote_takes_as_many_descriptors_as_it_may(tmp_path: Path, transport:
     code = (
         "import os, resource, sys\n"
         "from pathlib import Path\n"
-        "from chronicle.fuse.zygote import zygote\n"
+        "from chronicle.fuse.zygote import launcher as zygote\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW}, 2 * {FEW}))\n"
         "at = Path(sys.argv[1])\n"
         "zygote.start(at / 'zygote.sock', at / 'm', at / 'log', int(sys.argv[2]), transport=sys.argv[3])\n"
@@ -126,13 +126,13 @@ def test_a_zygote_takes_as_many_descriptors_as_it_may(tmp_path: Path, transport:
                 file.close()
             opened.workspace.close()
     finally:
-        zygote.shut_down(socket)
+        launcher.shut_down(socket)
 
 
 def test_who_cannot_be_let_in_waits_and_the_mounts_go_on(machine: Path, workspace: Workspace) -> None:
     """Of callers beyond the limit, and of the servers' hosts too."""
     (mount,) = served(machine / "zygote.sock")
-    zygote_pid = zygote.is_running(machine / "zygote.sock")
+    zygote_pid = launcher.is_running(machine / "zygote.sock")
     assert zygote_pid is not None
     doors = {zygote_pid: machine / "zygote.sock", int(str(mount["pid"])): str(mount["control"])}
     limits = {}

@@ -13,7 +13,7 @@ import pytest
 
 from chronicle.errors import ChronicleError
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import wait_for_end
 
@@ -32,8 +32,8 @@ def workspace(tmp_path: Path) -> Iterator[FuseWorkspace]:
         pytest.skip("only root can mount a small file system to fill")
     spec = LayerSpec("w", disk / "layers", None, 1, 1)
     socket = tmp_path / "zygote.sock"
-    zygote.start(socket, tmp_path / "mounts", tmp_path / "log")
-    pid = zygote.is_running(socket)
+    launcher.start(socket, tmp_path / "mounts", tmp_path / "log")
+    pid = launcher.is_running(socket)
     assert pid is not None
     opened = open_fuse_workspace(socket, spec, f"file://{tmp_path}/blobs", tmp_path / "mounts" / "w").workspace
     assert isinstance(opened, FuseWorkspace)
@@ -41,7 +41,7 @@ def workspace(tmp_path: Path) -> Iterator[FuseWorkspace]:
         yield opened
     finally:
         opened.close()
-        zygote.shut_down(socket)
+        launcher.shut_down(socket)
         wait_for_end(pid)
         subprocess.run(["umount", disk], check=True)
 

@@ -28,7 +28,7 @@ import pytest
 from chronicle.errors import Unavailable
 from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.server.client import list_mounts
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.repository import Repository
 from chronicle.repository import mounts as mounting
 from chronicle.repository.maintenance import collect_garbage, verify
@@ -156,8 +156,8 @@ def race(directory: Path, seconds: float, grace_s: float, transport: Transport) 
         told = Race(directory, seconds, grace_s).run()
         print(told)
     finally:
-        pid = zygote.is_running(repository.socket)
-        zygote.shut_down(repository.socket)
+        pid = launcher.is_running(repository.socket)
+        launcher.shut_down(repository.socket)
         if pid is not None:
             wait_for_end(pid)
         mounts.unmount_all_under(directory)

@@ -28,7 +28,7 @@ from chronicle.fuse.server.client import (
     open_fuse_workspace,
     unmount_workspace,
 )
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.fuse.zygote.supervisor import Zygote
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, TreeRef
@@ -436,7 +436,7 @@ def test_the_zygote_ends_with_its_owner(tmp_path: Path, transport: Transport) ->
         owner.wait()
         node.process.wait(DEADLINE_S)
         assert mountinfo.fuse_mounts_under(node.mounts) == []
-        assert zygote.is_running(node.socket) is None
+        assert launcher.is_running(node.socket) is None
 
 
 def test_fifty_at_once(node: Node) -> None:
@@ -461,7 +461,7 @@ def test_fifty_at_once(node: Node) -> None:
     assert len(list_mounts(node.socket)) == 50
     for workspace in opened:
         assert workspace.root.name == "w" + (workspace.root / "a").read_text()
-    zygote.shut_down(node.socket)
+    launcher.shut_down(node.socket)
     node.process.wait(DEADLINE_S)
     assert mountinfo.fuse_mounts_under(node.mounts) == []
     assert [path.name for path in node.socket.parent.iterdir()] == ["zygote.sock.lock"]
@@ -470,12 +470,12 @@ def test_fifty_at_once(node: Node) -> None:
 def test_a_second_zygote_on_the_socket_is_refused(node: Node) -> None:
     with pytest.raises(Conflict, match="runs at"):
         Zygote(node.socket, node.mounts, open_mirror)
-    assert zygote.is_running(node.socket) == node.process.pid
+    assert launcher.is_running(node.socket) == node.process.pid
 
 
 def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
-    assert zygote.is_running(tmp_path / "z.sock") is None
-    zygote.shut_down(tmp_path / "z.sock")
+    assert launcher.is_running(tmp_path / "z.sock") is None
+    launcher.shut_down(tmp_path / "z.sock")
     with pytest.raises(Unavailable, match="nothing listens"):
         list_mounts(tmp_path / "none" / "z.sock")
 

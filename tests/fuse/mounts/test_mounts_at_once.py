@@ -19,7 +19,7 @@ from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mountinfo, mounts
 from chronicle.fuse.server import client
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace, unmount_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.repository import Repository, maintenance
 from chronicle.repository import mounts as mounting
 from chronicle.workspace.port import LayerSpec, Opened
@@ -56,7 +56,7 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
 
 def end(repository: Repository, mountpoint: Path) -> None:
     """Unmount the last mount as another command does, and wait until its service has ended."""
-    pid = zygote.is_running(repository.socket)
+    pid = launcher.is_running(repository.socket)
     assert pid is not None
     unmount_workspace(repository.socket, mountpoint)
     wait_for_end(pid)
@@ -174,18 +174,18 @@ def test_a_mount_whose_order_met_the_end_of_a_service_is_ordered_of_the_one_that
 
 def test_a_mount_waits_for_a_service_that_still_closes_its_mounts(repository: Repository, tmp_path: Path) -> None:
     mounting.mount(repository, "first", tmp_path / "first", with_caller=False)
-    service = zygote.is_running(repository.socket)
+    service = launcher.is_running(repository.socket)
     (mount,) = served(repository.socket)
     assert isinstance(mount["pid"], int)
     os.kill(mount["pid"], signal.SIGSTOP)  # it is killed after some seconds
-    ends = threading.Thread(target=zygote.shut_down, args=(repository.socket,))
+    ends = threading.Thread(target=launcher.shut_down, args=(repository.socket,))
     ends.start()
     with suppress(Unavailable):  # it has ended already
         wait_until(lambda: all(mount["state"] == "ending" for mount in list_mounts(repository.socket)))
     second = mounting.mount(repository, "second", tmp_path / "second", with_caller=False)
     ends.join(DEADLINE_S)
     (second / "file").write_text("there")
-    assert zygote.is_running(repository.socket) != service
+    assert launcher.is_running(repository.socket) != service
 
 
 def test_who_unmounts_second_is_told_that_nothing_is_mounted(
@@ -236,7 +236,7 @@ def test_a_service_to_which_no_mount_ever_came_ends(repository: Repository) -> N
         pass
     with unused_service(repository.socket.parent, 0.2) as service:
         assert service.wait(DEADLINE_S) == 0
-    assert not zygote.is_alive(repository.socket)
+    assert not launcher.is_alive(repository.socket)
     maintenance.collect_garbage(repository, alone=True)
 
 
@@ -246,7 +246,7 @@ def test_a_service_does_not_end_over_its_first_mount(tmp_path: Path) -> None:
     opened: Opened | None = None
     while opened is None:
         with unused_service(socket.parent, 1.0) as service:
-            while zygote.is_running(socket) is None and service.poll() is None:
+            while launcher.is_running(socket) is None and service.poll() is None:
                 pass
             try:
                 opened = open_fuse_workspace(socket, spec, "memory://", tmp_path / "mnt")
@@ -263,7 +263,7 @@ def test_a_server_that_is_closed_in_order_waits_for_nobody(tmp_path: Path) -> No
     """Its zygote has the mountpoint, and unmounts it."""
     socket = tmp_path / "run" / "zygote.sock"
     with unused_service(socket.parent, 60.0) as service:
-        while zygote.is_running(socket) is None:
+        while launcher.is_running(socket) is None:
             assert service.poll() is None
         opened = open_fuse_workspace(socket, LayerSpec("w", tmp_path / "layers", None, 1, 1), "", tmp_path / "mnt")
         opened.workspace.close()
@@ -285,7 +285,7 @@ def test_a_mount_that_fails_ends_no_service_that_others_use(
     crowded.mkdir()
     (crowded / "file").touch()
     with monkeypatch.context() as patch:
-        patch.setattr(zygote, "shut_down", before_first_call(zygote.shut_down, mount_other))
+        patch.setattr(launcher, "shut_down", before_first_call(launcher.shut_down, mount_other))
         patch.setattr(mounts, "check_mountpoint", lambda _: None)
         with pytest.raises(InvalidInput, match="not empty"):
             mounting.mount(repository, "main", crowded, with_caller=False)
@@ -309,13 +309,13 @@ def test_a_mountpoint_is_of_one_store_alone(
             with pytest.raises(Conflict, match=f"another process has mounted something at {at}"):
                 mounting.mount(other, "second", at, with_caller=False)
     finally:
-        zygote.shut_down(other.socket)
+        launcher.shut_down(other.socket)
     (at / "file").write_text("still here")
     assert [mount["workspace_id"] for mount in list_mounts(repository.socket)] == ["first"]
     mounting.unmount(repository, at)
     assert list(at.iterdir()) == []
     mounting.mount(other, "second", at, with_caller=False)
-    service = zygote.is_running(other.socket)
+    service = launcher.is_running(other.socket)
     assert service is not None
     end(other, at)
 
@@ -359,7 +359,7 @@ def test_what_clears_away_a_dead_mount_takes_no_new_one_with_it(
 
 def kill_all(repository: Repository) -> None:
     """Kill the mount service and its servers at once, so that nobody is left to unmount."""
-    pid = zygote.is_running(repository.socket)
+    pid = launcher.is_running(repository.socket)
     assert pid is not None
     group = os.getpgid(pid)
     assert group != os.getpgrp()
@@ -373,7 +373,7 @@ def test_a_server_whose_service_was_killed_takes_no_mount_of_another_with_it(
     """It takes long to close its layer, and unmounts only then."""
     at = mounting.mount(repository, "first", tmp_path / "mnt", with_caller=False)
     (mount,) = served(repository.socket)
-    server, service = mount["pid"], zygote.is_running(repository.socket)
+    server, service = mount["pid"], launcher.is_running(repository.socket)
     assert isinstance(server, int)
     assert service is not None
     os.kill(server, signal.SIGSTOP)

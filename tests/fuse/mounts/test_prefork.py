@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronicle.fuse.mountpoints import mountinfo
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from tests.fuse.conftest import DEADLINE_S, Node, prefork_process_of, running_mirror, served, wait_for_end
 from tests.waiting import wait_until
 
@@ -121,12 +121,12 @@ def test_a_kill_during_the_rehearsal_leaves_nothing_behind(tmp_path: Path, trans
                 assert process.poll() is None
                 seen = rehearses()
             process.kill()
-    zygote.start(tmp_path / "z.sock", directory, tmp_path / "log", os.getpid(), transport=transport)
+    launcher.start(tmp_path / "z.sock", directory, tmp_path / "log", os.getpid(), transport=transport)
     try:
         assert mountinfo.fuse_mounts_under(directory) == []
         assert list(directory.iterdir()) == []
     finally:
-        zygote.shut_down(tmp_path / "z.sock")
+        launcher.shut_down(tmp_path / "z.sock")
 
 
 def test_a_spare_has_the_pages_that_servers_write_to(node: Node) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import prefork_process_of, served
 
@@ -23,7 +23,7 @@ def chronicle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Co
 def test_the_processes_of_a_mount_say_what_they_are_and_whose(chronicle: Command) -> None:
     chronicle.mount()
     socket = chronicle.store / "run" / "zygote.sock"
-    pid = zygote.is_running(socket)
+    pid = launcher.is_running(socket)
     assert pid is not None
     (mount,) = served(socket)
     for process in (pid, prefork_process_of(pid), int(str(mount["pid"]))):

@@ -19,7 +19,7 @@ from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
 from chronicle.fuse.transport import device, wire
 from chronicle.fuse.transport.raw_session import RawSession
 from chronicle.fuse.watchdog import unwatched_heartbeat
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.posix.plain import PlainDirectory
 
@@ -33,9 +33,9 @@ libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("machine")
-    zygote.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
+    launcher.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
     yield directory
-    zygote.shut_down(directory / "zygote.sock")
+    launcher.shut_down(directory / "zygote.sock")
     log = (directory / "log").read_text()
     print(log)
     assert "Traceback" not in log

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def pair_of(transport: Transport) -> Iterator[Pair]:
             path.mkdir(exist_ok=True)
             path.chmod(0o755)
         socket = directory / "zygote.sock"
-        zygote.start(socket, directory / "mounts", directory / "log", os.getpid(), transport=transport)
+        launcher.start(socket, directory / "mounts", directory / "log", os.getpid(), transport=transport)
         try:
             spec = LayerSpec("w", directory / "layers", None, 1, 1)
             opened = open_fuse_workspace(socket, spec, f"file://{directory}/blobs", directory / "mounts" / "w")
@@ -118,7 +118,7 @@ def pair_of(transport: Transport) -> Iterator[Pair]:
                     user.end()
                 opened.workspace.close()
         finally:
-            zygote.shut_down(socket)
+            launcher.shut_down(socket)
             mounts.unmount_all_under(directory)
             log = (directory / "log").read_text()
             print(log)

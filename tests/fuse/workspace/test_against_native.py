@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.testing.workspace_contract import files_below, files_in
 from chronicle.workspace.port import LayerSpec
 
@@ -34,9 +34,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("machine")
-    zygote.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
+    launcher.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
     yield directory
-    zygote.shut_down(directory / "zygote.sock")
+    launcher.shut_down(directory / "zygote.sock")
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_same_answers(workspace: Workspace, tmp_path: Path, seed: int) -> None:
         assert here.call("lstat", path) == there.call("lstat", path)
         assert here.call("xattrs", path) == there.call("xattrs", path)
     assert files_below(workspace.root) == expected
-    blobs = FsspecBlobStore(f"file://{tmp_path}/blobs")
+    blobs = PackBlobStore(f"file://{tmp_path}/blobs")
     assert files_in(blobs, workspace.seal().tree_id) == expected
     blobs.close()
 

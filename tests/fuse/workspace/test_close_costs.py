@@ -16,7 +16,7 @@ import pytest
 
 from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.fuse.conftest import served
 
@@ -63,7 +63,7 @@ class Node:
     def __init__(self, directory: Path, blobs: Path, base: TreeRef | None, transport: Transport) -> None:
         self.layers, self.blobs, self.transport = directory / "layers", blobs, transport
         self.socket = directory / "zygote.sock"
-        zygote.start(self.socket, directory / "mounts", directory / "log", os.getpid(), transport=transport)
+        launcher.start(self.socket, directory / "mounts", directory / "log", os.getpid(), transport=transport)
         spec = LayerSpec("w", self.layers, base, 1, 1)
         opened = open_fuse_workspace(self.socket, spec, blobs.as_uri(), directory / "mounts" / "w")
         assert isinstance(opened.workspace, FuseWorkspace)
@@ -72,7 +72,7 @@ class Node:
 
     def end(self) -> None:
         self.workspace.close()
-        zygote.shut_down(self.socket)
+        launcher.shut_down(self.socket)
         mounts.unmount_all_under(self.socket.parent)
 
     def spent(self) -> Spent:

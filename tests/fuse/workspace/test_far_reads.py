@@ -20,7 +20,7 @@ from chronicle.fuse.deadlines import FetchedBlobs, ParkingPolicy
 from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
 from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched_heartbeat
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.fuse.conftest import DEADLINE_S
@@ -94,11 +94,11 @@ def far(s3: S3Server, tmp_path: Path, transport: Transport, monkeypatch: pytest.
     with running_proxy(s3.port) as proxy, ExitStack() as opened:
         point_at(monkeypatch, proxy.endpoint, tmp_path / "cache")
         monkeypatch.setenv("CHRONICLE_CACHE_BYTES", "0")
-        zygote.start(
+        launcher.start(
             socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport, request_deadline_s=LONG_S
         )
         opened.callback(lambda: print((tmp_path / "log").read_text()))
-        opened.callback(zygote.shut_down, socket)
+        opened.callback(launcher.shut_down, socket)
         url = f"s3://{BUCKET}/{uuid4().hex}"
         spec = LayerSpec("w", tmp_path / "here", None, 1, 1)
         first = open_fuse_workspace(socket, spec, url, tmp_path / "m" / "first").workspace

@@ -25,7 +25,7 @@ from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.served.inodes import MAGIC
 from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import served
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("machine")
-    zygote.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
+    launcher.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
     yield directory
-    zygote.shut_down(directory / "zygote.sock")
+    launcher.shut_down(directory / "zygote.sock")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.caller import Calls
 from tests.fuse.mount_lines import KILLS, Line
@@ -259,9 +259,9 @@ class MountModel(RuleBasedStateMachine):
 
 @pytest.fixture
 def machine(tmp_path: Path, transport: Transport) -> Iterator[Path]:
-    zygote.start(tmp_path / "zygote.sock", tmp_path / "mounts", tmp_path / "log", os.getpid(), transport=transport)
+    launcher.start(tmp_path / "zygote.sock", tmp_path / "mounts", tmp_path / "log", os.getpid(), transport=transport)
     yield tmp_path
-    zygote.shut_down(tmp_path / "zygote.sock")
+    launcher.shut_down(tmp_path / "zygote.sock")
     log = (tmp_path / "log").read_text()
     print(log)
     assert "Traceback" not in log

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec, Quota
 from tests.fuse.conftest import served, wait_for_end
 
@@ -26,14 +26,14 @@ MIB = 1 << 20
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[FuseWorkspace]:
     socket = tmp_path / "zygote.sock"
-    zygote.start(socket, tmp_path / "mounts", tmp_path / "log")
-    pid = zygote.is_running(socket)
+    launcher.start(socket, tmp_path / "mounts", tmp_path / "log")
+    pid = launcher.is_running(socket)
     spec = LayerSpec("w", tmp_path / "layers", None, 1, 1, Quota(bytes=4 * MIB, files=50, file_bytes=2 * MIB))
     opened = open_fuse_workspace(socket, spec, f"file://{tmp_path}/blobs", tmp_path / "mounts" / "w").workspace
     assert isinstance(opened, FuseWorkspace)
     yield opened
     opened.close()
-    zygote.shut_down(socket)
+    launcher.shut_down(socket)
     assert pid is not None
     wait_for_end(pid)
 

@@ -15,7 +15,7 @@ import pytest
 
 from chronicle.errors import NotFound, StorageRefused
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.testing.workspace_contract import files_below
 from chronicle.workspace.port import LayerSpec, Quota, TreeRef
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("machine")
-    zygote.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
+    launcher.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
     yield directory
-    zygote.shut_down(directory / "zygote.sock")
+    launcher.shut_down(directory / "zygote.sock")
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ import pytest
 
 from chronicle.blobs.buffer import ScratchBuffer
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import ChronicleError
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.content import content
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.trees import tree
@@ -143,9 +143,9 @@ def machine(tmp_path: Path, transport: Transport, s3: S3Server, monkeypatch: pyt
     with ExitStack() as undo:
         proxy = undo.enter_context(running_proxy(s3.port))
         point_at(monkeypatch, proxy.endpoint, tmp_path / "cache")
-        zygote.start(tmp_path / "zygote.sock", tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)
+        launcher.start(tmp_path / "zygote.sock", tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)
         undo.callback(lambda: print((tmp_path / "log").read_text()))
-        undo.callback(zygote.shut_down, tmp_path / "zygote.sock")
+        undo.callback(launcher.shut_down, tmp_path / "zygote.sock")
         store = Store(f"s3://{BUCKET}/{uuid4().hex}", proxy)
         with ExitStack() as inner:
             yield Machine(tmp_path, store, inner)
@@ -307,10 +307,10 @@ while True:
 
 def test_a_large_commit_keeps_nobody_waiting(tmp_path: Path, transport: Transport) -> None:
     socket = tmp_path / "zygote.sock"
-    zygote.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)
+    launcher.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)
     with ExitStack() as undo:
         undo.callback(lambda: print((tmp_path / "log").read_text()))
-        undo.callback(zygote.shut_down, socket)
+        undo.callback(launcher.shut_down, socket)
         spec = LayerSpec("w", tmp_path / "layers", None, 1, 1)
         workspace = open_fuse_workspace(socket, spec, f"file://{tmp_path}/blobs", tmp_path / "m" / "w").workspace
         undo.callback(workspace.close)
@@ -343,7 +343,7 @@ def test_a_large_commit_keeps_nobody_waiting(tmp_path: Path, transport: Transpor
             ref = workspace.seal()
             during = seen() - before
             assert reader.poll() is None
-        entry = tree.entry_at(FsspecBlobStore(f"file://{tmp_path}/blobs"), ref.tree_id, b"large")
+        entry = tree.entry_at(PackBlobStore(f"file://{tmp_path}/blobs"), ref.tree_id, b"large")
         assert entry is not None
         assert entry.content == content.store_bytes(expected, large)
         # One at most, where no request is answered: the one that was on its way.

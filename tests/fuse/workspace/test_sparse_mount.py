@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.fuse.server.client import FuseWorkspace, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec, TreeRef
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ GIB = 1024 * MIB
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("machine")
-    zygote.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
+    launcher.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
     yield directory
-    zygote.shut_down(directory / "zygote.sock")
+    launcher.shut_down(directory / "zygote.sock")
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.testing.workspace_contract import VersionPerCloseContract
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ class Machine:
         return self.directory / "zygote.sock"
 
     def start(self) -> None:
-        zygote.start(self.socket, self.directory, self.directory / "log", os.getpid(), transport=self.transport)
+        launcher.start(self.socket, self.directory, self.directory / "log", os.getpid(), transport=self.transport)
 
 
 @dataclass
 class FuseNode:
     machines: list[Machine]
     directory: Path
-    blobs: FsspecBlobStore
+    blobs: PackBlobStore
     url: str
     opened: list[Opened] = field(default_factory=list)
 
@@ -66,14 +66,14 @@ def machines(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> 
         machine.start()
     yield made
     for machine in made:
-        zygote.shut_down(machine.socket)
+        launcher.shut_down(machine.socket)
 
 
 class TestFuseWorkspace(VersionPerCloseContract):
     @pytest.fixture
     def node(self, tmp_path: Path, machines: list[Machine]) -> Iterator[FuseNode]:
         url = f"file://{tmp_path}/blobs"
-        blobs = FsspecBlobStore(url)
+        blobs = PackBlobStore(url)
         made = FuseNode(machines, tmp_path, blobs, url)
         yield made
         for opened in made.opened:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt, NotFound, Unavailable
 from chronicle.fuse.mountpoints import mountinfo, mounts
 from chronicle.fuse.mountpoints.availability import Transport
 from chronicle.fuse.server.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
-from chronicle.fuse.zygote import zygote
+from chronicle.fuse.zygote import launcher
 from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef
 from chronicle.workspace.trees.tree import walk
@@ -39,7 +39,7 @@ class Home:
 
     def start(self) -> int:
         log = self.directory / "log"
-        return zygote.start(self.socket, self.directory / "mounts", log, os.getpid(), transport=self.transport)
+        return launcher.start(self.socket, self.directory / "mounts", log, os.getpid(), transport=self.transport)
 
     def open(self, name: str = "w", *, base: TreeRef | None = None, epoch: int = 1, turn: int = 1) -> Opened:
         spec = LayerSpec(name, self.directory / "layers", base, epoch, turn)
@@ -56,12 +56,12 @@ class Home:
     def end(self) -> None:
         for workspace in self.workspaces:
             workspace.detach()
-        zygote.shut_down(self.socket)
+        launcher.shut_down(self.socket)
         print((self.directory / "log").read_text())
         mounts.unmount_all_under(self.directory)
 
     def files(self, ref: TreeRef) -> set[bytes]:
-        blobs = FsspecBlobStore(self.blobs_url)
+        blobs = PackBlobStore(self.blobs_url)
         try:
             return {path for path, _ in walk(blobs, ref.tree_id)}
         finally:
@@ -224,14 +224,14 @@ def test_programs_work_on_a_mount(home: Home) -> None:
 
 
 def test_starting_twice_finds_the_first_and_nothing_is_left_when_it_ends(home: Home) -> None:
-    pid = zygote.is_running(home.socket)
+    pid = launcher.is_running(home.socket)
     assert home.start() == pid
     assert pid is not None
     assert os.getsid(pid) != os.getsid(0)
     home.open()
     session = [path for path in Path("/proc").glob("[0-9]*") if _session(path) == os.getsid(pid)]
     assert len(session) >= 3  # the zygote, the prefork process, the server, and perhaps a spare one
-    zygote.shut_down(home.socket)
+    launcher.shut_down(home.socket)
     for path in session:
         wait_for_end(int(path.name))
     assert mountinfo.fuse_mounts_under(home.directory) == []
@@ -244,7 +244,7 @@ def test_a_zygote_imports_nothing_from_where_it_is_started(
     (tmp_path / "elsewhere" / "logging.py").write_text("raise SystemExit('not this one')")
     monkeypatch.chdir(tmp_path / "elsewhere")
     home = Home(tmp_path, transport)
-    pid = zygote.is_running(home.socket)
+    pid = launcher.is_running(home.socket)
     assert pid is not None
     assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
     home.end()
@@ -255,7 +255,7 @@ def test_a_zygote_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "zygote.sock.lock").mkdir()
     with pytest.raises(Unavailable, match=r"did not start.*Is a directory"):
-        zygote.start(tmp_path / "run" / "zygote.sock", tmp_path / "mounts", tmp_path / "log")
+        launcher.start(tmp_path / "run" / "zygote.sock", tmp_path / "mounts", tmp_path / "log")
 
 
 def _session(process: Path) -> int | None:
@@ -268,7 +268,7 @@ def _session(process: Path) -> int | None:
 def test_a_directory_of_100_000_entries_is_listed_whole_while_it_changes(home: Home) -> None:
     """Whatever is there all the time is listed once; what comes and goes meanwhile once or not at all."""
     count = 100_000
-    blobs = FsspecBlobStore(home.blobs_url)
+    blobs = PackBlobStore(home.blobs_url)
     with open_api_workspace(LayerSpec("maker", home.directory / "layers", None, 1, 1), blobs) as made:
         made.make_directory("d")
         for number in range(count):

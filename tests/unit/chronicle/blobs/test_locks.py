@@ -15,9 +15,9 @@ import pytest
 
 from chronicle.blobs import blob_id
 from chronicle.blobs.cache import BlobCache
-from chronicle.blobs.gc.local import only_one
+from chronicle.blobs.gc.local_disk import only_one
 from chronicle.blobs.media.objects import LocalObjects
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from coordinator.home import Home
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_the_lock_of_collections(tmp_path: Path, fork: Callable[[], None], dry_r
 
 
 def test_the_lock_of_an_index_that_is_written(tmp_path: Path, fork_when_locked: list[int]) -> None:
-    store = FsspecBlobStore(f"file://{tmp_path}")
+    store = PackBlobStore(f"file://{tmp_path}")
     store.put({blob_id(b"a"): b"a"})
     assert fork_when_locked[0] == fcntl.LOCK_EX
     check_free(tmp_path / "index" / "lock")
@@ -95,10 +95,10 @@ def test_the_lock_of_an_index_that_is_written(tmp_path: Path, fork_when_locked: 
 
 
 def test_the_lock_of_an_index_that_is_read(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    writer = FsspecBlobStore(f"file://{tmp_path}")
+    writer = PackBlobStore(f"file://{tmp_path}")
     writer.put({blob_id(b"a"): b"a"})
     taken = request.getfixturevalue("fork_when_locked")
-    reader = FsspecBlobStore(f"file://{tmp_path}")
+    reader = PackBlobStore(f"file://{tmp_path}")
     assert reader.get(blob_id(b"a")) == b"a"
     assert taken[0] == fcntl.LOCK_SH
     check_free(tmp_path / "index" / "lock")

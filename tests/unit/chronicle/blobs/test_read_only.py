@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import NotFound, Unavailable
 from tests.unit.read_only import listing, without_write_access
 
@@ -21,14 +21,14 @@ DATA = [b"%d" % number for number in range(5)]
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "blobs"
-    store = FsspecBlobStore(f"file://{root}")
+    store = PackBlobStore(f"file://{root}")
     for data in DATA:
         store.put({blob_id(data): data})
     return root
 
 
 def read_all(root: Path) -> None:
-    store = FsspecBlobStore(f"file://{root}", cache_bytes=0)
+    store = PackBlobStore(f"file://{root}", cache_bytes=0)
     assert [store.get(blob_id(data)) for data in DATA] == DATA
     assert store.missing([blob_id(data) for data in DATA]) == set()
     assert set(store.blob_ids()) == {blob_id(data) for data in DATA}
@@ -62,7 +62,7 @@ def test_an_index_that_is_lost_or_torn_is_done_without(root: Path) -> None:
 def test_a_put_is_refused(root: Path) -> None:
     def refused() -> None:
         with pytest.raises(Unavailable, match="could not be written"):
-            FsspecBlobStore(f"file://{root}").put({blob_id(b"new"): b"new"})
+            PackBlobStore(f"file://{root}").put({blob_id(b"new"): b"new"})
 
     without_write_access(root, refused)
-    FsspecBlobStore(f"file://{root}").put({blob_id(b"new"): b"new"})
+    PackBlobStore(f"file://{root}").put({blob_id(b"new"): b"new"})

@@ -13,7 +13,7 @@ from chronicle.fuse.mountpoints import guard, mounts
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.poll_loop import PollLoop
 from chronicle.fuse.server.request import Exit, MountRequest
-from chronicle.fuse.zygote.lifecycle import MountManager
+from chronicle.fuse.zygote.mount_manager import MountManager
 from chronicle.workspace.port import LayerSpec
 
 if TYPE_CHECKING:

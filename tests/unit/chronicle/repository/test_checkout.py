@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.cli import ExitCode, main
 from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound, StorageRefused
@@ -57,8 +57,8 @@ def shape(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> tuple[FsspecBlobStore, TreeRef, Path]:
-    blobs = FsspecBlobStore(f"file://{tmp_path}/blobs")
+def made(tmp_path: Path) -> tuple[PackBlobStore, TreeRef, Path]:
+    blobs = PackBlobStore(f"file://{tmp_path}/blobs")
     root = tmp_path / "there"
     spec = LayerSpec(workspace_id="w", layers=tmp_path / "layers", base=None, epoch=1, turn=1)
     opened = open_dir_workspace(spec, blobs, root, SystemClock())
@@ -67,7 +67,7 @@ def made(tmp_path: Path) -> tuple[FsspecBlobStore, TreeRef, Path]:
     return blobs, ref, root
 
 
-def test_it_is_what_was_committed(made: tuple[FsspecBlobStore, TreeRef, Path], tmp_path: Path) -> None:
+def test_it_is_what_was_committed(made: tuple[PackBlobStore, TreeRef, Path], tmp_path: Path) -> None:
     blobs, ref, root = made
     reported: list[tuple[int, int]] = []
     target = tmp_path / "new" / "target"
@@ -80,7 +80,7 @@ def test_it_is_what_was_committed(made: tuple[FsspecBlobStore, TreeRef, Path], t
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_what_is_there_is_not_touched(made: tuple[FsspecBlobStore, TreeRef, Path], tmp_path: Path) -> None:
+def test_what_is_there_is_not_touched(made: tuple[PackBlobStore, TreeRef, Path], tmp_path: Path) -> None:
     blobs, ref, root = made
     (tmp_path / "empty").mkdir()
     checkout(blobs, ref, tmp_path / "empty", lambda _size, _files: None)
@@ -92,10 +92,10 @@ def test_what_is_there_is_not_touched(made: tuple[FsspecBlobStore, TreeRef, Path
             checkout(blobs, ref, tmp_path / name, lambda _size, _files: None)
 
 
-def test_one_that_fails_leaves_nothing(made: tuple[FsspecBlobStore, TreeRef, Path], tmp_path: Path) -> None:
+def test_one_that_fails_leaves_nothing(made: tuple[PackBlobStore, TreeRef, Path], tmp_path: Path) -> None:
     _, ref, _ = made
 
-    class Lacking(FsspecBlobStore):
+    class Lacking(PackBlobStore):
         def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
             if blob_id(b"7" * 50) in blob_ids:
                 raise NotFound("lost")
@@ -171,7 +171,7 @@ def test_a_workspace_that_only_root_may_restore_is_refused_before_anything_is_do
     def check() -> None:
         root = out / "files"
         spec = LayerSpec("w", out / "layers", ref, 1, 1)
-        blobs = FsspecBlobStore(f"file://{store}/blobs")
+        blobs = PackBlobStore(f"file://{store}/blobs")
         for _ in range(2):
             with pytest.raises(
                 StorageRefused, match=r"only root may restore dir \(of user 1234, group 5678\), null .*more"
@@ -186,7 +186,7 @@ def test_a_workspace_that_only_root_may_restore_is_refused_before_anything_is_do
 
 
 @pytest.fixture
-def store(made: tuple[FsspecBlobStore, TreeRef, Path], tmp_path: Path) -> Path:
+def store(made: tuple[PackBlobStore, TreeRef, Path], tmp_path: Path) -> Path:
     """A store with two commits, made without a mount."""
     directory = tmp_path / "store"
     repository = Repository(directory)
@@ -202,7 +202,7 @@ def store(made: tuple[FsspecBlobStore, TreeRef, Path], tmp_path: Path) -> Path:
     return directory
 
 
-def test_the_command(store: Path, made: tuple[FsspecBlobStore, TreeRef, Path], tmp_path: Path) -> None:
+def test_the_command(store: Path, made: tuple[PackBlobStore, TreeRef, Path], tmp_path: Path) -> None:
     target = tmp_path / "out"
     assert main(["checkout", str(store), str(target)]) == ExitCode.OK
     assert shape(target) == shape(made[2])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.ids import BranchId, SessionId
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.repository import Repository
@@ -45,7 +45,7 @@ def mode(path: Path) -> int:
 
 def keep(place: Path) -> None:
     """Put a secret into the blob store there."""
-    blobs = FsspecBlobStore(f"file://{place / 'blobs'}")
+    blobs = PackBlobStore(f"file://{place / 'blobs'}")
     blobs.put({blob_id(SECRET): SECRET})
     blobs.close()
 

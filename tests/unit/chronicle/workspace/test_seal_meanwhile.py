@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.fuse.served.inodes import MAGIC
@@ -242,7 +242,7 @@ class Looking:
 
 
 def store(kind: str, directory: Path) -> BlobStore:
-    return MemoryBlobStore() if kind == "memory" else FsspecBlobStore(f"file://{directory}")
+    return MemoryBlobStore() if kind == "memory" else PackBlobStore(f"file://{directory}")
 
 
 def versions(layer: Layer) -> dict[bytes, list[object]]:

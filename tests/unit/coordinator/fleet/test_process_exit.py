@@ -1,4 +1,4 @@
-"""How a process ended that is no child of ours: from the kernel, and from what it left."""
+"""How a process that is no child ended: from the kernel, and from the last words that it left."""
 
 from __future__ import annotations
 

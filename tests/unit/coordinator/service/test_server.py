@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from coordinator.admission import Admission
+from coordinator.client_messages import Admission
 from coordinator.home import Home
 from coordinator.ray.router import Router
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused, connect
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from coordinator.admission import Admitted
+    from coordinator.client_messages import Admitted
     from coordinator.fleet.model import Code
     from podium.address import Address
 

@@ -9,7 +9,7 @@ import pytest
 
 from chronicle.blobs.gc.collector import collect
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound
 from chronicle.ids import BlobId, IdSource
 from chronicle.journal.chain import seal
@@ -164,10 +164,10 @@ async def test_every_damage_is_found_and_the_event_named(change: str, tmp_path: 
 
 def collected(store: JournalStore, url: str) -> int:
     """Collect at once, and return how many blobs are left."""
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     collect(url, lambda: reachable_blobs(store, blobs, []), alone=True, keep_from=1.0)
     blobs.close()
-    left = FsspecBlobStore(url)
+    left = PackBlobStore(url)
     try:
         return len(list(left.blob_ids()))
     finally:
@@ -190,23 +190,23 @@ async def test_what_was_handed_out_is_kept_by_a_collection_and_what_was_not_goes
                 await ctx.add_artifact("large", random.Random(9).randbytes(40_000_000))
                 raise ValueError("as told")
 
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     async with AgentHarness(Failing, "a", store=store, blobs=blobs) as agent:
         await painted(agent, "one")
         needed = collected(store, url)
         assert not (await agent.send("fail")).ok
-        assert len(list(FsspecBlobStore(url).blob_ids())) > needed + 400
+        assert len(list(PackBlobStore(url).blob_ids())) > needed + 400
         await painted(agent, "two")
         await agent.sleep()
         collected(store, url)
-        fresh = FsspecBlobStore(url)
+        fresh = PackBlobStore(url)
         assert names(store, fresh, agent.address) == ["one", "two"]
         assert problems(store, fresh) == []
         assert set(fresh.blob_ids()) == reachable_blobs(store, fresh, [])
 
 
 async def test_what_is_erased_is_gone(store: JournalStore, url: str) -> None:
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     async with AgentHarness(Painter, "a", store=store, blobs=blobs) as agent:
         await painted(agent, "one", "two")
         await agent.sleep()
@@ -215,7 +215,7 @@ async def test_what_is_erased_is_gone(store: JournalStore, url: str) -> None:
         before = collected(store, url)
         erase_messages(store, agent.address, [event_id_of(large.artifact_id)])
         assert collected(store, url) == before - len(gone)
-        fresh = FsspecBlobStore(url)
+        fresh = PackBlobStore(url)
         assert fresh.missing(gone) == gone
         assert names(store, fresh, agent.address) == ["two"]
         assert [artifact.name for artifact in list_artifacts(store, fresh, agent.address, 1)] == ["one.txt"]
@@ -230,7 +230,7 @@ async def test_what_is_erased_is_gone(store: JournalStore, url: str) -> None:
 
 
 async def test_what_one_agent_still_has_stays_when_another_is_deleted(store: JournalStore, url: str) -> None:
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     async with AgentHarness(Painter, "a", store=store, blobs=blobs) as agent:
         await painted(agent, "one", "shared")
         await agent.sleep()
@@ -240,7 +240,7 @@ async def test_what_one_agent_still_has_stays_when_another_is_deleted(store: Jou
         await painted(other, "shared")
     delete_agent(store, blobs, agent.address, IdSource(), NOW_MS)
     collected(store, url)
-    fresh = FsspecBlobStore(url)
+    fresh = PackBlobStore(url)
     assert names(store, fresh, other.address) == ["shared"]
     assert fresh.missing(gone) == gone
     for artifact_id in ids:
@@ -261,7 +261,7 @@ async def test_a_fork_that_stands_on_its_own_loses_what_it_inherited(store: Jour
 
 
 async def test_folding_drops_them_with_their_turns(store: JournalStore, url: str) -> None:
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     async with AgentHarness(Painter, "a", store=store, blobs=blobs) as agent:
         await painted(agent, "one", "two")
         gone = chunks_of(agent, 2)
@@ -272,7 +272,7 @@ async def test_folding_drops_them_with_their_turns(store: JournalStore, url: str
         with pytest.raises(UnknownArtifact):
             agent.artifact(first)
         collected(store, url)
-        fresh = FsspecBlobStore(url)
+        fresh = PackBlobStore(url)
         assert fresh.missing(gone) == set(gone)
     async with AgentHarness(Painter, "a", store=store, blobs=fresh) as again:
         await painted(again, "three")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from chronicle.blobs.gc.collector import collect
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt, StaleEpoch, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
@@ -421,7 +421,7 @@ async def test_a_collection_keeps_what_is_left_and_nothing_else(tmp_path: Path) 
 
     url = f"file://{tmp_path / 'blobs'}"
     (tmp_path / "blobs").mkdir()
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     async with AgentHarness(Large, "a", blobs=blobs, directory=tmp_path / "work") as agent:
         for letter in "abcd":
             await agent.send(letter * 100_000)
@@ -435,11 +435,11 @@ async def test_a_collection_keeps_what_is_left_and_nothing_else(tmp_path: Path) 
         assert mark.payload_ref in needed
         assert not needed & refs
         blobs.close()
-        fresh = FsspecBlobStore(url)
+        fresh = PackBlobStore(url)
         report = collect(url, lambda: reachable_blobs(agent.store, fresh, []), alone=True, keep_from=1.0)
         assert report.dropped_bytes > 0
         fresh.close()
-        agent.blobs = last = FsspecBlobStore(url)
+        agent.blobs = last = PackBlobStore(url)
         assert last.missing(needed) == set()
         assert last.missing(refs) == refs
         assert problems(agent.store, last) == []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.blobs.gc.collector import collect
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.workspace.check.verify import TreeChecker
@@ -60,7 +60,7 @@ async def test_what_is_reached_is_what_is_verified() -> None:
 
 def collected(store: JournalStore, url: str, layers: Path) -> int:
     """Collect at once, and return how many packs went."""
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     report = collect(url, lambda: reachable_blobs(store, blobs, layer_refs(layers)), alone=True, keep_from=1.0)
     blobs.close()
     return report.dropped
@@ -69,7 +69,7 @@ def collected(store: JournalStore, url: str, layers: Path) -> int:
 async def test_a_collection_keeps_what_an_agent_without_turns_stands_on(tmp_path: Path) -> None:
     url = f"file://{tmp_path / 'blobs'}"
     (tmp_path / "blobs").mkdir()
-    blobs = FsspecBlobStore(url)
+    blobs = PackBlobStore(url)
     async with AgentHarness(Notes, "a", blobs=blobs, directory=tmp_path / "work") as agent:
         layers = tmp_path / "work" / "layers"
         assert list(layer_refs(layers)) != []
@@ -80,7 +80,7 @@ async def test_a_collection_keeps_what_an_agent_without_turns_stands_on(tmp_path
         await agent.sleep()
         assert collected(agent.store, url, layers) == 0
         await agent.send("two")
-        assert Verifier(agent.store, FsspecBlobStore(url)).check(agent.store.session("notes/a")).problem is None
+        assert Verifier(agent.store, PackBlobStore(url)).check(agent.store.session("notes/a")).problem is None
 
 
 def test_layers_of_mounts_are_looked_at(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
-from chronicle.blobs.packs.pack_store import FsspecBlobStore
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.blobs.readers import CachingReader
 from chronicle.clock import ManualClock
 from chronicle.fuse.deadlines import TimedBlobStore
@@ -130,7 +130,7 @@ def test_after_a_large_commit_no_cached_blobs_keep_the_memory_around_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrapped: bool
 ) -> None:
     monkeypatch.setattr("chronicle.workspace.layer.commit_cycle.MAX_CLEAN_NODES", KEPT)
-    store = FsspecBlobStore(f"file://{tmp_path}/blobs")
+    store = PackBlobStore(f"file://{tmp_path}/blobs")
     blobs = TimedBlobStore(store, 60, lambda: None) if wrapped else store
     layer, _ = open_layer(LayerSpec("w", tmp_path / "layers", None, 1, 1), blobs, ManualClock())
     kernel, directory, inodes = filled(layer)
@@ -149,7 +149,7 @@ def test_after_a_large_commit_no_cached_blobs_keep_the_memory_around_them(
     blobs.close()
 
 
-def cached(layer: Layer, store: FsspecBlobStore) -> int:
+def cached(layer: Layer, store: PackBlobStore) -> int:
     """Return how many blobs a layer and its store have in memory."""
     assert isinstance(layer.reader, CachingReader)
     return len(layer.reader._cache) + len(store._reader._cache._blobs)
