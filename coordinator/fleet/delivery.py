@@ -130,7 +130,9 @@ class DeliveryChannel:
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
         self._lost = False
-        self._closing = False
+        self.closing = False
+        """Whether `close` was called."""
+        self._aborted = False
 
     async def deliver(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
         """Yield a message's frames in batches, up to its terminal frame.
@@ -138,7 +140,7 @@ class DeliveryChannel:
         Raises:
             AgentAsleep: the activation is ending, or the host has ended; deliver to the next activation.
             HostDied: the host ended during the delivery.
-            PodiumError, ChronicleError: the host cannot determine the outcome of the message.
+            PodiumError, ChronicleError: the host cannot be reached, or cannot determine the outcome of the message.
         """
         writer = await self._connected()
         number = next(self._numbers)
@@ -148,6 +150,8 @@ class DeliveryChannel:
             writer.write(_packed({"id": number, "message_id": message_id}))
             while not ended:
                 answer = await answers.get()
+                if self._aborted:
+                    answer = None
                 ended = answer is None or "error" in answer or answer["frames"][-1]["type"] in TERMINAL_FRAMES
                 if answer is None:
                     raise HostDied(f"host {self._path.name} closed its connection")
@@ -164,19 +168,32 @@ class DeliveryChannel:
 
     def close(self) -> None:
         """Close the connection after the running deliveries."""
-        self._closing = True
+        self.closing = True
         self._close_if_unused()
+
+    def abort(self) -> None:
+        """Close the connection at once: running deliveries raise `HostDied`. For a host that was replaced."""
+        self._aborted = self._lost = True
+        for answers in self._answers.values():
+            answers.put_nowait(None)
+        if self._listening is not None:
+            self._listening.cancel()
+        if self._writer is not None:
+            self._writer.close()
 
     async def _connected(self) -> asyncio.StreamWriter:
         async with self._connecting:
             if self._writer is None:
                 try:
                     reader, self._writer = await asyncio.open_unix_connection(str(self._path))
-                except OSError as error:
+                except (FileNotFoundError, ConnectionError) as error:
                     raise AgentAsleep(f"host {self._path.name} is gone") from error
+                except OSError as error:  # of this process, such as too many open files: no reason to replace the host
+                    raise PodiumError(f"host {self._path.name} cannot be reached: {error}") from error
                 listening = self._listen(reader, self._writer)
                 self._listening = asyncio.get_running_loop().create_task(listening, name="frames")
         if self._lost:
+            self._writer.close()
             raise AgentAsleep(f"host {self._path.name} is gone")
         return self._writer
 
@@ -194,7 +211,7 @@ class DeliveryChannel:
                 answers.put_nowait(None)
 
     def _close_if_unused(self) -> None:
-        if self._closing and not self._answers and self._writer is not None:
+        if self.closing and not self._answers and self._writer is not None:
             self._lost = True
             if self._listening is not None:
                 self._listening.cancel()
@@ -206,7 +223,7 @@ async def _receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         message: Any = json.loads(await reader.readexactly(length))
-    except (asyncio.IncompleteReadError, ConnectionError):
+    except (asyncio.IncompleteReadError, OSError):
         return None
     except ValueError as error:
         _log.warning("delivery_malformed", error=str(error))

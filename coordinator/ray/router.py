@@ -65,8 +65,8 @@ class Router:
         self._coordinator: Any = None
         self._node: Any = None
         self._routes: dict[Address, Route] = {}
-        self._channels: dict[str, DeliveryChannel] = {}
-        """Delivery channels to the hosts of the routes, by host id."""
+        self._channels: dict[Address, tuple[Route, DeliveryChannel]] = {}
+        """The latest used route to each agent, and the delivery channel to its host."""
         self._sockets = home.run_dir / DELIVERIES
         self._stamps = CodeStamps()
         self._retiring: dict[Address, int] = {}
@@ -166,20 +166,22 @@ class Router:
         lost: Route | None = None
         told = 0  # the last attempt whose failure was reported
         while True:
-            route = self._routes.get(address)
+            frames: list[Frame] = []
+            known = route = self._routes.get(address)
             if route is None:
                 frames = await message.settled()
                 if not frames:
                     route = await self._wake(address, code, lost)
-                if lost is not None:  # attempts that ended with their host are reported by the journal only
-                    for frame in await message.failed_tries():
-                        if frame["attempt"] > told:
-                            told = frame["attempt"]
-                            yield frame
-                if route is None:
-                    for frame in frames:
+            if lost is not None:  # attempts that ended with their host are reported by the journal only
+                for frame in await message.failed_tries():
+                    if frame["attempt"] > told:
+                        told = frame["attempt"]
                         yield frame
-                    return
+            if route is None:
+                for frame in frames:
+                    yield frame
+                return
+            if known is None:
                 self._routes[address] = route
                 if route.epoch != self._retiring.get(address):
                     yield {"message_id": message.message_id, **self._start_frame(address, route)}
@@ -262,19 +264,30 @@ class Router:
 
     # -- routes ---------------------------------------------------------------------------------------------------
 
-    def _channel(self, route: Route) -> DeliveryChannel:
-        """Return the channel to a route's host."""
-        channel = self._channels.get(route.host_id)
-        if channel is None:
-            channel = self._channels[route.host_id] = DeliveryChannel(self._sockets / route.host_id)
+    def _channel(self, address: Address, route: Route) -> DeliveryChannel:
+        """Return the channel to a route's host; this breaks off deliveries at a host of an earlier epoch.
+
+        Raises:
+            AgentAsleep: the route is of an earlier epoch than the one that is used now.
+        """
+        if address in self._channels:
+            newest, channel = self._channels[address]
+            if newest.epoch > route.epoch and not channel.closing:  # epochs begin anew with an agent that was deleted
+                raise AgentAsleep(f"host {route.host_id} of {address} was replaced by {newest.host_id}")
+            if newest.host_id != route.host_id:
+                channel.abort()
+            elif not channel.closing:
+                return channel
+        channel = DeliveryChannel(self._sockets / route.host_id)
+        self._channels[address] = route, channel
         return channel
 
     def _drop(self, address: Address, route: Route) -> None:
         """Remove a stale route."""
         if self._routes.get(address) == route:
             del self._routes[address]
-        channel = self._channels.pop(route.host_id, None)
-        if channel is not None:
+        newest, channel = self._channels.get(address, (None, None))
+        if channel is not None and newest is not None and newest.host_id == route.host_id:
             channel.close()
 
     def _start_frame(self, address: Address, route: Route) -> Frame:
@@ -287,11 +300,14 @@ class Router:
 
     async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncGenerator[Frame, None]:
         """Yield a host's frames of a message, ``queued`` frames while it waits, and the terminal frame in any case."""
+        channel = self._channel(address, route)
         if message.when_busy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER}:
             await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
-        delivery = self._channel(route).deliver(message.message_id)
-        async with aclosing(delivery) as batches, aclosing(with_ticks(batches, _POSITION_EVERY_S)) as ticks:
+        async with (
+            aclosing(channel.deliver(message.message_id)) as batches,
+            aclosing(with_ticks(batches, _POSITION_EVERY_S)) as ticks,
+        ):
             async for batch in ticks:
                 if batch is not None:
                     heard_s = self._clock.monotonic_s()

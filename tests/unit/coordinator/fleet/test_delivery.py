@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import struct
@@ -185,6 +186,40 @@ async def test_what_is_not_of_the_protocol_ends_the_connection(
     gc.collect()  # an exception that no caller retrieves is reported when its task goes
     assert not unhandled
     assert "delivery_malformed" in capsys.readouterr().out
+
+
+async def test_a_host_is_not_taken_for_gone_when_this_process_cannot_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(tmp_path / "host")
+    channel = await host.start()
+
+    async def refuse(_: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "open_unix_connection", refuse)
+        with pytest.raises(PodiumError, match="Too many open files") as refused:
+            await _all(channel, "a")
+    assert refused.type is PodiumError, "not `AgentAsleep`, for which the host would be ended"
+    host.go_on.set()
+    assert (await _all(channel, "a"))[-1] == END
+    await host.closed(channel)
+
+
+async def test_an_aborted_channel_passes_on_nothing_of_its_host(tmp_path: Path) -> None:
+    host = Host(tmp_path / "host")
+    channel = await host.start()
+    frames = channel.deliver(MessageId("a"))
+    await anext(frames)
+    await _until(lambda: host.pulled["a"] == 2)  # the second batch has been sent, and may have come
+    channel.abort()
+    with pytest.raises(HostDied):
+        await anext(frames)
+    with pytest.raises(AgentAsleep):
+        await _all(channel, "b")
+    await _until(lambda: "a" in host.ended)
+    await host.closed(channel)
 
 
 async def test_a_slow_reader_delays_only_its_own_delivery(tmp_path: Path) -> None:

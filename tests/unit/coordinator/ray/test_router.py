@@ -1,0 +1,122 @@
+"""Deliveries of the service when an agent's host is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from chronicle.ids import MessageId
+from coordinator.fleet.delivery import DeliveryServer
+from coordinator.fleet.model import Code, Route
+from coordinator.home import Home
+from coordinator.ray.node_manager import DELIVERIES
+from coordinator.ray.router import Router
+from coordinator.settings import Settings
+from podium.address import Address
+from podium.errors import AgentAsleep, HostDied
+from podium.turn.busy import BusyPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+    from pathlib import Path
+
+    from coordinator.admission import Admitted
+    from podium.turn.stream import Frame
+
+DEADLINE_S = 30
+ALICE = Address("greeter", "alice")
+OLD, NEW = Route("host_old", 1, 0), Route("host_new", 2, 0)
+
+
+class Host:
+    """Yields frames of a message; the next one when it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.server = DeliveryServer(self._deliver)
+
+    async def _deliver(self, _: MessageId) -> AsyncGenerator[list[Frame], None]:
+        yield [{"type": "turn_start", "turn": 1}]
+        await self.go_on.wait()
+        yield [{"type": "message_update", "delta": "of a stale host"}]
+
+
+RETRY: Frame = {"type": "turn_retry", "attempt": 1, "error": {"type": "HostLost", "message": "its process ended"}}
+
+
+def _message(name: str) -> Admitted:
+    async def failed_tries() -> list[Frame]:
+        return [RETRY]
+
+    message = SimpleNamespace(
+        message_id=MessageId(name), when_busy=BusyPolicy.ENQUEUE, before=0, failed_tries=failed_tries
+    )
+    return cast("Admitted", message)
+
+
+@pytest.fixture
+async def hosts(tmp_path: Path) -> AsyncIterator[tuple[Router, dict[str, Host]]]:
+    """A service's router, and the old and the new host of an agent."""
+    home = Home(tmp_path / "home").create()
+    sockets = home.make_run_dir() / DELIVERIES
+    sockets.mkdir()
+    made = {route.host_id: Host() for route in (OLD, NEW)}
+    for host_id, host in made.items():
+        await host.server.start(sockets / host_id)
+    router = Router(home, Settings())
+    yield router, made
+    router._drop(ALICE, NEW)
+    for host in made.values():
+        host.server.close()
+    async with asyncio.timeout(DEADLINE_S):
+        while any("_serve" in repr(task) for task in asyncio.all_tasks()):  # it ends with its connection
+            await asyncio.sleep(0.005)
+    home.remove_run_dir()
+
+
+async def test_a_failed_attempt_is_reported_also_if_another_sender_woke_the_agent_again(
+    hosts: tuple[Router, dict[str, Host]],
+) -> None:
+    router, _ = hosts
+    router._routes[ALICE] = OLD
+    code = Code("greeter.py", "Greeter", "greeter")
+    async with asyncio.timeout(DEADLINE_S), aclosing(router.deliver(ALICE, code, _message("tried"))) as frames:
+        assert (await anext(frames))["type"] == "turn_start"
+        router._routes[ALICE] = NEW
+        _ = router._channel(ALICE, NEW)
+        assert await anext(frames) == RETRY
+        assert (await anext(frames))["type"] == "turn_start"
+
+
+async def test_epochs_that_begin_anew_are_no_stale_ones(hosts: tuple[Router, dict[str, Host]]) -> None:
+    router, _ = hosts
+    _ = router._channel(ALICE, NEW)
+    router._drop(ALICE, NEW)
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        aclosing(router._stream(ALICE, OLD, _message("after the agent was deleted"))) as frames,
+    ):
+        assert (await anext(frames))["type"] == "turn_start"
+    router._drop(ALICE, OLD)
+
+
+async def test_frames_of_a_stale_host_reach_no_client_once_another_host_is_used(
+    hosts: tuple[Router, dict[str, Host]],
+) -> None:
+    router, made = hosts
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        aclosing(router._stream(ALICE, OLD, _message("first"))) as of_old,
+        aclosing(router._stream(ALICE, NEW, _message("second"))) as of_new,
+    ):
+        assert (await anext(of_old))["type"] == "turn_start"
+        assert (await anext(of_new))["type"] == "turn_start"
+        made["host_old"].go_on.set()
+        with pytest.raises(HostDied):
+            await anext(of_old)
+        with pytest.raises(AgentAsleep, match="was replaced by host_new"):
+            await anext(router._stream(ALICE, OLD, _message("third")))
