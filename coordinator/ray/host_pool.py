@@ -6,6 +6,7 @@ The state of hosts is in `coordinator.fleet.host_table`; `coordinator.fleet.plan
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
@@ -34,7 +35,8 @@ _ORDERLY_END_S: Final = 10.0
 _START_DEADLINE_S: Final = 180.0
 """Timeout for a node to start a host: longer than the node's own timeouts for the process and its imports."""
 _ANSWER_S: Final = 10.0
-"""Timeout for a host to report its imported code, which runs none of the agent's code."""
+"""Timeout for a host to report its imported code, which runs none of the agent's code, and for Ray to give the reason
+of a death."""
 _NODE_DEADLINE_S: Final = 60.0
 """Timeout of all other calls to a node."""
 _SHORT_OF_MEMORY: Final = "running low on memory"
@@ -206,7 +208,7 @@ class HostPool:
             except ray.exceptions.RayActorError as error:
                 _log.warning("host_died", host_id=host_id, error=str(error))
                 died = True
-                why = _NO_MEMORY if _SHORT_OF_MEMORY in str(error) else None
+                why = _NO_MEMORY if _SHORT_OF_MEMORY in str(await _death_of(handle, error)) else None
             except Exception as error:  # noqa: BLE001  an activation may fail with any exception
                 cause = cause_of(error)
                 _log.warning("host_lost", host_id=host_id, error=str(cause))
@@ -285,6 +287,19 @@ class HostPool:
         except (AgentAsleep, ray.exceptions.RayActorError):
             return None
         return stopped
+
+
+async def _death_of(handle: Any, error: ray.exceptions.RayActorError) -> Exception:
+    """Return Ray's error with the reason of a death: on a busy machine Ray first reports a connection that broke."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_ANSWER_S):
+            while isinstance(error, ray.exceptions.ActorUnavailableError):
+                try:
+                    await handle.ping.remote()
+                except ray.exceptions.RayActorError as later:
+                    error = later
+                await asyncio.sleep(LEASE_POLL_S)
+    return error
 
 
 async def _stop(handle: Any) -> None:

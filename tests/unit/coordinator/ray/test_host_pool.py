@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import ray
 
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.host_table import HostTable
@@ -89,3 +90,25 @@ async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_remove
             await asyncio.sleep(0)
         fleet.node.ended.set()
     assert fleet.lost == [(ALICE, "RuntimeError: its state does not fit")]
+
+
+async def test_the_reason_that_ray_gives_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch)
+    fleet.node.ended.set()
+    monkeypatch.setattr(host_pool, "LEASE_POLL_S", 0.001)
+    unavailable = ray.exceptions.ActorUnavailableError("its connection broke", None)
+    answers = iter([unavailable, ray.exceptions.RayActorError(error_msg="the node was running low on memory")])
+
+    async def wait_ended() -> Any:
+        raise unavailable
+
+    async def ping() -> None:
+        raise next(answers)
+
+    fleet.node.wait_ended = type("Method", (), {"remote": staticmethod(wait_ended)})  # type: ignore[attr-defined]
+    fleet.node.ping = type("Method", (), {"remote": staticmethod(ping)})  # type: ignore[attr-defined]
+    fleet.pool.watch("host_1")
+    async with asyncio.timeout(DEADLINE_S):
+        while not fleet.lost:
+            await asyncio.sleep(0.001)
+    assert fleet.lost == [(ALICE, "killed by Ray, because the node was running out of memory")]
