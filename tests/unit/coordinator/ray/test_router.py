@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
     from pathlib import Path
 
-    from coordinator.admission import Admitted
+    from coordinator.client_messages import Admitted
     from podium.turn.stream import Frame
 
 DEADLINE_S = 30
