@@ -14,7 +14,7 @@ from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.dir import manifest, restore, walk
 from chronicle.workspace.dir import workspace as dir_module
-from chronicle.workspace.layer import opening
+from chronicle.workspace.layer import opening, workspace_home
 from chronicle.workspace.layer.disk import log
 from tests.crash.workspace.dir_story import STORY, DirLife, Files
 
@@ -25,7 +25,7 @@ CHANGING = {
     "write", "mkdir", "rename", "unlink", "rmdir", "link", "symlink", "mkfifo", "chmod", "fchmod", "chown", "utime",
     "setxattr", "removexattr", "fsync",
 }  # fmt: skip
-MODULES = (dir_module, manifest, restore, walk, log, opening, atomic_files)
+MODULES = (dir_module, manifest, restore, walk, log, opening, workspace_home, atomic_files)
 
 
 class Death(BaseException):
