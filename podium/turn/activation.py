@@ -84,6 +84,10 @@ class Activation:
         """Held while a pending message is taken from the inbox or cancelled, so that none is both."""
         self._current: InboxMessage | None = None
         """The message that is being handled."""
+        self._before_hook: MessageId | None = None
+        """The message being handled while its hook has not begun."""
+        self._early_steering: list[MessageId] = []
+        """Messages that are to steer the turn whose hook has not begun."""
         self._cancellations: dict[str, Cancellation] = {}
         """Why the messages being handled were cancelled, unless their own senders cancelled them."""
         self.address = address
@@ -117,12 +121,14 @@ class Activation:
         """
         async with self._choosing:
             self._current = message = await self._runner.ledger.next_message()
+            self._before_hook = message.message_id if message is not None else None
         if message is None:
             return Step.NOTHING
         try:
             return await self._handle(message)
         finally:
-            self._current = None
+            self._current = self._before_hook = None
+            self._early_steering.clear()  # it was for this turn
 
     async def idle(self) -> bool:
         """Call `on_idle_timeout`, and commit what it changed.
@@ -244,7 +250,8 @@ class Activation:
     async def preempt(self, message_id: MessageId, policy: BusyPolicy) -> None:
         """Apply the busy policy of a pending message to the turn of an earlier one, if such a turn runs.
 
-        Idempotent. The policy applies to the turn that runs now, not to later ones.
+        A message that was attempted and will be attempted again counts as running, also after a host's death: the
+        policy applies as soon as its hook begins. Idempotent. It applies to the turn that runs now, not to later ones.
 
         Raises:
             NotFound: no such message.
@@ -253,12 +260,16 @@ class Activation:
             return
         async with self._choosing:
             message = await self._message(message_id)
-            current = self._current
+            current = self._current or await self._attempted()
             if current is None or not may_preempt(message, current):
                 return
+            early = self._current is None or self._before_hook == current.message_id
             if policy is BusyPolicy.STEER:
-                self._runner.steer(message)
-            elif self._hooks.message_id == current.message_id:  # otherwise it is being committed or rolled back
+                if early:
+                    self._early_steering.append(message_id)
+                else:
+                    self._runner.steer(message)
+            elif early or self._hooks.message_id == current.message_id:  # otherwise it is committed or rolled back now
                 self._cancellations.setdefault(current.message_id, Cancellation(policy, message_id))
                 self._hooks.cancel(current.message_id)
 
@@ -288,9 +299,14 @@ class Activation:
         try:
             await self._ensure_initialised(message)
             body = body_of(message)
-            done = await self._runner.run(
-                "message", message, lambda ctx: self._agent.on_message(ctx, body), self._class.turn_timeout_s
-            )
+
+            async def on_message(ctx: AgentContext[Any]) -> None:
+                self._before_hook = None
+                for early in self._early_steering:
+                    await self.preempt(early, BusyPolicy.STEER)
+                await self._agent.on_message(ctx, body)
+
+            done = await self._runner.run("message", message, on_message, self._class.turn_timeout_s)
         except AttemptFailed as failed:
             return await self._after_failure(message, failed)
         head = self._runner.ledger.head
@@ -329,8 +345,13 @@ class Activation:
         except ChronicleError as error:  # retried by the next activation
             _log.warning("history_not_folded", agent_id=str(self.address), error=str(error))
 
+    async def _attempted(self) -> InboxMessage | None:
+        """Return the oldest pending message if it was attempted before."""
+        message = await self._runner.ledger.next_message()
+        return message if message is not None and message.attempts else None
+
     async def _drop(self, message: InboxMessage) -> None:
-        cancellation = Cancellation()
+        cancellation = self._cancellations.get(message.message_id, Cancellation())
         await self._runner.drop(message, cancellation)
         self._discard_requests(message)
         self._publish(message, {"type": "error", "error": cancellation.error, "parked": False})

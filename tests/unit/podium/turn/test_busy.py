@@ -289,3 +289,24 @@ async def test_a_waiting_message_that_is_taken_back_is_settled_at_once_beside_a_
         assert (await working).ok
         assert (await waiting).error == {"type": "Cancelled", "message": "its sender took it back"}
         assert agent.state["done"] == ["long"]
+
+
+@pytest.mark.parametrize("policy", [BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK])
+async def test_an_attempt_that_was_lost_with_its_host_is_interrupted(policy: BusyPolicy) -> None:
+    async with AgentHarness(Worker) as agent:
+        agent.admit("long")
+        await agent.kill("killed")
+        assert (await agent.send("now", when_busy=policy)).ok
+        assert agent.state["done"] == ["now"]
+        assert [event.type for event, _ in agent.events() if event.type.startswith("turn.c")] == [
+            "turn.cancelled",
+            "turn.committed",
+        ]
+
+
+async def test_an_attempt_that_was_lost_with_its_host_is_steered() -> None:
+    async with AgentHarness(Steered) as agent:
+        agent.admit("long")
+        await agent.kill("killed")
+        assert (await agent.send("finish", when_busy=BusyPolicy.STEER)).ok
+        assert (agent.state["done"], agent.state["heard"]) == (["long"], ["finish"])
