@@ -1,1 +1,1 @@
-"""The fleet without Ray: the plan, wakes, holds and leases, hosts and the processes and paths of their activations."""
+"""The fleet without Ray: the plan, wakes, sleep holds, leases and cancellation. The hosts are in `coordinator.host`."""

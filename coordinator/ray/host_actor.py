@@ -1,4 +1,4 @@
-"""The host's Ray actor: a thin wrapper of :class:`coordinator.fleet.agent_host.AgentHost`."""
+"""The host's Ray actor: a thin wrapper of :class:`coordinator.host.agent_host.AgentHost`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import ray
 
-from coordinator.fleet.agent_host import AgentHost
-from coordinator.fleet.process_exit import tell_of_os_exit
+from coordinator.host.agent_host import AgentHost
+from coordinator.host.process_exit import tell_of_os_exit
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease
-    from coordinator.fleet.agent_host import HostConfig
     from coordinator.fleet.model import Code, Loaded
+    from coordinator.host.agent_host import HostConfig
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
     from podium.turn.message_loop import Ending

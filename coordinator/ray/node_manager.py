@@ -23,11 +23,11 @@ from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import unmount_workspace
 from chronicle.fuse.zygote import launcher
-from coordinator.fleet.agent_host import HostConfig
-from coordinator.fleet.path_locks import PathLocks
-from coordinator.fleet.process_exit import OomKills, WatchedProcess, describe_end, last_words
-from coordinator.fleet.process_marks import Mark, end_marked
-from coordinator.fleet.workspace_paths import WorkspacePaths
+from coordinator.host.agent_host import HostConfig
+from coordinator.host.path_locks import PathLocks
+from coordinator.host.process_exit import OomKills, WatchedProcess, describe_end, last_words
+from coordinator.host.process_marks import Mark, end_marked
+from coordinator.host.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
 from coordinator.ray.cluster import NAMESPACE, find_actor
 from coordinator.ray.host_actor import HostActor
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor"]
 
 DELIVERIES: Final = "hosts"
-"""Directory below the home's ``run_dir`` with one socket per host; see `coordinator.fleet.delivery`."""
+"""Directory below the home's ``run_dir`` with one socket per host; see `coordinator.host.delivery`."""
 _LOAD_DEADLINE_S: Final = 120.0
 """Timeout for a process to start and to import user code, on a busy machine."""
 
@@ -69,7 +69,7 @@ class NodeConfig:
     home_identity: str
     """`coordinator.home.Home.identity`."""
     workspaces: str
-    """Absolute directory of agents' workspace paths; see `coordinator.fleet.workspace_paths`."""
+    """Absolute directory of agents' workspace paths; see `coordinator.host.workspace_paths`."""
     run_dir: str
     """Short directory for sockets."""
     logs: str

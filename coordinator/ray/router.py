@@ -14,8 +14,8 @@ from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.fleet.code_stamp import CodeStamps
-from coordinator.fleet.delivery import DeliveryChannel
 from coordinator.fleet.liveness import with_probes, with_ticks
+from coordinator.host.delivery import DeliveryChannel
 from coordinator.ray.cluster import (
     COORDINATOR_NAME,
     NAMESPACE,

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from chronicle.error_pickling import send_causes_of
-from coordinator.fleet.process_marks import environment_without_mark
-from coordinator.fleet.workspace_paths import WorkspacePaths
+from coordinator.host.process_marks import environment_without_mark
+from coordinator.host.workspace_paths import WorkspacePaths
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
 from podium.errors import PodiumError

@@ -44,8 +44,8 @@ def main() -> int:
         home.make_run_dir()
         try:
             _publish_stage(home, "starting Ray")
-            from coordinator.fleet.process_marks import take_mark_off  # noqa: PLC0415
-            from coordinator.fleet.workspace_paths import WorkspacePaths  # noqa: PLC0415
+            from coordinator.host.process_marks import take_mark_off  # noqa: PLC0415
+            from coordinator.host.workspace_paths import WorkspacePaths  # noqa: PLC0415
             from coordinator.logs import log_to  # noqa: PLC0415
             from coordinator.settings import read_settings  # noqa: PLC0415  after the lock: a process without it exits sooner
 

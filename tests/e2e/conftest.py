@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.fleet.workspace_paths import WorkspacePaths
 from coordinator.home import Home
+from coordinator.host.workspace_paths import WorkspacePaths
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

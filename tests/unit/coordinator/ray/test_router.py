@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from chronicle.ids import MessageId
-from coordinator.fleet.delivery import DeliveryServer
 from coordinator.fleet.model import Code, Route
 from coordinator.home import Home
+from coordinator.host.delivery import DeliveryServer
 from coordinator.ray.node_manager import DELIVERIES
 from coordinator.ray.router import Router
 from coordinator.settings import Settings

@@ -30,12 +30,12 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
-from coordinator.fleet.delivery import DeliveryServer
 from coordinator.fleet.model import Loaded
-from coordinator.fleet.path_locks import PathLocks, PathOwner, clear_path
-from coordinator.fleet.process_exit import leave_last_words
-from coordinator.fleet.process_marks import Mark
-from coordinator.fleet.workspace_paths import WorkspacePaths
+from coordinator.host.delivery import DeliveryServer
+from coordinator.host.path_locks import PathLocks, PathOwner, clear_path
+from coordinator.host.process_exit import leave_last_words
+from coordinator.host.process_marks import Mark
+from coordinator.host.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to
 from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
@@ -83,7 +83,7 @@ class HostConfig:
     home_identity: str
     """`coordinator.home.Home.identity`."""
     workspaces: str
-    """Absolute directory of agents' workspace paths; see `coordinator.fleet.workspace_paths`."""
+    """Absolute directory of agents' workspace paths; see `coordinator.host.workspace_paths`."""
     path_locks: str
     """The node's directory of lock files of workspace paths."""
     link: str
@@ -96,7 +96,7 @@ class HostConfig:
     last_words: str
     """Path of a file that this process writes before it ends itself."""
     deliveries: str
-    """Path of the Unix socket for deliveries; see `coordinator.fleet.delivery`."""
+    """Path of the Unix socket for deliveries; see `coordinator.host.delivery`."""
 
 
 class AgentHost:

@@ -14,7 +14,7 @@ import pytest
 
 from chronicle.errors import NotFound
 from chronicle.ids import MessageId
-from coordinator.fleet.delivery import DeliveryChannel, DeliveryServer
+from coordinator.host.delivery import DeliveryChannel, DeliveryServer
 from podium.errors import AgentAsleep, HostDied, PodiumError
 
 if TYPE_CHECKING:

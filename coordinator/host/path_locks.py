@@ -1,6 +1,6 @@
 """Locks of workspace paths on a node: they isolate successive activations of an agent from each other.
 
-An agent's workspace is mounted at the same path in each of its activations (`coordinator.fleet.workspace_paths`). A
+An agent's workspace is mounted at the same path in each of its activations (`coordinator.host.workspace_paths`). A
 leftover process of an earlier activation that writes by path would write into the files of a later one. So a host locks
 the path before it mounts the workspace, and acquires the lock only after all processes of the previous owner have
 exited.
@@ -20,7 +20,7 @@ import structlog
 from chronicle.errors import Conflict, StaleEpoch, Unavailable
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.system.locks import try_lock
-from coordinator.fleet.process_marks import Mark, end_marked
+from coordinator.host.process_marks import Mark, end_marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ _POLL_S: Final = 0.02
 _DEADLINE_S: Final = 20.0
 """Timeout for the kernel to release the lock of a killed owner."""
 
-_log = structlog.stdlib.get_logger("coordinator.fleet.path_locks")
+_log = structlog.stdlib.get_logger("coordinator.host.path_locks")
 
 
 @dataclass(frozen=True, slots=True)

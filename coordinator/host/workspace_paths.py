@@ -9,7 +9,7 @@
 ``<agent>`` is derived from the agent's address. A path is 37 characters long with the base ``/tmp``: `#!` lines of
 scripts (127 bytes on older kernels) and the paths of sockets (107) leave room for files of the workspace.
 
-An agent's path outlives its activations; `coordinator.fleet.path_locks` isolates successive activations.
+An agent's path outlives its activations; `coordinator.host.path_locks` isolates successive activations.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _WINDOW: Final = 4
 _BACKLOG: Final = 64
 """Backlog of connections while the agent's code blocks the event loop; each edge has one."""
 
-_log = structlog.stdlib.get_logger("coordinator.fleet.delivery")
+_log = structlog.stdlib.get_logger("coordinator.host.delivery")
 
 
 class DeliveryServer:
