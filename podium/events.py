@@ -24,6 +24,7 @@ __all__ = [
     "EVENT_TYPES",
     "FULL_STATE_EVENTS",
     "HOOKS",
+    "MESSAGE_ANSWERED",
     "STATE_EVENTS",
     "TURN_CANCELLED",
     "TURN_COMMITTED",
@@ -39,6 +40,7 @@ __all__ = [
     "Cause",
     "ErrorInfo",
     "ForkPoint",
+    "MessageAnswered",
     "Part",
     "StateDelta",
     "TreeKeys",
@@ -56,6 +58,7 @@ AGENT_FORKED: Final = "agent.forked"
 AGENT_REWOUND: Final = "agent.rewound"
 AGENT_SNAPSHOT: Final = "agent.snapshot"
 ARTIFACT_ADDED: Final = "artifact.added"
+MESSAGE_ANSWERED: Final = "message.answered"
 TURN_COMMITTED: Final = "turn.committed"
 TURN_FAILED: Final = "turn.failed"
 TURN_CANCELLED: Final = "turn.cancelled"
@@ -81,6 +84,7 @@ EVENT_TYPES: Final = frozenset(
         AGENT_REWOUND,
         AGENT_SNAPSHOT,
         ARTIFACT_ADDED,
+        MESSAGE_ANSWERED,
         TURN_COMMITTED,
         TURN_FAILED,
         TURN_CANCELLED,
@@ -163,6 +167,12 @@ class ArtifactAdded(TypedDict):
     """The blob of the bytes, or the root of their chunk list."""
     chunked: bool
     """Whether it is a chunk list."""
+
+
+class MessageAnswered(TypedDict):
+    """``message.answered``: the JSON result of a message; at most one for each message that a turn consumed."""
+
+    data: Json
 
 
 class StateDelta(TypedDict):

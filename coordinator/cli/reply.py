@@ -71,7 +71,7 @@ class JsonReply:
 
 
 class TextReply:
-    """The replies' text on stdout, everything else on stderr.
+    """The replies' text, and the message's result as one line of JSON, on stdout; everything else on stderr.
 
     Args:
         waiting: shows what the command waits for; it is cleared before each output.
@@ -120,6 +120,9 @@ class TextReply:
                 self._say(_failure(frame, self._log))
             case "turn_end":
                 self.break_off()
+                if "data" in frame:
+                    self._waiting.clear()
+                    write(f"{json_text(frame['data'])}\n")
                 for found in self._artifacts:
                     kind, size = found["media_type"], found["size"]
                     self._say(f"[{found['name']}] {kind}, {size} bytes: podium artifact {found['artifact_id']}")

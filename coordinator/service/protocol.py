@@ -46,7 +46,8 @@ Frames of one message, in order, each with ``type`` and ``message_id`` (the admi
     artifact        artifact_id, name, media_type, size    content handed out; can be fetched after turn_end
     event           name, data                    an event that the agent emitted
     turn_retry      error {type, message}, attempt   this attempt was rolled back; it will be retried
-    turn_end        turn, version, patch          committed: durable. Terminal
+    turn_end        turn, version, patch, data    committed: durable. Terminal; ``data`` is the result that the agent
+                                                  set (absent if it set none)
     error           error {type, message}, parked    terminal: the last attempt failed, or the message was cancelled
 """
 

@@ -102,6 +102,21 @@ class AgentContext(Generic[S]):
             await reply.stream_token(text)
         return reply
 
+    def reply(self, value: object) -> None:
+        """Set the JSON result of the message being handled: ``data`` in its answer; the last call wins.
+
+        It is recorded with the turn's commit (event ``message.answered``) and sent with the turn's end; a failed turn
+        has none. In ``on_steer`` it is the result of the message that steers. Replies of text are independent of it.
+
+        Args:
+            value: text, a number, a bool, ``None``, or lists and dicts of them; it is copied.
+
+        Raises:
+            InvalidValue: JSON cannot represent it; the message has the path.
+            PodiumError: the hook handles no message, or the turn is over.
+        """
+        self._scope.set_result(value)
+
     async def emit(self, name: str, data: JsonObject | None = None) -> None:
         """Send an agent-defined event to the client at once. It is not recorded.
 

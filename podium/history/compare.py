@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from chronicle.workspace.trees.tree import EMPTY
 from chronicle.workspace.trees.tree_diff import changes
 from podium.agent_record import read_agent
-from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, USER_MESSAGE
+from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, USER_MESSAGE
 from podium.state import diff
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "common_seq", "compare", "lineage"]
 
-_TRANSCRIPT = (USER_MESSAGE, ASSISTANT_MESSAGE, ARTIFACT_ADDED)
+_TRANSCRIPT = (USER_MESSAGE, ASSISTANT_MESSAGE, ARTIFACT_ADDED, MESSAGE_ANSWERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Comparison:
     common_seq: int
     """The ``seq`` of the last common event; 0 if there is none."""
     removed: list[Event]
-    """Messages, replies and artifacts that only ``before`` has, in order."""
+    """Messages, replies, artifacts and results that only ``before`` has, in order."""
     added: list[Event]
     """Those that only ``after`` has."""
 

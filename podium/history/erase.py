@@ -1,6 +1,6 @@
-"""Erasure of payloads of messages and artifacts; the chain of events still verifies.
+"""Erasure of payloads of messages, their results and artifacts; the chain of events still verifies.
 
-Only events that replay does not read can be erased: public events, such as messages, and artifacts. Copies of their
+Only events that replay does not read can be erased: public events, such as messages, results and artifacts. Copies of their
 content in the agent's state or files are not erased; folding the history drops old states.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from chronicle.errors import InvalidInput
 from podium.agent_record import find_session
 from podium.errors import EventNotFound
-from podium.events import ARTIFACT_ADDED
+from podium.events import ARTIFACT_ADDED, MESSAGE_ANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ __all__ = ["erase_messages"]
 
 
 def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[EventId]) -> list[Event]:
-    """Erase the payloads of an agent's messages and artifacts; it may be running.
+    """Erase the payloads of an agent's messages, results and artifacts; it may be running.
 
     Blobs are removed by the next gc: payloads out of line, and contents of artifacts.
 
@@ -45,9 +45,9 @@ def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[Ev
             raise EventNotFound(f"{address} has no event {event_id}", str(address))
         if event.branch_id not in own:
             raise InvalidInput(f"event {event_id} belongs to another agent than {address}; erase it there")
-        if "." in event.type and event.type != ARTIFACT_ADDED:
+        if "." in event.type and event.type not in (ARTIFACT_ADDED, MESSAGE_ANSWERED):
             raise InvalidInput(
-                f"event {event_id} is {event.type}, which replay reads; only messages and artifacts can be erased"
+                f"event {event_id} is {event.type}, which replay reads; only messages, results and artifacts can be erased"
             )
         if not event.erased:
             found.append(event)

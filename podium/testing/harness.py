@@ -76,6 +76,11 @@ class Exchange:
         return text
 
     @property
+    def data(self) -> Json:
+        """The result that the agent set by ``ctx.reply``; ``None`` without one."""
+        return cast("Json", self.frames[-1].get("data")) if self.ok else None
+
+    @property
     def ok(self) -> bool:
         """Whether its turn was committed."""
         return bool(self.frames and self.frames[-1]["type"] == "turn_end")

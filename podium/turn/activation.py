@@ -313,6 +313,8 @@ class Activation:
         for consumed in (message, *done.steered):
             self._discard_requests(consumed)
             end: Frame = {"type": "turn_end", "turn": head.turn, "version": head.seq, "patch": done.patch}
+            if consumed.message_id in done.results:
+                end["data"] = done.results[consumed.message_id]
             self._publish(consumed, end)
         await self._runner.begin_next_turn()
         return Step.HANDLED

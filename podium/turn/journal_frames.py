@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Final, cast
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
 from podium.artifacts.artifacts import artifact_frame
-from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
+from podium.events import (
+    ARTIFACT_ADDED,
+    ASSISTANT_MESSAGE,
+    MESSAGE_ANSWERED,
+    TURN_CANCELLED,
+    TURN_COMMITTED,
+    TURN_FAILED,
+    USER_MESSAGE,
+)
 from podium.turn.busy import BusyPolicy
 from podium.turn.commit import Cancellation
 
@@ -28,7 +36,7 @@ __all__ = ["retry_frames", "settled_frames"]
 
 _WINDOW: Final = 1000
 """Events read at a time, backwards from the head: the message is nearly always a recent one."""
-_SHOWN: Final = (ASSISTANT_MESSAGE, ARTIFACT_ADDED, TURN_COMMITTED)
+_SHOWN: Final = (ASSISTANT_MESSAGE, ARTIFACT_ADDED, MESSAGE_ANSWERED, TURN_COMMITTED)
 
 _DROPPED: Final[Json] = {
     "type": "HistoryDropped",
@@ -80,13 +88,17 @@ def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: Inbo
     if start is None:
         yield {"type": "error", "error": _DROPPED, "attempt": message.attempts, "parked": False}
         return
+    result: Frame = {}
     for event in store.events(head.branch_id, start.seq, head.seq, _SHOWN):
         if event.type == TURN_COMMITTED:  # under the id of another message, if this one steered its turn
             state = cast("dict[str, Json]", _payload(event, blobs)["state"])
-            yield {"type": "turn_end", "turn": event.turn, "version": event.seq, "patch": state["patch"]}
+            yield {"type": "turn_end", "turn": event.turn, "version": event.seq, "patch": state["patch"], **result}
             return
         if event.correlation_id == message.message_id and not event.erased:
             payload = _payload(event, blobs)
+            if event.type == MESSAGE_ANSWERED:
+                result = {"data": payload["data"]}
+                continue
             if event.type == ARTIFACT_ADDED:
                 yield artifact_frame(payload)
                 continue

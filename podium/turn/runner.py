@@ -42,7 +42,7 @@ from podium.turn.steering import Steering
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from chronicle.canonical import JsonObject
+    from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId
     from chronicle.journal.records import Commit, Draft, Head, InboxMessage, Lease, Outcome, Session
     from chronicle.workspace.port import TreeRef, Workspace
@@ -67,6 +67,8 @@ class CompletedTurn:
     """The state's change."""
     steered: Sequence[InboxMessage]
     """Messages that steered it; its commit consumed them."""
+    results: Mapping[str, Json]
+    """The results of its messages (`AgentContext.reply`), by message id."""
 
 
 class TurnRunner:
@@ -202,7 +204,7 @@ class TurnRunner:
             self._steering = self._permit = None
         if scope.outbox:
             self._env.on_sent()
-        return CompletedTurn(answer, patch, steered)
+        return CompletedTurn(answer, patch, steered, scope.results)
 
     async def begin_next_turn(self) -> None:
         """Adopt the committed tree as the workspace's base; changes from now on belong to the next turn."""

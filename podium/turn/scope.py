@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from chronicle.canonical import decode, encode
 from chronicle.journal.records import Draft, OutboxMessage
@@ -16,14 +16,15 @@ from podium.agent.reply import Reply
 from podium.artifacts.artifacts import artifact_frame, artifact_payload
 from podium.artifacts.names import check_media_type, check_name, media_type_of
 from podium.errors import PodiumError
-from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, USER_MESSAGE
+from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, USER_MESSAGE
+from podium.state.plain_json import plain_json
 from podium.turn.commit import user_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from chronicle.canonical import JsonObject
+    from chronicle.canonical import Json, JsonObject
     from chronicle.clock import Clock
     from chronicle.ids import EventId, IdSource
     from chronicle.journal.records import InboxMessage
@@ -48,6 +49,8 @@ class _Collected:
     replies: list[Reply] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     outbox: list[OutboxMessage] = field(default_factory=list)
+    results: dict[str, Draft] = field(default_factory=dict)
+    """The latest result of each message, by the message's id."""
     over: bool = False
     yield_s: float = field(default_factory=lambda: asyncio.get_running_loop().time() + _YIELD_INTERVAL_S)
     """When the next `publish` yields to the event loop, by the loop's clock."""
@@ -123,6 +126,11 @@ class TurnScope:
         """The messages that the turn sends to other agents."""
         return self._collected.outbox
 
+    @property
+    def results(self) -> Mapping[str, Json]:
+        """The results of the turn's messages, by message id; a message without a result is absent."""
+        return {key: cast("JsonObject", draft.payload)["data"] for key, draft in self._collected.results.items()}
+
     def new_reply(self) -> Reply:
         """Return a new reply of this turn."""
         self._check_open()
@@ -154,6 +162,13 @@ class TurnScope:
         frame = artifact_frame(payload)
         await self.publish(frame)
         return str(frame["artifact_id"])
+
+    def set_result(self, value: object) -> None:
+        """Set the result of this scope's message; see `AgentContext.reply`."""
+        self._check_open()
+        if self.message_id is None:
+            raise PodiumError("this hook handles no message, so there is nothing to reply to; reply in on_message")
+        self._collected.results[self.message_id] = self._draft(MESSAGE_ANSWERED, {"data": plain_json(value)})
 
     def tell(self, sender: Address, receiver: Address, message: JsonObject) -> str:
         """Add a message to another agent to the turn, and return its id.
@@ -198,6 +213,7 @@ class TurnScope:
         """Finish the open replies, close the turn's scopes and return its events."""
         for reply in self._collected.replies:
             await reply.finish()
+        self._collected.drafts.extend(self._collected.results.values())
         self._collected.close()
         return self._collected.drafts
 

@@ -1,4 +1,4 @@
-"""``podium erase``: removing the content of messages, replies and artifacts permanently."""
+"""``podium erase``: removing the content of messages, replies, results and artifacts permanently."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def erase(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Erase the content of messages, replies and artifacts permanently.
+    """Erase the content of messages, replies, results and artifacts permanently.
 
     Their events stay, and the chain verifies. It cannot be undone. Copies that the agent made in its state or its files
     are not erased: see podium fold.

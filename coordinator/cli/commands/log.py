@@ -117,6 +117,8 @@ def gist(event: Event, blobs: BlobReader) -> str:
             return text
         case "artifact.added", {"artifact_id": artifact_id, "name": name, "media_type": kind, "size": size}:
             return f"{name} ({kind}, {size} bytes) {artifact_id}"
+        case "message.answered", {"data": data}:
+            return json_text(data)
         case "agent.created", {"state": state}:
             return json_text(state)
         case "turn.committed", {"state": {"patch": patch}, "cause": cause}:

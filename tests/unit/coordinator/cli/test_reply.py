@@ -120,6 +120,11 @@ def test_events_of_the_agent_and_unknown_frames(capsys: pytest.CaptureFixture[st
     assert show(capsys, frames) == ("x\n", '[step] {"n":1}\n')
 
 
+def test_a_result_is_a_line_of_json_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    frames = [start(), end("Done"), {"type": "turn_end", "data": {"sum": 6, "of": None}}]
+    assert show(capsys, frames) == ('Done\n{"sum":6,"of":null}\n', "")
+
+
 def test_json_is_one_frame_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     frames = [update("a\nb"), end("a\nb"), {"type": "from_the_future"}]
     for frame in frames:
