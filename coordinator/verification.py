@@ -86,9 +86,11 @@ class Verifier:
         for event in self._store.events(branch_id):
             self._check_blobs(event)
             if event.type in STATE_EVENTS and not event.erased:
-                before = replay.state
+                before, config = replay.state, replay.config
                 replay.apply(event, self._blobs)
-                if event.type in FULL_STATE_EVENTS and before is not None and encode(before) != encode(replay.state):
+                if event.type not in FULL_STATE_EVENTS or before is None:
+                    continue
+                if encode(before) != encode(replay.state) or config != replay.config:
                     raise Corrupt(f"seq {event.seq} ({event.event_id}): {event.type} has another state than the events")
         return replay
 
@@ -115,5 +117,5 @@ class Verifier:
         except InvalidAddress:  # not an agent's session: its snapshots are never read
             return
         found = read_agent(self._store, self._blobs, address, replay.turn)
-        if found.state != replay.state:
+        if found.state != replay.state or found.config != replay.config:
             raise Corrupt(f"the snapshot before seq {found.version_seq} gives another state than the events")

@@ -6,7 +6,7 @@ committed turn. Nothing here writes; :func:`snapshot_body` builds the bytes of a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from chronicle.canonical import decode, encode
@@ -64,6 +64,8 @@ class AgentRecord:
     state: JsonObject
     tree: TreeRef | None
     """The workspace at the end of the turn; ``None`` for an agent that never had one."""
+    config: JsonObject
+    """The configuration that the agent has seen; empty without one."""
     replayed_turns: int
     """Turns replayed over the snapshot."""
     replayed_bytes: int
@@ -80,6 +82,7 @@ class Replay:
     schema_version: int = 0
     state: JsonObject | None = None
     tree: TreeRef | None = None
+    config: JsonObject = field(default_factory=dict)
     turns: int = 0
     bytes: int = 0
 
@@ -118,6 +121,8 @@ class Replay:
             self.schema_version = cast("int", delta["version"])
             self.turns += 1
             self.bytes += len(data)
+        if event.type in FULL_STATE_EVENTS or "config" in payload:
+            self.config = cast("JsonObject", payload.get("config", {}))
         self.tree = tree_of(payload)
         self.turn = event.turn
         self.seq = event.seq
@@ -139,10 +144,18 @@ class Replay:
             schema_version=cast("int", body["version"]),
             state=cast("JsonObject", body["state"]),
             tree=tree_of(body),
+            config=cast("JsonObject", body.get("config", {})),
         )
 
 
-def snapshot_body(turn: int, entity_type: str, schema_version: int, state: JsonObject, tree: TreeRef | None) -> bytes:
+def snapshot_body(
+    turn: int,
+    entity_type: str,
+    schema_version: int,
+    state: JsonObject,
+    tree: TreeRef | None,
+    config: JsonObject | None = None,
+) -> bytes:
     """Return the body of a snapshot of an agent at the end of a turn, as canonical JSON."""
     return encode(
         {
@@ -153,6 +166,7 @@ def snapshot_body(turn: int, entity_type: str, schema_version: int, state: JsonO
             "state": state,
             "tree_id": tree.tree_id if tree else None,
             "oplog_id": tree.oplog_id if tree else None,
+            **({"config": config} if config else {}),
         }
     )
 
@@ -195,6 +209,7 @@ def _read(store: JournalStore, blobs: BlobReader, address: Address, session: Ses
         schema_version=replay.schema_version,
         state=replay.state,
         tree=replay.tree,
+        config=replay.config,
         replayed_turns=replay.turns,
         replayed_bytes=replay.bytes,
     )

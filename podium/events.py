@@ -92,12 +92,13 @@ EVENT_TYPES: Final = frozenset(
 )
 """All event types, including public ones that podium itself does not write."""
 
-Cause = Literal["message", "init", "idle", "shutdown"]
+Cause = Literal["message", "init", "config", "idle", "shutdown"]
 """Why a turn ran: for a message, or for a hook whose changes were committed as a turn of its own."""
 
 HOOKS: Final[Mapping[Cause, str]] = {
     "message": "on_message",
     "init": "on_init",
+    "config": "on_config_change",
     "idle": "on_idle_timeout",
     "shutdown": "on_shutdown",
 }
@@ -118,6 +119,8 @@ class AgentCreated(TypedDict):
     """The whole initial state."""
     tree_id: str | None
     oplog_id: str | None
+    config: NotRequired[JsonObject]
+    """The configuration of its first activation; absent if it was empty."""
 
 
 class ForkPoint(TypedDict):
@@ -197,6 +200,8 @@ class TurnCommitted(TypedDict):
     sent_to: NotRequired[list[str]]
     """Their addresses, in the same order; absent without messages, and in older journals."""
     epoch: int
+    config: NotRequired[JsonObject]
+    """The configuration that the agent has seen from this turn on; absent if it is that of the turn before."""
 
 
 class AgentRewound(TypedDict):
@@ -210,6 +215,8 @@ class AgentRewound(TypedDict):
     tree_id: str | None
     oplog_id: str | None
     epoch: int
+    config: NotRequired[JsonObject]
+    """The configuration that the restored state has seen; absent if it is that of the turn before."""
 
 
 class TreeKeys(TypedDict):
@@ -233,6 +240,8 @@ class AgentSnapshot(TypedDict):
     """Trees of attempts that were rolled back since the tree last changed: the iteration numbers in them are not
     reused."""
     epoch: int
+    config: NotRequired[JsonObject]
+    """The configuration that the agent has seen; absent if it was empty."""
 
 
 class AgentDetached(AgentSnapshot):

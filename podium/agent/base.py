@@ -77,6 +77,20 @@ class BaseAgent:
         to the client whose message woke the agent.
         """
 
+    async def on_config_change(self, ctx: AgentContext[Any], changes: dict[str, tuple[Any, Any]]) -> None:
+        """Adapt state and files to another configuration (``ctx.config``). Optional.
+
+        Runs when the configuration differs from the one that the agent has seen: after `on_init` of an activation,
+        before its first message, as a turn of its own. It does not run for a new agent. If it raises, its turn is
+        rolled back, and the message that woke the agent counts one failed attempt; the next attempt runs it again.
+        After a rewind or a fork to a turn before the change it runs again, as the state of that turn has not seen the
+        change. Replies, artifacts and events are treated as in `on_init`.
+
+        Args:
+            ctx: the turn's context; ``ctx.config`` is the new configuration.
+            changes: ``{key: (old, new)}`` of each key whose value differs; ``None`` for an absent one.
+        """
+
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         """Handle one message. Required.
 

@@ -9,7 +9,9 @@ scope an internal of :mod:`podium.turn`.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic
 
 from typing_extensions import TypeVar
@@ -20,12 +22,12 @@ from podium.agent.models.delta_state import DeltaState
 from podium.agent.reply import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import structlog
 
-    from chronicle.canonical import JsonObject
+    from chronicle.canonical import Json, JsonObject
     from chronicle.workspace.port import Iteration
     from podium.turn.scope import TurnScope
 
@@ -49,9 +51,12 @@ class AgentContext(Generic[S]):
 
     state: S
 
-    def __init__(self, scope: TurnScope, address: Address, state: S, workspace: Path) -> None:
+    def __init__(
+        self, scope: TurnScope, address: Address, state: S, workspace: Path, config: Mapping[str, Json] | None = None
+    ) -> None:
         self._scope = scope
         self._address = address
+        self._config = config or {}
         self.state = state
         self.workspace = workspace
         self.turn = scope.turn
@@ -73,6 +78,18 @@ class AgentContext(Generic[S]):
     def key(self) -> str:
         """The second part of the address."""
         return self._address.key
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration of the agent's type (``[agents.TYPE.config]`` of ``podium.toml``), read-only.
+
+        It is the same for the whole activation. Lists and dicts in it are copies of this turn.
+        """
+        return MappingProxyType(deepcopy(dict(self._config)))
+
+    def get_config(self, key: str, default: Any = None) -> Any:
+        """Return a value of the configuration; ``default`` if it has no such key."""
+        return self.config.get(key, default)
 
     @property
     def message_id(self) -> str | None:

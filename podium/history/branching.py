@@ -161,9 +161,13 @@ class Rewind:
 
     @property
     def changes_state(self) -> bool:
-        """Whether the state or the version of its class changes."""
+        """Whether the state, the version of its class or the configuration that it has seen changes."""
         now, then = self.now, self.schema
-        return bool(self.patch) or (now.entity_type, now.schema_version) != (then.entity_type, then.schema_version)
+        return bool(self.patch) or (now.entity_type, now.schema_version, now.config) != (
+            then.entity_type,
+            then.schema_version,
+            then.config,
+        )
 
 
 def plan_rewind(
@@ -233,6 +237,7 @@ def rewind_agent(
             "tree_id": tree.tree_id if tree else None,
             "oplog_id": tree.oplog_id if tree else None,
             "epoch": lease.epoch,
+            **({"config": plan.schema.config} if plan.schema.config != plan.now.config else {}),
         }
         draft = Draft(ids.event(now_ms), AGENT_REWOUND, payload, head.turn + 1, now_ms)
         events = seal_durably(blobs, head, [draft])

@@ -1,7 +1,7 @@
 """Erasure of payloads of messages, their results and artifacts; the chain of events still verifies.
 
-Only events that replay does not read can be erased: public events, such as messages, results and artifacts. Copies of their
-content in the agent's state or files are not erased; folding the history drops old states.
+Only events that replay does not read can be erased: public events, such as messages, results and artifacts. Copies of
+their content in the agent's state or files are not erased; folding the history drops old states.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[Ev
             raise InvalidInput(f"event {event_id} belongs to another agent than {address}; erase it there")
         if "." in event.type and event.type not in (ARTIFACT_ADDED, MESSAGE_ANSWERED):
             raise InvalidInput(
-                f"event {event_id} is {event.type}, which replay reads; only messages, results and artifacts can be erased"
+                f"event {event_id} is {event.type}, which replay reads; only messages, results and artifacts can be "
+                "erased"
             )
         if not event.erased:
             found.append(event)

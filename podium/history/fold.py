@@ -80,6 +80,7 @@ def full_state_payload(record: AgentRecord, given_up_trees: Sequence[TreeRef], e
         "oplog_id": tree.oplog_id if tree else None,
         "given_up": [{"tree_id": ref.tree_id, "oplog_id": ref.oplog_id} for ref in given_up_trees],
         "epoch": epoch,
+        **({"config": record.config} if record.config else {}),
     }
 
 
@@ -102,7 +103,9 @@ def mark_commit(
     """
     payload = full_state_payload(record, given_up_trees, epoch)
     events = seal(head, [Draft(event_id, AGENT_SNAPSHOT, payload, head.turn, now_ms)], large)
-    body = snapshot_body(record.turn, record.entity_type, record.schema_version, record.state, record.tree)
+    body = snapshot_body(
+        record.turn, record.entity_type, record.schema_version, record.state, record.tree, record.config
+    )
     snapshot = Snapshot(head.branch_id, events[-1].seq, body)
     return Commit(record.session.session_id, head, events, epoch, snapshot=snapshot)
 

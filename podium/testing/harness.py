@@ -37,12 +37,13 @@ from podium.blocking import at_once
 from podium.messages.admission import admit_message
 from podium.messages.courier import deliver_outbox
 from podium.settings import read_workspace_variable, set_workspace_variable
+from podium.state.plain_json import plain_json
 from podium.turn.activation import Activation, Step
 from podium.turn.busy import BusyPolicy
 from podium.turn.ports import Environment, WorkspaceRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import Json, JsonObject
@@ -110,6 +111,7 @@ class AgentHarness:
         clock: advanced by `advance`.
         directory: for its workspace; a temporary one by default.
         ids: one with a seeded generator gives the same ids in each run.
+        config: its configuration, `AgentContext.config`; `configure` changes it.
     """
 
     def __init__(
@@ -122,9 +124,11 @@ class AgentHarness:
         clock: ManualClock | None = None,
         directory: Path | None = None,
         ids: IdSource | None = None,
+        config: Mapping[str, Json] | None = None,
     ) -> None:
         self._class = agent_class
         self._ids = ids or IdSource()
+        self._config = _checked(config or {})
         self._holder = self._ids.other("harness_", 0)
         self._directory: AbstractContextManager[str] = (
             nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory(prefix="podium-harness-")
@@ -245,6 +249,12 @@ class AgentHarness:
         self.store.release_lease(activation.lease.session_id, activation.lease.epoch)
         self._activation = None
 
+    async def configure(self, config: Mapping[str, Json]) -> None:
+        """Change the agent's configuration: passivate it if it is awake; its next activation has the new one."""
+        self._config = _checked(config)
+        if self._activation is not None:
+            await self.sleep()
+
     async def kill(self, how: str | None = None) -> None:
         """End its activation as a kill of its process would, and wake it again.
 
@@ -327,6 +337,7 @@ class AgentHarness:
             run_blocking=at_once,
             release_reserve=getattr(self.store, "make_room", lambda: False),  # a store on disk may have a reserve
             restore_reserve=getattr(self.store, "put_by", lambda: None),
+            config=self._config,
         )
         activation = Activation(self._class, self.address, lease, environment)
         try:
@@ -355,3 +366,12 @@ class AgentHarness:
         self._root = opened.workspace.root
         self._set_variable()
         return opened
+
+
+def _checked(config: Mapping[str, Json]) -> JsonObject:
+    """Return a copy of a configuration.
+
+    Raises:
+        InvalidValue: JSON cannot represent it.
+    """
+    return cast("JsonObject", plain_json(dict(config)))

@@ -376,6 +376,16 @@ class Activation:
             await self._runner.run("init", None, self._agent.on_init, self._class.turn_timeout_s, stream_of=message)
             await self._runner.begin_next_turn()
             self._initialised = True
+        changes = self._runner.config_changes
+        if changes:
+            await self._runner.run(
+                "config",
+                None,
+                lambda ctx: self._agent.on_config_change(ctx, changes),
+                self._class.turn_timeout_s,
+                stream_of=message,
+            )
+            await self._runner.begin_next_turn()
 
     async def _run_hook(self, cause: Cause, hook: Callable[[AgentContext[Any]], Awaitable[Any]], limit_s: float) -> Any:
         """Run a hook as a turn of its own. A failure is recorded and rolled back; then the answer is ``None``."""

@@ -59,6 +59,8 @@ class TurnResult:
     """Messages to other agents, delivered after the commit."""
     snapshot: bytes | None
     """The body of the snapshot that the commit carries."""
+    config: JsonObject | None = None
+    """The configuration that the agent has seen from this turn on; ``None`` if it is that of the turn before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ def turn_commit(
                 "sent": [sent.message_id for sent in result.outbox],
                 **({"sent_to": [sent.target for sent in result.outbox]} if result.outbox else {}),
                 "epoch": epoch,
+                **({"config": result.config} if result.config is not None else {}),
             },
             result.turn,
             now_ms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from podium.turn.snapshot_policy import MOST_TURNS
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from chronicle.blobs.port import BlobStore
+    from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
@@ -58,5 +59,7 @@ class Environment:
     """Releases the disk reserve when the disk is full; returns whether there may be space now. Thread-safe."""
     restore_reserve: Callable[[], None] = lambda: None
     """Restores the disk reserve, if there is space. Thread-safe."""
+    config: JsonObject = field(default_factory=dict)
+    """The agent's configuration, the same for the whole activation."""
     most_replayed_turns: int = MOST_TURNS
     """Turns after which a commit carries a snapshot; few in a simulation, so that short runs have snapshots."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -96,6 +97,9 @@ class TurnRunner:
         self._entity_type = self._class.State._entity_type or agent_type_of(self._class)  # noqa: SLF001
         self._schema_version = self._class.State._version  # noqa: SLF001
         self._steerable = self._class.on_steer is not BaseAgent.on_steer
+        self._observes_config = self._class.on_config_change is not BaseAgent.on_config_change
+        self._seen_config: JsonObject = {}
+        """The configuration that the agent has seen, by the journal."""
         self._snapshots = SnapshotPolicy(environment.most_replayed_turns)
         self._schema_patch: list[JsonObject] = []
         self._writing = asyncio.Lock()
@@ -142,6 +146,15 @@ class TurnRunner:
     def turn(self) -> int:
         """Turns committed so far."""
         return self.ledger.head.turn
+
+    @property
+    def config_changes(self) -> dict[str, tuple[Json, Json]]:
+        """What ``on_config_change`` has to be told, by key: the old and the new value; empty if it is not declared."""
+        seen, now = self._seen_config, self._env.config
+        if not self._observes_config or seen == now:
+            return {}
+        keys = sorted(seen.keys() | now.keys())
+        return {key: (deepcopy(seen.get(key)), deepcopy(now.get(key))) for key in keys if seen.get(key) != now.get(key)}
 
     # -- a turn that goes well ------------------------------------------------------------------------------------
 
@@ -274,12 +287,15 @@ class TurnRunner:
         changes, state = take(self.state, whole=self._snapshots.due)
         patch = [*self._schema_patch, *changes]
         tree = await env.run_blocking(self.workspace.seal)
-        if not (message or patch or drafts or scope.outbox) and tree == self.workspace.base:
+        config = self._config_to_record(cause)
+        changed = patch or drafts or scope.outbox or (cause == "config" and config is not None)
+        if not (message or changed) and tree == self.workspace.base:
             return patch
         await scope.keep_artifacts()
         snapshot = None
         if state is not None:
-            snapshot = snapshot_body(turn, self._entity_type, self._schema_version, state, tree)
+            seen = self._seen_config if config is None else config
+            snapshot = snapshot_body(turn, self._entity_type, self._schema_version, state, tree, seen)
         result = TurnResult(
             turn,
             cause,
@@ -292,6 +308,7 @@ class TurnRunner:
             tree,
             scope.outbox,
             snapshot,
+            config,
         )
         ledger = self.ledger
         large: dict[BlobId, bytes] = {}
@@ -299,10 +316,21 @@ class TurnRunner:
             lambda head, now_ms: turn_commit(ledger.session, head, result, ledger.epoch, env.ids, now_ms, large), large
         )
         self._schema_patch = []
+        if config is not None:
+            self._seen_config = config
         last = commit.events[-1]
         self._snapshots.committed(len(large[last.payload_ref] if last.payload_ref else last.payload or b""), snapshot)
         self._sealed = tree
         return patch
+
+    def _config_to_record(self, cause: Cause) -> JsonObject | None:
+        """Return the configuration if a turn of this cause has to record that the agent has seen it.
+
+        An agent that declares ``on_config_change`` has seen it when that hook has returned.
+        """
+        if self._seen_config == self._env.config or (self._observes_config and cause != "config"):
+            return None
+        return self._env.config
 
     # -- a turn that does not -------------------------------------------------------------------------------------
 
@@ -430,6 +458,7 @@ class TurnRunner:
             "state": to_json(self._new_state()),
             "tree_id": None,
             "oplog_id": None,
+            **({"config": self._env.config} if self._env.config else {}),
         }
         ledger, ids = self.ledger, self._env.ids
         large: dict[BlobId, bytes] = {}
@@ -457,6 +486,7 @@ class TurnRunner:
             retire(self.state)
         self.state = from_json(self._class.State, record.state, record.schema_version)
         restrict_to_turns(self.state, str(self._address))
+        self._seen_config = record.config
         self._schema_patch = migration_patch(record.state, self.state)
         self._snapshots.opened(record)
 
@@ -470,7 +500,7 @@ class TurnRunner:
         return _discard
 
     def _context(self, scope: TurnScope) -> AgentContext[Any]:
-        return AgentContext(scope, self._address, self.state, self.workspace.root)
+        return AgentContext(scope, self._address, self.state, self.workspace.root, self._env.config)
 
 
 def body_of(message: InboxMessage) -> dict[str, Any]:
