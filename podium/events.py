@@ -25,7 +25,9 @@ __all__ = [
     "FULL_STATE_EVENTS",
     "HOOKS",
     "MESSAGE_ANSWERED",
+    "PARTS",
     "STATE_EVENTS",
+    "TRANSCRIPT_EVENTS",
     "TURN_CANCELLED",
     "TURN_COMMITTED",
     "TURN_FAILED",
@@ -39,6 +41,7 @@ __all__ = [
     "AssistantMessage",
     "Cause",
     "ErrorInfo",
+    "FileChange",
     "ForkPoint",
     "MessageAnswered",
     "Part",
@@ -70,6 +73,17 @@ them; one or more ``agent.snapshot`` of the same turn may follow, which change n
 FULL_STATE_EVENTS: Final = (AGENT_CREATED, AGENT_DETACHED, AGENT_SNAPSHOT)
 """Those that carry the whole state: history can begin with any of them."""
 
+TRANSCRIPT_EVENTS: Final = (
+    USER_MESSAGE,
+    ASSISTANT_MESSAGE,
+    "tool_result",
+    "retrieval_result",
+    "note",
+    ARTIFACT_ADDED,
+    MESSAGE_ANSWERED,
+)
+"""The events that a transcript consists of: what was said, and what was handed out."""
+
 EVENT_TYPES: Final = frozenset(
     {
         USER_MESSAGE,
@@ -92,8 +106,9 @@ EVENT_TYPES: Final = frozenset(
 )
 """All event types, including public ones that podium itself does not write."""
 
-Cause = Literal["message", "init", "config", "idle", "shutdown"]
-"""Why a turn ran: for a message, or for a hook whose changes were committed as a turn of its own."""
+Cause = Literal["message", "init", "config", "idle", "shutdown", "upload"]
+"""Why a turn ran: for a message, for a hook whose changes were committed as a turn of its own, or because a client
+uploaded or deleted a file, which runs no code of the agent."""
 
 HOOKS: Final[Mapping[Cause, str]] = {
     "message": "on_message",
@@ -104,8 +119,11 @@ HOOKS: Final[Mapping[Cause, str]] = {
 }
 """The hook that runs for each cause."""
 
-Part = Literal["state", "files"]
+Part = Literal["state", "files", "transcript"]
 """A part of an agent that a rewind can restrict itself to."""
+
+PARTS: Final[tuple[Part, ...]] = ("state", "files", "transcript")
+"""All of them, in the order of records and messages."""
 
 
 class AgentCreated(TypedDict):
@@ -187,6 +205,20 @@ class StateDelta(TypedDict):
     """RFC 6902, from the state after the turn before to the state after this one."""
 
 
+class FileChange(TypedDict):
+    """A file that a client uploaded or deleted."""
+
+    path: str
+    """Bytes that are not UTF-8 are escaped with a backslash."""
+    op: Literal["write", "delete"]
+    size: int
+    """Bytes; 0 for a deletion."""
+    content_id: str | None
+    """The id of the content; ``None`` for a deletion."""
+    iteration: int
+    """The version of the path."""
+
+
 class TurnCommitted(TypedDict):
     """``turn.committed``: the end of a turn; its hash chain covers state, files and transcript."""
 
@@ -199,18 +231,23 @@ class TurnCommitted(TypedDict):
     """The ids of the messages that go to other agents."""
     sent_to: NotRequired[list[str]]
     """Their addresses, in the same order; absent without messages, and in older journals."""
+    files: NotRequired[list[FileChange]]
+    """Of the cause ``upload`` only."""
     epoch: int
     config: NotRequired[JsonObject]
     """The configuration that the agent has seen from this turn on; absent if it is that of the turn before."""
 
 
 class AgentRewound(TypedDict):
-    """``agent.rewound``: a turn that restores state, files or both from the end of another turn."""
+    """``agent.rewound``: a turn that restores state, files and transcript, or some of them, from the end of a turn."""
 
     to: int
     """The turn that was restored."""
-    only: Part | None
-    """The part that was restored; ``None`` for both."""
+    only: Part | list[Part] | None
+    """The part that was restored, or the parts; ``None`` for all."""
+    transcript: NotRequired[int]
+    """The turn whose visible transcript this one continues: `to`, or the turn before this one if the transcript was not
+    restored. Absent in older journals: there it is ``to`` if ``only`` is ``None``."""
     state: StateDelta
     tree_id: str | None
     oplog_id: str | None

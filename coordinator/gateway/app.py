@@ -1,0 +1,64 @@
+"""The application: `create_app` puts routes, errors and limits together. Whoever runs it owns what it is given."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import FastAPI
+from starlette.responses import JSONResponse
+
+from coordinator.gateway.body_limit import BodyLimit
+from coordinator.gateway.documents import DESCRIPTION, document_of
+from coordinator.gateway.errors import add_handlers
+from coordinator.gateway.routes import agents as agent_routes
+from coordinator.gateway.routes import health, history
+
+if TYPE_CHECKING:
+    from coordinator.access.caller import Access
+    from coordinator.operations.agents import HomeAgents
+
+__all__ = ["create_app"]
+
+_ROUTERS: Final = (agent_routes.router, agent_routes.agent, history.router)
+
+
+def create_app(
+    agents: HomeAgents,
+    access: Access,
+    streams: Any = None,
+    *,
+    body_bytes: int = 8 * 1024 * 1024,
+    upload_bytes: int = 1024 * 1024 * 1024,
+) -> FastAPI:
+    """Return the application.
+
+    Args:
+        agents: the agents of the home; the caller closes them.
+        access: authenticates callers.
+        streams: the streams of messages and events; the caller closes them.
+        body_bytes: the longest body, but of an uploaded file.
+        upload_bytes: the largest file that can be uploaded.
+    """
+    app = FastAPI(
+        title="Podium",
+        version=version("podium"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.agents = agents
+    app.state.access = access
+    app.state.streams = streams
+    app.state.upload_bytes = upload_bytes
+    add_handlers(app)
+    for router in _ROUTERS:
+        app.include_router(router, prefix="/v1")
+    app.include_router(health.router)
+    document = document_of(app)
+    app.add_api_route("/openapi.json", lambda: JSONResponse(document), include_in_schema=False)
+    app.add_middleware(BodyLimit, body_bytes=body_bytes, upload_bytes=upload_bytes)
+    return app

@@ -1,0 +1,62 @@
+"""What the routes take from a request: the home's agents, the caller, the address of an agent, a page's bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from fastapi import Depends, Path, Query
+from starlette.requests import Request
+
+from coordinator.access.caller import Access, Caller, Scope
+from coordinator.operations.agents import HomeAgents
+from coordinator.operations.cursors import MOST_ITEMS
+from podium.address import Address
+
+__all__ = ["Agents", "Called", "Cursor", "Limit", "Reading", "Turn", "Writing"]
+
+
+def _agents(request: Request) -> HomeAgents:
+    agents: HomeAgents = request.app.state.agents
+    return agents
+
+
+async def _caller(request: Request) -> Caller:
+    access: Access = request.app.state.access
+    return await access.authenticate(request.headers.get("authorization"))
+
+
+Agents: TypeAlias = Annotated[HomeAgents, Depends(_agents)]
+"""The agents of the home."""
+
+Called: TypeAlias = Annotated[Caller, Depends(_caller)]
+"""The authenticated caller."""
+
+Limit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The most items of the page.")]
+Cursor: TypeAlias = Annotated[
+    str | None, Query(max_length=2048, description="The `next_cursor` of the page before; it serves this list only.")
+]
+Turn: TypeAlias = Annotated[int | None, Query(ge=0, le=2**53, description="A committed turn; the last one by default.")]
+
+_Type = Annotated[str, Path(alias="type", description="The agent's type, such as `hello`.")]
+_Key = Annotated[str, Path(description="The agent's key, such as `alice`.")]
+
+
+def _reading(caller: Called, agent_type: _Type, key: _Key) -> Address:
+    return _permitted(caller, Scope.READ, agent_type, key)
+
+
+def _writing(caller: Called, agent_type: _Type, key: _Key) -> Address:
+    return _permitted(caller, Scope.WRITE, agent_type, key)
+
+
+def _permitted(caller: Caller, scope: Scope, agent_type: str, key: str) -> Address:
+    address = Address(agent_type, key)
+    caller.require(scope, address)
+    return address
+
+
+Reading: TypeAlias = Annotated[Address, Depends(_reading)]
+"""The agent of the path, which the caller may read."""
+
+Writing: TypeAlias = Annotated[Address, Depends(_writing)]
+"""The agent of the path, to which the caller may send, and whose files and turns it may change."""

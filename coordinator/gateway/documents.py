@@ -1,0 +1,84 @@
+"""The OpenAPI description of errors: which statuses a route has, and the shape of their bodies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, ConfigDict, Field
+
+from coordinator.gateway.errors import TYPES
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+__all__ = ["DESCRIPTION", "ErrorBody", "ErrorDetail", "document_of", "statuses"]
+
+DESCRIPTION: Final = """\
+Agents with durable state, versioned files and a transcript. An agent is addressed as `type/key`; it always exists, and
+its first message starts it.
+
+Times are epoch milliseconds, sizes are bytes. Lists are paged: pass `next_cursor` as `cursor`.
+"""
+
+_MEANINGS: Final = {
+    400: "The request cannot be understood: a parameter, a field or the body.",
+    401: "No valid key.",
+    403: "The key does not permit this.",
+    404: "There is no such agent, or nothing at this place of it.",
+    405: "The path does not have this method.",
+    406: "The answer cannot be given in an accepted form.",
+    409: "The agent's present condition does not permit this.",
+    413: "The body is too large.",
+    416: "The range is outside of the file.",
+    429: "Too many messages wait, or too many requests came; see `Retry-After`.",
+    500: "An unexpected error; the gateway's log has it.",
+    502: "The agent could not handle the message.",
+    503: "The home's service cannot be reached now; see `Retry-After`.",
+    507: "The disk of the home is full.",
+}
+_TYPES: Final = tuple(sorted(set(TYPES.values())))
+_OF_ALL: Final = (400, 401, 403, 429, 500, 503)
+"""Statuses that every route may have."""
+
+
+class ErrorDetail(BaseModel):
+    """What is wrong, where, and how to mend it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    message: str
+    type: Literal[*_TYPES]  # type: ignore[valid-type]  # the values of a table
+    code: str = Field(description="Stable, for programs.")
+    param: str | None = Field(description="The parameter or field; null if the error is not about one.")
+
+
+class ErrorBody(BaseModel):
+    """The body of every error."""
+
+    error: ErrorDetail
+
+
+def statuses(*more: int) -> dict[int | str, dict[str, Any]]:
+    """Return the error statuses of a route, for its ``responses``.
+
+    Args:
+        more: statuses besides those that every route has.
+    """
+    return {status: {"model": ErrorBody, "description": _MEANINGS[status]} for status in sorted({*_OF_ALL, *more})}
+
+
+def document_of(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document of an application.
+
+    FastAPI adds its own shape of validation errors, with the status 422, which the application does not answer with.
+    """
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
+    )
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
+    return document

@@ -1,0 +1,52 @@
+"""Cursors of paged lists: opaque text that names a place in one list, and is refused by any other list."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from coordinator.operations.errors import InvalidCursor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["MOST_ITEMS", "cursor_after", "place_after"]
+
+MOST_ITEMS: Final = 1000
+"""Limit of the items of a page."""
+
+_Place = TypeVar("_Place", int, str)
+
+
+def cursor_after(name: str, of: Sequence[str | None], place: int | str) -> str:
+    """Return the cursor of what follows a place in a list.
+
+    Args:
+        name: the kind of list.
+        of: whose list it is, and its filters: a cursor serves the same list only.
+        place: the last item's place.
+    """
+    text = json.dumps([name, *of, place], ensure_ascii=False, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def place_after(cursor: str | None, name: str, of: Sequence[str | None], first: _Place) -> _Place:
+    """Return the place that a cursor names; ``first`` without a cursor.
+
+    Raises:
+        InvalidCursor: it is none, or of another list.
+    """
+    if cursor is None:
+        return first
+    try:
+        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        *whose, place = json.loads(data)
+    except (ValueError, binascii.Error, TypeError, RecursionError):
+        raise InvalidCursor("this is no cursor; take the next_cursor of the page before") from None
+    if whose != [name, *of] or type(place) is not type(first):
+        raise InvalidCursor(
+            "this cursor is of another list, or of one with other filters; take the next_cursor of the page before"
+        )
+    return place

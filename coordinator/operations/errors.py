@@ -1,0 +1,84 @@
+"""The errors of operations, drawn::
+
+podium.errors.PodiumError
+├── InvalidCursor       a cursor that is none, or of another list
+├── UnknownFile         an agent has no file at a path, at a moment
+├── NotAFile            a path names no file; of an upload, it cannot become one
+└── MessageNotAnswered  a message was not handled
+    ├── MessageFailed   its last attempt failed
+    ├── MessageParked   it failed as often as it may, and waits for a retry
+    └── MessageCancelled    it was cancelled, or another message took its place
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chronicle.errors import NotFound
+from podium.errors import PodiumError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "InvalidCursor",
+    "MessageCancelled",
+    "MessageFailed",
+    "MessageNotAnswered",
+    "MessageParked",
+    "NotAFile",
+    "UnknownFile",
+    "not_answered",
+]
+
+_CANCELLED = "Cancelled"
+"""The error type of an ``error`` frame whose message was cancelled."""
+
+
+class InvalidCursor(PodiumError):
+    """A cursor that is none, or that another list gave out."""
+
+
+class UnknownFile(NotFound):
+    """An agent has no file at a path, at a moment, or no such version of it."""
+
+
+class NotAFile(PodiumError):
+    """A path that names no file where a file is needed."""
+
+
+class MessageNotAnswered(PodiumError):
+    """A message that was not handled.
+
+    Attributes:
+        message_id: its id.
+        error_type: the name of the error's class in the agent.
+    """
+
+    def __init__(self, message: str, message_id: str, error_type: str) -> None:
+        super().__init__(message)
+        self.message_id = message_id
+        self.error_type = error_type
+
+
+class MessageFailed(MessageNotAnswered):
+    """A message whose attempt failed and is not retried."""
+
+
+class MessageParked(MessageNotAnswered):
+    """A message that failed as often as it may. It waits for a retry."""
+
+
+class MessageCancelled(MessageNotAnswered):
+    """A message that was cancelled, or in whose place another one was handled."""
+
+
+def not_answered(frame: Mapping[str, Any]) -> MessageNotAnswered:
+    """Return the error of a message's ``error`` frame."""
+    error: Mapping[str, str] = frame["error"]
+    kind: type[MessageNotAnswered] = MessageFailed
+    if frame.get("parked"):
+        kind = MessageParked
+    elif error["type"] == _CANCELLED:
+        kind = MessageCancelled
+    return kind(f"{error['type']}: {error['message']}", frame["message_id"], error["type"])

@@ -1,0 +1,109 @@
+"""An agent's history: its state at a turn, its events, and the differences between two turns."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, cast
+
+from chronicle.journal.event_codec import event_view
+from chronicle.workspace.trees.tree_diff import change_object, render
+from coordinator.operations.cursors import cursor_after, place_after
+from podium.agent_record import find_session, read_agent
+from podium.history.compare import compare
+from podium.history.transcript import visible_transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.blobs.port import BlobReader
+    from chronicle.journal.port import JournalStore
+    from coordinator.operations.objects import Difference, DiffSide, EventObject, EventPage, StateObject
+    from podium.address import Address
+    from podium.agent_record import AgentRecord
+    from podium.history.compare import Comparison
+
+__all__ = ["difference", "difference_object", "event_page", "state_object"]
+
+
+def state_object(store: JournalStore, blobs: BlobReader, address: Address, turn: int | None) -> StateObject:
+    """Return an agent's committed state at the end of a turn, the last one if ``None``.
+
+    Raises:
+        UnknownAgent: there is no such agent, or it never started.
+        UnknownMoment: it has not committed that turn.
+    """
+    record = read_agent(store, blobs, address, turn)
+    return {
+        "agent": str(record.address),
+        "turn": record.turn,
+        "version": record.version_seq,
+        "state": record.state,
+    }
+
+
+def event_page(
+    store: JournalStore,
+    blobs: BlobReader,
+    address: Address,
+    *,
+    after_seq: int = 0,
+    types: Sequence[str] = (),
+    limit: int,
+    cursor: str | None = None,
+) -> EventPage:
+    """Return a page of an agent's events, oldest first, hidden ones included.
+
+    Args:
+        after_seq: only events after this seq; a cursor takes precedence.
+        types: only events of these types; by default all.
+        limit: the most items.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        InvalidCursor: it is of another list.
+    """
+    of = [str(address), *sorted(types)]
+    after_seq = place_after(cursor, "events", of, after_seq)
+    head = store.head(find_session(store, address).main_branch_id)
+    found = list(islice(store.events(head.branch_id, after_seq, head.seq, types or None), limit + 1))
+    transcript = visible_transcript(store, blobs, address, head)
+    return {
+        "items": [
+            cast("EventObject", {**event_view(event, blobs), "visible": transcript.has(event.seq)})
+            for event in found[:limit]
+        ],
+        "next_cursor": cursor_after("events", of, found[limit - 1].seq) if len(found) > limit else None,
+    }
+
+
+def difference(
+    store: JournalStore, blobs: BlobReader, before: tuple[Address, int | None], after: tuple[Address, int | None]
+) -> Difference:
+    """Return the differences between two agents, each at a turn, ``None`` for its last one.
+
+    Raises:
+        UnknownAgent: one of the agents does not exist or never started.
+        UnknownMoment: one has not committed that turn.
+    """
+    return difference_object(compare(store, blobs, before, after), blobs)
+
+
+def difference_object(found: Comparison, blobs: BlobReader) -> Difference:
+    """Return a comparison as a JSON object."""
+    text = b"".join(render(blobs, found.files))
+    return {
+        "before": _side(found.before),
+        "after": _side(found.after),
+        "common_version": found.common_seq,
+        "state": found.patch,
+        "files": [change_object(change) for change in found.files],
+        "diff": text.decode("utf-8", "backslashreplace"),
+        "transcript": {
+            "removed": [event_view(event, blobs) for event in found.removed],
+            "added": [event_view(event, blobs) for event in found.added],
+        },
+    }
+
+
+def _side(record: AgentRecord) -> DiffSide:
+    return {"agent": str(record.address), "turn": record.turn, "version": record.version_seq}

@@ -1,0 +1,76 @@
+"""The agents of a home: their addresses, turns, inboxes, and whether they are awake."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from chronicle.journal.records import MessageStatus
+from coordinator.operations.cursors import cursor_after, place_after
+from podium.address import Address
+from podium.agent_record import find_session, list_agents
+
+if TYPE_CHECKING:
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Session
+    from coordinator.operations.objects import AgentObject, AgentPage
+
+__all__ = ["agent_object", "agent_page", "all_agents"]
+
+
+def all_agents(store: JournalStore, now_ms: int) -> list[AgentObject]:
+    """Return all agents of a home, by address."""
+    return [_object(store, session, now_ms) for session in list_agents(store)]
+
+
+def agent_page(store: JournalStore, agent_type: str | None, limit: int, cursor: str | None, now_ms: int) -> AgentPage:
+    """Return a page of a home's agents, by address.
+
+    Args:
+        agent_type: only agents of this type.
+        limit: the most items.
+
+    Raises:
+        InvalidCursor: it is of another list.
+    """
+    after = place_after(cursor, "agents", [agent_type], "")
+    sessions = [
+        session
+        for session in list_agents(store)
+        if agent_type is None or Address.parse(session.name).agent_type == agent_type
+    ]
+    start = bisect_right([session.name for session in sessions], after)
+    page = sessions[start : start + limit]
+    more = start + limit < len(sessions)
+    return {
+        "items": [_object(store, session, now_ms) for session in page],
+        "next_cursor": cursor_after("agents", [agent_type], page[-1].name) if more else None,
+    }
+
+
+def agent_object(store: JournalStore, address: Address, now_ms: int) -> AgentObject:
+    """Return one agent.
+
+    Raises:
+        UnknownAgent: there is none.
+    """
+    return _object(store, find_session(store, address), now_ms)
+
+
+def _object(store: JournalStore, session: Session, now_ms: int) -> AgentObject:
+    head = store.head(session.main_branch_id)
+    last = store.find_event(head.event_id) if head.event_id else None
+    lease = store.lease(session.session_id)
+    address = Address.parse(session.name)
+    return {
+        "agent": str(address),
+        "type": address.agent_type,
+        "key": address.key,
+        "turn": head.turn,
+        "version": head.seq,
+        "status": "awake" if lease is not None and lease.expires_ms > now_ms else "asleep",
+        "pending": len(store.messages(session.session_id, MessageStatus.PENDING)),
+        "parked": len(store.messages(session.session_id, MessageStatus.PARKED)),
+        "created_at": session.created_ms,
+        "updated_at": last.ts if last else session.created_ms,
+    }

@@ -1,0 +1,439 @@
+"""The JSON objects that operations return, and that HTTP answers with. Times are epoch milliseconds, sizes bytes.
+
+Each object has one subject; a key that is ``null`` says so in its description. A reader ignores unknown keys.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypeAlias
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+__all__ = [
+    "AgentObject",
+    "AgentPage",
+    "Answer",
+    "AnswerArtifact",
+    "AnswerReply",
+    "ArtifactObject",
+    "ArtifactPage",
+    "Deleted",
+    "DiffSide",
+    "DiffTranscript",
+    "Difference",
+    "DirectoryEntry",
+    "DirectoryObject",
+    "ErrorObject",
+    "EventObject",
+    "EventPage",
+    "FileChanged",
+    "FileHistory",
+    "FileVersion",
+    "ForkPointObject",
+    "Forked",
+    "InboxMessageObject",
+    "InboxPage",
+    "MessageObject",
+    "Part",
+    "Passivated",
+    "Receipt",
+    "Retried",
+    "Rewound",
+    "StateObject",
+    "SymlinkObject",
+    "Verification",
+]
+
+Part: TypeAlias = Literal["state", "files", "transcript"]
+"""A part of an agent that a rewind restores."""
+
+_documented = with_config(ConfigDict(use_attribute_docstrings=True))
+
+
+# -- agents -----------------------------------------------------------------------------------------------------------
+
+
+@_documented
+class AgentObject(TypedDict):
+    """An agent."""
+
+    agent: str
+    """Its address, type/key."""
+    type: str
+    key: str
+    turn: int
+    """Its last committed turn."""
+    version: int
+    """The number of its events, inherited ones included."""
+    status: Literal["awake", "asleep"]
+    pending: int
+    """Messages that wait, the one being handled included."""
+    parked: int
+    """Messages that failed their last attempt and wait for a retry."""
+    created_at: int
+    updated_at: int
+    """The time of its last event."""
+
+
+@_documented
+class AgentPage(TypedDict):
+    """Agents, by address."""
+
+    items: list[AgentObject]
+    next_cursor: str | None
+    """The cursor of the next page; null at the end."""
+
+
+@_documented
+class Deleted(TypedDict):
+    """A deleted agent."""
+
+    agent: str
+    events: int
+    """The number of events that were deleted with it."""
+    detached: list[str]
+    """Addresses of the forks that were detached."""
+
+
+@_documented
+class StateObject(TypedDict):
+    """The committed state of an agent at the end of a turn."""
+
+    agent: str
+    turn: int
+    version: int
+    """The number of events up to the end of this turn."""
+    state: dict[str, Any]
+
+
+@_documented
+class ForkPointObject(TypedDict):
+    """The turn that a fork continues."""
+
+    agent: str
+    turn: int
+    seq: int
+    """Of the event that ended this turn."""
+
+
+# Written as a call: one of its keys is a keyword.
+Forked = TypedDict("Forked", {"agent": str, "turn": int, "version": int, "from": ForkPointObject})
+"""A new agent that continues another one."""
+
+
+Rewound = TypedDict(
+    "Rewound",
+    {"agent": str, "from": int, "to": int, "only": list[Part], "turn": int | None},
+)
+"""The result of a rewind: the turn before it, the turn that was restored, the restored parts, and the new turn, null if
+nothing had to change."""
+
+
+@_documented
+class Passivated(TypedDict):
+    """An agent that sleeps."""
+
+    agent: str
+
+
+@_documented
+class Verification(TypedDict):
+    """The result of the check of an agent's stored data."""
+
+    agent: str
+    ok: bool
+    events: int
+    """Events checked."""
+    blobs: int
+    """Blobs read."""
+    problem: str | None
+    """The first damage found; null if there is none."""
+
+
+@_documented
+class DiffSide(TypedDict):
+    """One side of a comparison."""
+
+    agent: str
+    turn: int
+    version: int
+
+
+@_documented
+class DiffTranscript(TypedDict):
+    """Visible messages, replies and artifacts that one side alone has, as events."""
+
+    removed: list[dict[str, Any]]
+    added: list[dict[str, Any]]
+
+
+@_documented
+class Difference(TypedDict):
+    """The differences between two turns."""
+
+    before: DiffSide
+    after: DiffSide
+    common_version: int
+    """The version up to which the histories of both are the same."""
+    state: list[dict[str, Any]]
+    """RFC 6902 patch, from the state before to the state after."""
+    files: list[dict[str, Any]]
+    """Changed paths."""
+    diff: str
+    """Unified diff of the files' text."""
+    transcript: DiffTranscript
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+@_documented
+class Receipt(TypedDict):
+    """A message that is durably in an agent's inbox."""
+
+    message_id: str
+    agent: str
+    position: int
+    """Its place in the inbox, from 1; never reused."""
+    before: int
+    """Messages ahead of it, the one being handled included."""
+
+
+@_documented
+class AnswerReply(TypedDict):
+    """One message that the agent sent."""
+
+    reply_id: str
+    text: str
+
+
+@_documented
+class AnswerArtifact(TypedDict):
+    """An artifact that the turn added."""
+
+    artifact_id: str
+    name: str
+    media_type: str
+    size: int
+
+
+@_documented
+class Answer(TypedDict):
+    """The answer to a message, whose turn is committed."""
+
+    message_id: str
+    agent: str
+    turn: int
+    version: int
+    text: str
+    """The texts of all replies, a line break between two."""
+    data: Any
+    """The JSON result that the agent set with ctx.reply; null without one."""
+    replies: list[AnswerReply]
+    artifacts: list[AnswerArtifact]
+
+
+@_documented
+class ErrorObject(TypedDict):
+    """The error of a failed attempt."""
+
+    type: str
+    """The name of the error's class in the agent."""
+    message: str
+
+
+@_documented
+class MessageObject(TypedDict):
+    """A message, whatever its status."""
+
+    message_id: str
+    agent: str
+    position: int
+    status: Literal["pending", "consumed", "cancelled", "parked"]
+    attempts: int
+    """Failed attempts."""
+    admitted_at: int
+    answer: Answer | None
+    """Of a consumed message; null while its events are not kept."""
+    error: ErrorObject | None
+    """Of a cancelled or parked message, and of the last attempt of a pending one."""
+
+
+@_documented
+class InboxMessageObject(TypedDict):
+    """A pending or parked message."""
+
+    message_id: str
+    position: int
+    status: Literal["pending", "parked"]
+    attempts: int
+    admitted_at: int
+    sender: str | None
+    """The agent that sent it; null for a client's."""
+    message: Any
+    error: ErrorObject | None
+    """Of its last attempt; null before the first one failed."""
+
+
+@_documented
+class InboxPage(TypedDict):
+    """Pending and parked messages, by position."""
+
+    items: list[InboxMessageObject]
+    next_cursor: str | None
+
+
+@_documented
+class Retried(TypedDict):
+    """A message that is pending again."""
+
+    message_id: str
+    agent: str
+    status: Literal["pending"]
+
+
+# -- history ----------------------------------------------------------------------------------------------------------
+
+
+@_documented
+class EventObject(TypedDict):
+    """An event of an agent's history."""
+
+    branch_id: str
+    seq: int
+    """From 1."""
+    event_id: str
+    type: str
+    turn: int
+    ts: int
+    payload: Any
+    """Null if it was erased."""
+    payload_ref: str | None
+    """The blob of a large payload."""
+    correlation_id: str | None
+    """The message that its turn handled."""
+    causation_id: str | None
+    prev_hash: str
+    hash: str
+    visible: bool
+    """Whether it is part of the transcript now: false for what a rewind of the transcript left behind."""
+
+
+@_documented
+class EventPage(TypedDict):
+    """Events, oldest first."""
+
+    items: list[EventObject]
+    next_cursor: str | None
+
+
+# -- files and artifacts ----------------------------------------------------------------------------------------------
+
+
+@_documented
+class DirectoryEntry(TypedDict):
+    """One name in a directory."""
+
+    name: str
+    type: Literal["file", "directory", "symlink", "other"]
+    size: int
+    mode: str
+    """Permission bits, octal."""
+    modified_at: int
+    hash: str | None
+    """The content's id; equal content has equal ids."""
+    target: NotRequired[str]
+    """Of a symlink."""
+
+
+@_documented
+class DirectoryObject(TypedDict):
+    """A directory of an agent's workspace, at the end of a turn."""
+
+    agent: str
+    turn: int
+    path: str
+    """From the workspace's root, which is the empty string."""
+    type: Literal["directory"]
+    entries: list[DirectoryEntry]
+
+
+@_documented
+class SymlinkObject(TypedDict):
+    """A symlink: it is not followed."""
+
+    agent: str
+    turn: int
+    path: str
+    type: Literal["symlink"]
+    target: str
+
+
+@_documented
+class FileVersion(TypedDict):
+    """One version of a path."""
+
+    iteration: int
+    timestamp: int
+    size: int
+    hash: str
+    """The content's id; empty for a deletion."""
+    op: str
+    turn: int
+    mode: NotRequired[str]
+    source: NotRequired[str]
+    """For rename and link, the path it came from."""
+
+
+@_documented
+class FileHistory(TypedDict):
+    """The versions of a path, oldest first."""
+
+    agent: str
+    path: str
+    items: list[FileVersion]
+    next_cursor: str | None
+
+
+@_documented
+class FileChanged(TypedDict):
+    """A file that was uploaded or deleted, as a turn of its own."""
+
+    agent: str
+    turn: int
+    """The new turn; the last one if nothing had to change."""
+    version: int
+    path: str
+    size: int
+    hash: str | None
+    """The content's id; null after a deletion."""
+    iteration: int
+    """The new version of the path."""
+
+
+@_documented
+class ArtifactObject(TypedDict):
+    """An artifact."""
+
+    artifact_id: str
+    name: str
+    media_type: str
+    size: int
+    hash: str
+    """The content's id; equal content has equal ids."""
+    branch: str
+    seq: int
+    """Of its event."""
+    turn: int
+    timestamp: int
+    message_id: str | None
+    """The message that was being handled; null in other hooks."""
+
+
+@_documented
+class ArtifactPage(TypedDict):
+    """Artifacts, oldest first."""
+
+    items: list[ArtifactObject]
+    next_cursor: str | None

@@ -1,0 +1,42 @@
+"""Agents for tests of the gateway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+
+__all__ = ["Notes", "Troubled"]
+
+
+class Notes(BaseAgent):
+    """Counts messages, and writes each into a file."""
+
+    agent_type = "notes"
+
+    class State(DeltaState):
+        _entity_type = "notes"
+        _version = 1
+        count: int = 0
+
+    async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
+        ctx.state.count += 1
+        with (ctx.workspace / "notes.txt").open("a") as file:
+            file.write(f"{message['text']}\n")
+        reply = await ctx.send_message("")
+        await reply.stream_token(f"{ctx.state.count}: {message['text']}", final=True)
+
+
+class Troubled(BaseAgent):
+    """Fails at every message."""
+
+    agent_type = "troubled"
+    max_attempts = 1
+
+    class State(DeltaState):
+        _entity_type = "troubled"
+        _version = 1
+
+    async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
+        raise RuntimeError(f"no {message.get('text')}")
