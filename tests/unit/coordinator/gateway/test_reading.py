@@ -77,7 +77,7 @@ async def test_the_state_after_any_turn(home: ServedHome) -> None:
 async def test_events_are_paged_and_filtered(home: ServedHome) -> None:
     await home.send("notes/a", "one", "two", "three")
     seen: list[dict[str, Any]] = []
-    cursor: dict[str, str] = {}
+    cursor: dict[str, Any] = {}
     while True:
         page = await home.get("/agents/notes/a/events", limit=4, **cursor)
         seen += page["items"]
