@@ -81,7 +81,7 @@ class AgentContext(Generic[S]):
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """The configuration of the agent's type (``[agents.TYPE.config]`` of ``podium.toml``), read-only.
+        """The configuration of the agent's type (``[config.TYPE]`` of ``podium.toml``), read-only.
 
         It is the same for the whole activation. Lists and dicts in it are copies of this turn.
         """

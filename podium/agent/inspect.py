@@ -20,6 +20,7 @@ from podium.errors import AgentFileBroken, AgentLoadError
 from podium.settings import environment_with_workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 __all__ = ["AgentInfo", "inspect_agent"]
@@ -44,15 +45,20 @@ class AgentInfo:
     idle_timeout_s: float
 
 
-def inspect_agent(spec: str) -> AgentInfo:
+def inspect_agent(spec: str, directory: Path | None = None, variables: Mapping[str, str] | None = None) -> AgentInfo:
     """Load the class that a spec names in a child process, and return its description.
+
+    Args:
+        directory: what the spec is relative to; the working directory by default.
+        variables: environment variables of that process, unless they are set in this one.
 
     Raises:
         AgentLoadError: it cannot be used; the subclass tells why.
+        InvalidInput: the spec names no class.
     """
-    path, class_name = parse_spec(spec)
+    path, class_name = parse_spec(spec, directory)
     with tempfile.TemporaryFile() as file, tempfile.TemporaryDirectory(prefix="podium-inspect-") as scratch:
-        finished = _run(path, class_name, file.fileno(), scratch)
+        finished = _run(path, class_name, file.fileno(), scratch, variables or {})
         file.seek(0)
         answer = file.read()
     if not answer:
@@ -67,13 +73,15 @@ def inspect_agent(spec: str) -> AgentInfo:
     return AgentInfo(**report)
 
 
-def _run(path: Path, class_name: str, answer_fd: int, scratch: str) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    path: Path, class_name: str, answer_fd: int, scratch: str, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "podium.agent.inspect", str(path), class_name, str(answer_fd)]
     try:
         return subprocess.run(
             command,
             pass_fds=(answer_fd,),
-            env=environment_with_workspace(scratch),
+            env={**variables, **environment_with_workspace(scratch)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,

@@ -1,0 +1,1 @@
+"""Projects: their agent classes, configuration, environment and settings. Begin with `project`."""

@@ -1,0 +1,250 @@
+"""The project file: ``podium.toml``, or the table ``[tool.podium]`` of a ``pyproject.toml``.
+
+::
+
+    agents = ["pkg.mod:Class", "file.py:Class"]     # relative to the directory of the file
+    env_file = ".env"                               # environment of the agents
+
+    [config.hello]                                  # `AgentContext.config` of the agents of type hello
+    model = "small"
+
+    [settings]                                      # `coordinator.settings`, without the prefix of the variables
+    warm_hosts = 2
+
+It is searched from the working directory upwards. Everything in it is checked when it is read, and an error names the
+file, the key and how to mend it. No code of agents is imported; `coordinator.registry.resolve` does that in processes
+of their own.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from chronicle.errors import InvalidInput, NotFound
+from coordinator.registry.env_file import read_env_file
+from podium.state.errors import InvalidValue
+from podium.state.plain_json import plain_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chronicle.canonical import JsonObject
+
+__all__ = ["PROJECT_FILE", "Project", "find_project", "load_project"]
+
+PROJECT_FILE: Final = "podium.toml"
+_PYPROJECT: Final = "pyproject.toml"
+_KEYS: Final = ("agents", "config", "env_file", "settings")
+_DEFAULT_HOME: Final = ".podium"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project file, read and checked."""
+
+    file: Path
+    """Absolute."""
+    agents: tuple[str, ...] = ()
+    """The specs of its agent classes, ``FILE.py:Class`` or ``package.module:Class``."""
+    config: Mapping[str, JsonObject] = field(default_factory=dict)
+    """The configuration of agents, by type."""
+    env_file: Path | None = None
+    """Absolute."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The variables of ``env_file``. They may be secrets."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """``PODIUM_…`` variables, without that of the home."""
+    home: Path = Path(_DEFAULT_HOME)
+    """Absolute; ``--home`` and ``PODIUM_HOME`` take precedence."""
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the file: specs and paths are relative to it."""
+        return self.file.parent
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment and settings, as variables for the project's processes; those that are set take precedence."""
+        return {**self.settings, **self.environment}
+
+
+def find_project(directory: Path | None = None) -> Path | None:
+    """Return the project file of a directory or of its nearest ancestor that has one.
+
+    Args:
+        directory: the working directory by default.
+
+    Raises:
+        InvalidInput: a directory has both kinds of file.
+    """
+    start = (directory or Path.cwd()).absolute()
+    for place in (start, *start.parents):
+        own, shared = place / PROJECT_FILE, place / _PYPROJECT
+        in_shared = _has_table(shared)
+        if own.is_file() and in_shared:
+            raise InvalidInput(f"{place} has {PROJECT_FILE} and a [tool.podium] in {_PYPROJECT}; remove one of them")
+        if own.is_file():
+            return own
+        if in_shared:
+            return shared
+    return None
+
+
+def load_project(file: Path | None = None) -> Project:
+    """Read a project file.
+
+    Args:
+        file: that file; by default the one that `find_project` finds.
+
+    Raises:
+        NotFound: there is none.
+        InvalidInput: it is not valid; the message names the file, the key, and how to mend it.
+    """
+    path = file.expanduser().absolute() if file is not None else find_project()
+    if path is None:
+        raise NotFound(
+            f"no {PROJECT_FILE} in {Path.cwd()} or above it; podium new NAME makes a project, --project FILE names one"
+        )
+    return _Reader(path).read()
+
+
+class _Reader:
+    """Reads one file; each message begins with the file and the key."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._prefix = "tool.podium." if path.name == _PYPROJECT else ""
+
+    def read(self) -> Project:
+        table = self._table()
+        for key in table:
+            if key not in _KEYS:
+                raise self._error(key, f"there is no such key; the keys are {', '.join(_KEYS)}")
+        settings = self._settings(table)
+        env_file = self._env_file(table)
+        environment = read_env_file(env_file) if env_file is not None else {}
+        if "PODIUM_HOME" in environment:
+            raise InvalidInput(
+                f'{env_file} sets PODIUM_HOME; write home = "DIR" into [settings] of {self._path} instead'
+            )
+        home = Path(settings.pop("PODIUM_HOME", _DEFAULT_HOME)).expanduser()
+        return Project(
+            self._path,
+            self._agents(table),
+            self._config(table),
+            env_file,
+            environment,
+            settings,
+            self._path.parent / home,
+        )
+
+    def _table(self) -> dict[str, Any]:
+        content = _read_toml(self._path)
+        if not self._prefix:
+            return content
+        found = content.get("tool", {}).get("podium")
+        if not isinstance(found, dict):
+            raise InvalidInput(f"{self._path} has no table [tool.podium]; add it, with agents = [...]")
+        return found
+
+    def _agents(self, table: dict[str, Any]) -> tuple[str, ...]:
+        specs = table.get("agents")
+        if specs is None:
+            raise self._error("agents", 'it is missing; name the agent classes: agents = ["file.py:Class"]')
+        if not isinstance(specs, list):
+            raise self._error("agents", f'it is {_kind(specs)}; write a list: agents = ["file.py:Class"]')
+        if not specs:
+            raise self._error("agents", 'it is empty; name at least one agent class: agents = ["file.py:Class"]')
+        for at, spec in enumerate(specs):
+            if not isinstance(spec, str):
+                raise self._error(
+                    f"agents[{at}]", f'it is {_kind(spec)}; write "file.py:Class" or "package.module:Class"'
+                )
+            if spec in specs[:at]:
+                raise self._error(f"agents[{at}]", f"{spec!r} is named twice; remove one")
+        return tuple(specs)
+
+    def _config(self, table: dict[str, Any]) -> dict[str, JsonObject]:
+        configs = self._subtable(table, "config", "[config.TYPE]")
+        checked: dict[str, JsonObject] = {}
+        for agent_type, config in configs.items():
+            key = f"config.{agent_type}"
+            if not isinstance(config, dict):
+                raise self._error(
+                    key, f"it is {_kind(config)}; write a table [{self._prefix}config.TYPE] for each type"
+                )
+            try:
+                checked[agent_type] = cast("JsonObject", plain_json(config))
+            except InvalidValue as error:
+                raise self._error(key + error.path.replace("/", "."), error.reason) from None
+        return checked
+
+    def _env_file(self, table: dict[str, Any]) -> Path | None:
+        name = table.get("env_file")
+        if name is None:
+            return None
+        if not isinstance(name, str) or not name:
+            raise self._error("env_file", f'it is {_kind(name)}; write the path of a file: env_file = ".env"')
+        path = self._path.parent / Path(name).expanduser()
+        if not path.is_file():
+            raise self._error(
+                "env_file", f"there is no file {path}; create it, with lines NAME=value, or remove the key"
+            )
+        return path
+
+    def _settings(self, table: dict[str, Any]) -> dict[str, str]:
+        from coordinator.registry.project_settings import check_setting  # noqa: PLC0415  its library is slow to import
+
+        variables: dict[str, str] = {}
+        for name, value in self._subtable(table, "settings", "[settings]").items():
+            problem = check_setting(name, value)
+            if problem is not None:
+                raise self._error(f"settings.{name}", problem)
+            variables[f"PODIUM_{name.upper()}"] = str(value)
+        return variables
+
+    def _subtable(self, table: dict[str, Any], key: str, header: str) -> dict[str, Any]:
+        found = table.get(key, {})
+        if not isinstance(found, dict):
+            raise self._error(key, f"it is {_kind(found)}; write a table: {header.replace('[', f'[{self._prefix}', 1)}")
+        return found
+
+    def _error(self, key: str, problem: str) -> InvalidInput:
+        return InvalidInput(f"{self._path}: {self._prefix}{key}: {problem}")
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFound(f"no file {path}; podium new NAME makes a project, --project FILE names one") from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8 text: byte {error.start} is not valid; save it as UTF-8") from None
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        hint = "; the configuration of agents belongs into [config.TYPE]" if "'agents'" in str(error) else ""
+        raise InvalidInput(f"{path} is not valid TOML: {error}{hint}") from None
+
+
+def _has_table(pyproject: Path) -> bool:
+    """Whether a ``pyproject.toml`` has a table ``[tool.podium]``, or seems to and is not valid."""
+    try:
+        text = pyproject.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    if "podium" not in text:
+        return False
+    try:
+        return isinstance(tomllib.loads(text).get("tool", {}).get("podium"), dict)
+    except tomllib.TOMLDecodeError:
+        return "[tool.podium" in text
+
+
+def _kind(value: object) -> str:
+    """Return the kind of a TOML value, in its terms."""
+    kinds = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "a table"}
+    return "empty" if value == "" else kinds.get(type(value), "a date or time")

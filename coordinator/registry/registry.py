@@ -1,0 +1,107 @@
+"""The registry: the agent classes that a service knows by their types, each with its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from chronicle.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from chronicle.canonical import Json, JsonObject
+
+__all__ = ["RegisteredAgent", "Registry"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredAgent:
+    """An agent class and the configuration of its agents."""
+
+    agent_type: str
+    file: str
+    """Absolute path."""
+    class_name: str
+    config: JsonObject = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """File and class, for messages."""
+        return f"{self.file}:{self.class_name}"
+
+    def to_wire(self) -> dict[str, Json]:
+        """Return it as a JSON object."""
+        return {"file": self.file, "class": self.class_name, "agent_type": self.agent_type, "config": self.config}
+
+    @classmethod
+    def from_wire(cls, value: object) -> RegisteredAgent:
+        """Parse the JSON object that `to_wire` returns; ``config`` may be absent.
+
+        Raises:
+            InvalidInput: a part is missing or of a wrong type.
+        """
+        given: Mapping[str, Any] = value if isinstance(value, dict) else {}
+        file, class_name, agent_type = (given.get(name) for name in ("file", "class", "agent_type"))
+        config = given.get("config", {})
+        if not (isinstance(file, str) and isinstance(class_name, str) and isinstance(agent_type, str)):
+            raise InvalidInput("an agent class must be an object with the strings file, class and agent_type")
+        if not isinstance(config, dict):
+            raise InvalidInput("'config' of an agent class must be an object")
+        return cls(agent_type, file, class_name, config)
+
+
+class Registry:
+    """Agent classes by type; immutable.
+
+    Args:
+        agents: in any order.
+
+    Raises:
+        InvalidInput: two classes have one type.
+    """
+
+    def __init__(self, agents: Iterable[RegisteredAgent] = ()) -> None:
+        by_type: dict[str, RegisteredAgent] = {}
+        for agent in agents:
+            other = by_type.setdefault(agent.agent_type, agent)
+            if other is not agent:
+                raise InvalidInput(
+                    f"two agent classes have the type {agent.agent_type!r}: {other.place} and {agent.place}; give one "
+                    "of them another agent_type"
+                )
+        self._by_type = dict(sorted(by_type.items()))
+
+    @property
+    def agents(self) -> tuple[RegisteredAgent, ...]:
+        """The classes, by type."""
+        return tuple(self._by_type.values())
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types, sorted."""
+        return tuple(self._by_type)
+
+    def get(self, agent_type: str) -> RegisteredAgent | None:
+        """Return the class of a type; ``None`` if there is none."""
+        return self._by_type.get(agent_type)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Registry) and self.agents == other.agents
+
+    __hash__ = None  # type: ignore[assignment]  # configurations are dicts
+
+    def to_wire(self) -> list[dict[str, Json]]:
+        """Return it as a JSON array, for the operation ``register`` of the service."""
+        return [agent.to_wire() for agent in self.agents]
+
+    @classmethod
+    def from_wire(cls, value: object) -> Registry:
+        """Parse the JSON array that `to_wire` returns.
+
+        Raises:
+            InvalidInput: a part is missing or of a wrong type, or two classes have one type.
+        """
+        if not isinstance(value, list):
+            raise InvalidInput("'agents' must be a list")
+        return cls(RegisteredAgent.from_wire(each) for each in cast("list[object]", value))
