@@ -102,7 +102,9 @@ class Admission:
             IdempotencyConflict: the key was used with another body.
         """
         now_ms = self._clock.now_ms()
-        session = self._store.ensure_session(str(address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
+        session = self._store.ensure_session(
+            address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, address.tenant
+        )
         message = NewMessage(
             message_id=self._ids.message(now_ms), body=body, admitted_ms=now_ms, idempotency_key=idempotency_key
         )

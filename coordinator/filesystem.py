@@ -4,6 +4,7 @@
 
     chronicle://notes/alice@12/data.csv     the agent notes/alice after its turn 12
     chronicle://notes/alice/data.csv        after its last turn
+    chronicle://acme:notes/alice/data.csv   of the tenant acme
     chronicle://@12/data.csv                with store=: a workspace's commit, see `chronicle.filesystem`
 
 The home is given by ``home=`` or ``$PODIUM_HOME``, by default ``.podium``. Reads take no lease, work whether or not the
@@ -21,8 +22,8 @@ from chronicle.errors import NotFound
 from chronicle.filesystem import ChronicleFileSystem
 from coordinator.environment import home_directory
 from coordinator.home import Home
-from podium.address import Address
-from podium.agent_record import list_agents, read_agent
+from podium.address import Address, label
+from podium.agent_record import find_session, list_agents, read_agent
 from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class AgentMoments:
     def names(self, prefix: str) -> list[str]:
         """Return the types of agents, or the keys of one type."""
         with closing(self._journal()) as journal:
-            agents = [session.name.partition("/") for session in list_agents(journal)]
+            agents = [label(session).partition("/") for session in list_agents(journal)]
         if prefix:
             return sorted(key for kind, _, key in agents if kind == prefix)
         return sorted({kind for kind, _, _ in agents})
@@ -87,8 +88,8 @@ class AgentMoments:
 
     def _is_agent(self, journal: JournalStore, name: str) -> bool:
         try:
-            journal.session(name)
-        except NotFound:
+            find_session(journal, Address.parse(name))
+        except (InvalidAddress, UnknownAgent):
             return False
         return True
 

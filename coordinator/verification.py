@@ -14,7 +14,7 @@ from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.verify import verify_session
 from chronicle.workspace.check.verify import TreeChecker
-from podium.address import Address
+from podium.address import Address, label
 from podium.agent_record import Replay, read_agent, retry_if_folded, trees_of
 from podium.artifacts.artifacts import contents_of
 from podium.errors import InvalidAddress
@@ -62,7 +62,7 @@ class Verifier:
         """
         report = verify_session(self._store, session)
         if report.damage is not None:
-            return SessionCheck(session.name, report.events, 0, str(report.damage))
+            return SessionCheck(label(session), report.events, 0, str(report.damage))
         before = self._trees.blobs
         problem: str | None = None
         try:
@@ -73,7 +73,7 @@ class Verifier:
         blobs = self._trees.blobs - before
         if problem is not None:
             self._trees = TreeChecker(self._blobs)
-        return SessionCheck(session.name, report.events, blobs, problem)
+        return SessionCheck(label(session), report.events, blobs, problem)
 
     def _check_branch(self, session: Session, branch_id: BranchId) -> None:
         replay = retry_if_folded(self._store, branch_id, lambda: self._replayed(branch_id))
@@ -113,7 +113,7 @@ class Verifier:
 
     def _check_snapshots(self, session: Session, replay: Replay) -> None:
         try:
-            address = Address.parse(session.name)
+            address = Address.of(session)
         except InvalidAddress:  # not an agent's session: its snapshots are never read
             return
         found = read_agent(self._store, self._blobs, address, replay.turn)

@@ -1,18 +1,30 @@
-"""An agent's address, ``type/key``, validated when it is parsed or built."""
+"""An agent's address, ``type/key`` within a tenant, validated when it is parsed or built.
+
+The text of an address is ``type/key`` for the default tenant and ``tenant:type/key`` for another one. A type has no
+colon, so the two cannot be confused; what comes after the first slash is the key, colons included.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from chronicle.journal.records import DEFAULT_NAMESPACE
 from podium.errors import InvalidAddress
 
-__all__ = ["MAX_KEY_LENGTH", "Address"]
+if TYPE_CHECKING:
+    from chronicle.journal.records import Session
+
+__all__ = ["DEFAULT_TENANT", "MAX_KEY_LENGTH", "Address", "check_tenant", "label"]
+
+DEFAULT_TENANT: Final = DEFAULT_NAMESPACE
+"""The tenant of agents for which none is named: a tenant is the namespace of its agents' sessions."""
 
 MAX_KEY_LENGTH: Final = 128
 """Characters of a key."""
+_TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _TYPE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _SLUG: Final = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -22,13 +34,15 @@ class Address:
     """The permanent name of one agent.
 
     Raises:
-        InvalidAddress: the type or key cannot be used.
+        InvalidAddress: the type, key or tenant cannot be used.
     """
 
     agent_type: str
     key: str
+    tenant: str = DEFAULT_TENANT
 
     def __post_init__(self) -> None:
+        check_tenant(self.tenant)
         if not _TYPE.fullmatch(self.agent_type) or ".." in self.agent_type:
             raise InvalidAddress(
                 f"agent type {self.agent_type!r} cannot be used: take 1 to 64 letters, digits, '_', '.' or '-', "
@@ -38,26 +52,65 @@ class Address:
             raise InvalidAddress(f"key {_shorten(self.key)} cannot be used: {problem}")
 
     @classmethod
-    def parse(cls, text: str) -> Address:
-        """Read ``type/key``.
+    def parse(cls, text: str, tenant: str = DEFAULT_TENANT) -> Address:
+        """Read ``type/key`` or ``tenant:type/key``.
+
+        Args:
+            tenant: of an address that names none.
 
         Raises:
             InvalidAddress: there is no slash, or a part cannot be used.
         """
-        agent_type, slash, key = text.partition("/")
+        before, slash, key = text.partition("/")
         if not slash:
             raise InvalidAddress(f"{_shorten(text)} is not an agent's address: write type/key, such as hello/alice")
-        return cls(agent_type, key)
+        named, colon, agent_type = before.rpartition(":")
+        return cls(agent_type, key, named if colon else tenant)
+
+    @classmethod
+    def of(cls, session: Session) -> Address:
+        """Return the address of the agent whose session this is.
+
+        Raises:
+            InvalidAddress: it is not an agent's session.
+        """
+        agent_type, slash, key = session.name.partition("/")
+        if not slash:
+            raise InvalidAddress(f"the session {_shorten(session.name)} is not an agent's")
+        return cls(agent_type, key, session.namespace)
 
     def __str__(self) -> str:
+        return self.name if self.tenant == DEFAULT_TENANT else f"{self.tenant}:{self.name}"
+
+    @property
+    def name(self) -> str:
+        """``type/key``: the agent's name within its tenant, and of its session."""
         return f"{self.agent_type}/{self.key}"
 
     @property
     def workspace_id(self) -> str:
         """A directory name for this address: readable, and unique by a hash of the whole address."""
         digest = hashlib.sha256(str(self).encode()).hexdigest()[:16]
-        slug = _SLUG.sub("-", f"{self.agent_type}-{self.key}").strip("-")[:48]
+        slug = _SLUG.sub("-", str(self)).strip("-")[:48]
         return f"{slug}-{digest}"
+
+
+def label(session: Session) -> str:
+    """Return the text that names a session to people: its name, after its tenant if that is not the default one."""
+    return session.name if session.namespace == DEFAULT_TENANT else f"{session.namespace}:{session.name}"
+
+
+def check_tenant(name: str) -> None:
+    """Check the name of a tenant.
+
+    Raises:
+        InvalidAddress: it cannot be used.
+    """
+    if not _TENANT.fullmatch(name):
+        raise InvalidAddress(
+            f"tenant {_shorten(name)} cannot be used: take 1 to 63 lower-case letters, digits, '_' or '-', starting "
+            "with a letter or digit"
+        )
 
 
 def _key_problem(key: str) -> str | None:

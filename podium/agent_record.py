@@ -239,7 +239,7 @@ def find_session(store: JournalStore, address: Address) -> Session:
         UnknownAgent: there is none.
     """
     try:
-        return store.session(str(address))
+        return store.session(address.name, address.tenant)
     except NotFound:
         raise UnknownAgent(f"no agent {address} in this home") from None
 
@@ -282,9 +282,13 @@ def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -
     raise _missing(store, address, head, turn)
 
 
-def list_agents(store: JournalStore) -> Sequence[Session]:
-    """Return the sessions of agents, forks included, by address."""
-    return [session for session in store.sessions() if "/" in session.name]
+def list_agents(store: JournalStore, tenant: str | None = None) -> Sequence[Session]:
+    """Return the sessions of agents, forks included, by name, then tenant.
+
+    Args:
+        tenant: only agents of this one; ``None`` for all.
+    """
+    return [session for session in store.sessions(namespace=tenant) if "/" in session.name]
 
 
 def _check_turn(address: Address, head: Head, turn: int | None) -> None:

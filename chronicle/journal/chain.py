@@ -25,7 +25,7 @@ import orjson
 from chronicle.blobs.ident import blob_id
 from chronicle.canonical import encode
 from chronicle.errors import Corrupt, InvalidInput
-from chronicle.journal.records import Event, Head
+from chronicle.journal.records import DEFAULT_NAMESPACE, Event, Head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping, Sequence
@@ -62,6 +62,7 @@ MAX_INLINE: Final = 64 * 1024
 _EVENT: Final = "chronicle.event.v1"
 _BRANCH: Final = "chronicle.branch.v1"
 _CATALOGUE: Final = "chronicle.catalogue.v1"
+_CATALOGUE_IN_NAMESPACE: Final = "chronicle.catalogue.v2"
 _CATALOGUE_ENTRY: Final = "chronicle.catalogue-entry.v1"
 _MAX_INT: Final = 2**63 - 1
 
@@ -262,9 +263,16 @@ def check_events(before: Head, events: Iterable[Event]) -> Head:
 
 
 def catalogue_genesis(session: Session) -> str:
-    """Return the ``prev_hash`` of the first entry of a session's catalogue; it covers the session's record."""
-    record = (_CATALOGUE, session.session_id, session.name, session.main_branch_id, session.created_ms)
-    return HASH_PREFIX + sha256(orjson.dumps(record)).hexdigest()
+    """Return the ``prev_hash`` of the first entry of a session's catalogue; it covers the session's record.
+
+    The default namespace is left out: its sessions have the hashes that they had before there were namespaces.
+    """
+    fields = (session.session_id, session.name, session.main_branch_id, session.created_ms)
+    if session.namespace == DEFAULT_NAMESPACE:
+        record = orjson.dumps((_CATALOGUE, *fields))
+    else:
+        record = orjson.dumps((_CATALOGUE_IN_NAMESPACE, *fields, session.namespace))
+    return HASH_PREFIX + sha256(record).hexdigest()
 
 
 def catalogue_hash(entry: CatalogueEntry) -> str:

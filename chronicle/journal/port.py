@@ -4,6 +4,10 @@ A store writes records as given. In the same transaction it checks the head (com
 the inbox (idempotency, order). It does not compute hashes and does not read payloads: :mod:`chronicle.journal.chain`
 seals, :mod:`chronicle.journal.verify` verifies.
 
+Session names belong to a namespace: two sessions of one name are different sessions if their namespaces differ. Ids are
+unique in the whole store. Methods that name a session take its namespace, which is `DEFAULT_NAMESPACE` by default;
+methods that list sessions list those of all namespaces unless one is given.
+
 Every method may be called from any thread. Writes are durable when they return: they survive a power loss. A write that
 raises :class:`~chronicle.errors.Unavailable` may or may not have happened: before anything else, the caller looks it up
 by the id of its first event (:meth:`JournalStore.find_event`).
@@ -14,6 +18,8 @@ The contract in code is ``chronicle.testing.journal_contract``: subclass it to t
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from chronicle.journal.records import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,14 +101,21 @@ class JournalStore(Protocol):
 
     # -- sessions and branches ------------------------------------------------------------------------------------
 
-    def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
+    def ensure_session(
+        self,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        now_ms: int,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Session:
         """Return the session of that name; create it, with an empty main branch, if there is none.
 
         The ids are used only if it is created. Concurrent callers get the same session.
         """
         ...
 
-    def session(self, name: str) -> Session:
+    def session(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> Session:
         """Return the session of that name.
 
         Raises:
@@ -110,8 +123,12 @@ class JournalStore(Protocol):
         """
         ...
 
-    def sessions(self, prefix: str = "") -> Sequence[Session]:
-        """Return the sessions whose name starts with ``prefix``, by name."""
+    def sessions(self, prefix: str = "", namespace: str | None = None) -> Sequence[Session]:
+        """Return the sessions whose name starts with ``prefix``, by name, then namespace.
+
+        Args:
+            namespace: only sessions of this one; ``None`` for all.
+        """
         ...
 
     def branch(self, branch_id: BranchId) -> Branch:
@@ -149,6 +166,8 @@ class JournalStore(Protocol):
     ) -> Session:
         """Create a session whose main branch continues a branch of another session after ``parent_seq``; O(1).
 
+        It gets the namespace of the parent's session.
+
         Raises:
             NotFound: no such parent.
             InvalidInput: the parent does not reach ``parent_seq``.
@@ -156,7 +175,15 @@ class JournalStore(Protocol):
         """
         ...
 
-    def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
+    def adopt_session(
+        self,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        base: Head,
+        now_ms: int,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Session:
         """Create a session whose main branch starts after an event that was folded in another store.
 
         The branch equals one that was folded here, up to and including that event, and has no events yet.
@@ -205,8 +232,12 @@ class JournalStore(Protocol):
         """
         ...
 
-    def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
-        """Return the tombstones of deleted sessions whose name starts with ``prefix``, in order of deletion."""
+    def tombstones(self, prefix: str = "", namespace: str | None = None) -> Sequence[Tombstone]:
+        """Return the tombstones of deleted sessions whose name starts with ``prefix``, in order of deletion.
+
+        Args:
+            namespace: only those of this one; ``None`` for all.
+        """
         ...
 
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:

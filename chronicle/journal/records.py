@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from chronicle.canonical import Json
     from chronicle.ids import BlobId, BranchId, EventId, MessageId, SessionId
 
 __all__ = [
+    "DEFAULT_NAMESPACE",
     "Branch",
     "BranchChange",
     "CatalogueEntry",
@@ -35,14 +36,22 @@ __all__ = [
 ]
 
 
+DEFAULT_NAMESPACE: Final = "default"
+"""The namespace of session names where none is given."""
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A container of branches, found by id or by its unique name (an agent's address, for an agent's session)."""
+    """A container of branches, found by id or by its name, which is unique in its namespace.
+
+    An agent's session has the agent's ``type/key`` as its name, in the namespace of the agent's tenant.
+    """
 
     session_id: SessionId
     name: str
     main_branch_id: BranchId
     created_ms: int
+    namespace: str = DEFAULT_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +239,14 @@ class OutboxMessage:
     message_id: MessageId
     """Also the idempotency key under which the receiver admits it."""
     target: str
-    """The name of the receiving session."""
+    """The name of the receiving session, in the sender's namespace."""
     body: bytes
     """Canonical JSON."""
     created_ms: int
     sender: str | None = None
-    """The name of the sending session, for the receiver's inbox."""
+    """The sender as the receiver's inbox shows it."""
+    namespace: str = DEFAULT_NAMESPACE
+    """The namespace of both sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,3 +303,4 @@ class Tombstone:
     """The number of events deleted with it."""
     catalogue_hash: str
     """The hash of its catalogue's last entry, which identifies a copy of this session that was kept elsewhere."""
+    namespace: str = DEFAULT_NAMESPACE

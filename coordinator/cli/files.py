@@ -97,7 +97,7 @@ def opened_files(home: Path, moment: str) -> Iterator[Files]:
     with opened_blobs(home) as blobs:
         with read_journal(home) as store:
             session, turn = split_moment(store, moment)
-            agent = read_agent(store, blobs, Address.parse(session.name), turn)
+            agent = read_agent(store, blobs, Address.of(session), turn)
         if agent.tree is None:
             raise NotFound(f"{agent.address} had no workspace at turn {agent.turn}")
         yield Files(agent, blobs, agent.tree)

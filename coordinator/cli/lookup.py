@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import NotFound
-from podium.address import Address
+from podium.address import Address, label
 from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def find_agent(store: JournalStore, name: str) -> Session:
         UnknownAgent: there is none; the message names the most similar ones.
     """
     try:
-        return store.session(name)
+        return _session(store, name)
     except NotFound:
-        names = [session.name for session in store.sessions() if _is_agent(session.name)]
+        names = [label(session) for session in store.sessions() if _is_agent(session.name)]
         instead = nearest(name, names) or "there is none yet: podium run FILE.py:Class starts one"
         raise UnknownAgent(f"no agent {name!r} in this home; {instead}") from None
 
@@ -47,13 +47,21 @@ def split_moment(store: JournalStore, text: str) -> tuple[Session, int | None]:
     name, at, turn = text.rpartition("@")
     if at and _NUMBER.fullmatch(turn):
         try:
-            return store.session(text), None
+            return _session(store, text), None
         except NotFound:
             session, number = find_agent(store, name), int(turn)
         if number < 0:
             raise UnknownMoment(f"turns count from 0, the agent's creation; there is no turn {number} of {name}")
         return session, number
     return find_agent(store, text), None
+
+
+def _session(store: JournalStore, name: str) -> Session:
+    try:
+        address = Address.parse(name)
+    except InvalidAddress:  # perhaps the inherited history of an imported agent, which has a session without an address
+        return store.session(name)
+    return store.session(address.name, address.tenant)
 
 
 def _is_agent(name: str) -> bool:

@@ -73,7 +73,7 @@ class HostLeases:
         Raises:
             LeaseHeld: a command holds it, such as one that rewinds the agent.
         """
-        session = self._store.session(str(address))
+        session = self._store.session(address.name, address.tenant)
         before = self._store.lease(session.session_id)
         dead = before is not None and before.holder.startswith(HOST_PREFIX) and not self._alive(before.holder)
         lease = self._store.acquire_lease(

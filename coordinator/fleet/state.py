@@ -69,7 +69,7 @@ class FleetState:
     def _with_pending(self, agent_type: str) -> list[Address]:
         pending = set(self.store.sessions_with_pending())
         return [
-            Address.parse(session.name)
+            Address.of(session)
             for session in self.store.sessions(prefix=f"{agent_type}/")
             if session.session_id in pending
         ]

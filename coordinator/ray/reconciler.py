@@ -229,7 +229,7 @@ class Reconciler:
         if lease is None or find_actor(lease.holder) is None:
             return
         try:
-            address = Address.parse(session.name)
+            address = Address.of(session)
         except InvalidAddress:
             return
         loaded = await self._pool.ask_loaded(lease.holder)

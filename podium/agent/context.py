@@ -20,6 +20,7 @@ from chronicle.errors import InvalidInput
 from podium.address import Address
 from podium.agent.models.delta_state import DeltaState
 from podium.agent.reply import Reply
+from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -158,20 +159,25 @@ class AgentContext(Generic[S]):
         address; so does one to a mistyped address. `podium inbox` lists pending messages.
 
         Args:
-            agent: the receiver's address, ``type/key``.
+            agent: the receiver's address, ``type/key``; the tenant is the sender's.
             message: a JSON object, the argument of its ``on_message``.
 
         Returns:
             the message's id.
 
         Raises:
-            InvalidAddress: ``agent`` is not an address.
+            InvalidAddress: ``agent`` is not an address, or one of another tenant.
             InvalidInput: ``message`` is not a JSON object.
             PodiumError: the turn is over.
         """
         if not isinstance(message, dict):
             raise InvalidInput(f"tell takes a dict, not {type(message).__name__}")
-        return self._scope.tell(self._address, Address.parse(agent), message)
+        receiver = Address.parse(agent, self._address.tenant)
+        if receiver.tenant != self._address.tenant:
+            raise InvalidAddress(
+                f"{receiver} is of another tenant than {self._address}; write type/key of the same one"
+            )
+        return self._scope.tell(self._address, receiver, message)
 
     async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None = None) -> str:
         """Publish a named piece of content as part of this turn: a report, an image, a data set.

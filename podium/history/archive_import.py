@@ -52,26 +52,28 @@ def import_agent(
     Raises:
         Corrupt: the archive is damaged; nothing was written.
         AgentExists: there is an agent of the target's address already; nothing was written.
-        Conflict: this store has one of the branches up to an earlier event, or with other events.
+        Conflict: this store has one of the branches up to an earlier event, or with other events, or in another tenant.
     """
     *ancestors, own = archive.manifest.branches
     _refuse_if_taken(store, target, own, archive.path)
     archive.check()
-    present = [_present(store, archive, number) for number in range(len(archive.manifest.branches))]
+    present = [_present(store, archive, number, target) for number in range(len(archive.manifest.branches))]
     put = _put_blobs(blobs, archive)
     parent: Branch | None = None
     for number, branch in enumerate(ancestors):
-        parent = present[number] or _make(store, archive, number, parent, HOLDER_PREFIX + branch.branch_id, ids, now_ms)
+        holder = (HOLDER_PREFIX + branch.branch_id, target.tenant)
+        parent = present[number] or _make(store, archive, number, parent, holder, ids, now_ms)
     last = archive.manifest.head
     if present[-1] is not None:
         forked = fork_at(store, present[-1], last.seq, last.turn, archive.manifest.agent, target, ids, now_ms)
         return Imported(forked.head, put)
-    return Imported(_make(store, archive, len(ancestors), parent, str(target), ids, now_ms).head, put)
+    own_names = (target.name, target.tenant)
+    return Imported(_make(store, archive, len(ancestors), parent, own_names, ids, now_ms).head, put)
 
 
 def _refuse_if_taken(store: JournalStore, target: Address, own: ArchivedBranch, archive: Path) -> None:
     try:
-        session = store.session(str(target))
+        session = store.session(target.name, target.tenant)
     except NotFound:
         return
     branch = store.branch(session.main_branch_id)
@@ -79,17 +81,23 @@ def _refuse_if_taken(store: JournalStore, target: Address, own: ArchivedBranch, 
         raise AgentExists(f"there is an agent {target} already; import it under another address", str(archive))
 
 
-def _present(store: JournalStore, archive: Archive, number: int) -> Branch | None:
+def _present(store: JournalStore, archive: Archive, number: int, target: Address) -> Branch | None:
     """Return a branch of the archive if the store has all of its events; ``None`` if it has none.
 
     Raises:
-        Conflict: the store has some of them, or different ones.
+        Conflict: the store has some of them, or different ones, or the branch belongs to another tenant.
     """
     wanted = archive.manifest.branches[number]
     try:
         branch = store.branch(wanted.branch_id)
     except NotFound:
         return None
+    with store.audit(branch.session_id) as owner:
+        if owner.session.namespace != target.tenant:
+            raise Conflict(
+                f"this home has branch {branch.branch_id} of the archive in another tenant than {target.tenant}, and "
+                "tenants share no history; import it into another home"
+            )
     if branch.head.seq == wanted.after_seq:
         return None  # created by an import that crashed before it wrote the events
     *_, last = archive.events(number)
@@ -107,15 +115,19 @@ def _make(
     archive: Archive,
     number: int,
     parent: Branch | None,
-    name: str,
+    names: tuple[str, str],
     ids: IdSource,
     now_ms: int,
 ) -> Branch:
-    """Create a branch with its events and its session, and return it."""
+    """Create a branch with its events and its session, and return it.
+
+    Args:
+        names: the session's name and namespace.
+    """
     wanted = archive.manifest.branches[number]
-    session = _session(store, archive, wanted, parent, name, ids, now_ms)
+    session = _session(store, archive, wanted, parent, names, ids, now_ms)
     if session.main_branch_id != wanted.branch_id:
-        raise Conflict(f"a session named {name!r} was created meanwhile; try again")
+        raise Conflict(f"a session named {names[0]!r} was created meanwhile; try again")
     events = tuple(archive.events(number))
     store.commit(Commit(session.session_id, store.head(wanted.branch_id), events, epoch=None))
     return store.branch(wanted.branch_id)
@@ -126,19 +138,19 @@ def _session(
     archive: Archive,
     wanted: ArchivedBranch,
     parent: Branch | None,
-    name: str,
+    names: tuple[str, str],
     ids: IdSource,
     now_ms: int,
 ) -> Session:
-    session_id, base = ids.session(now_ms), archive.manifest.base
+    session_id, base, (name, namespace) = ids.session(now_ms), archive.manifest.base, names
     try:
         if parent is not None:
             return store.fork_session(parent.branch_id, wanted.after_seq, name, session_id, wanted.branch_id, now_ms)
         if base is not None:
-            return store.adopt_session(name, session_id, wanted.branch_id, base, now_ms)
-        return store.ensure_session(name, session_id, wanted.branch_id, now_ms)
+            return store.adopt_session(name, session_id, wanted.branch_id, base, now_ms, namespace)
+        return store.ensure_session(name, session_id, wanted.branch_id, now_ms, namespace)
     except Conflict:
-        return store.session(name)
+        return store.session(name, namespace)
 
 
 def _put_blobs(blobs: BlobStore, archive: Archive) -> int:

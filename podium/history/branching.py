@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.errors import BranchVersionConflict, Conflict, LeaseHeld, StaleEpoch
+from chronicle.errors import BranchVersionConflict, Conflict, InvalidInput, LeaseHeld, StaleEpoch
 from chronicle.journal.chain import seal
 from chronicle.journal.payloads import payload_of, seal_durably
 from chronicle.journal.records import Commit, Draft
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.history.rewind import rewound
+from podium.address import label
 from podium.agent_record import find_session, read_agent, trees_of, turn_end_seq
 from podium.errors import AgentAwake, AgentExists, UnknownMoment
 from podium.events import AGENT_DETACHED, AGENT_FORKED, AGENT_REWOUND, AGENT_SNAPSHOT, TURN_CANCELLED, TURN_FAILED
@@ -92,7 +93,10 @@ def fork_agent(
         UnknownAgent: there is no such source, or it never started.
         UnknownMoment: the source has not committed that turn.
         AgentExists: there is an agent of the target's address already.
+        InvalidInput: the target is of another tenant.
     """
+    if target.tenant != source.tenant:
+        raise InvalidInput(f"{target} is of another tenant than {source}; a fork stays in the tenant of its source")
     head = store.head(find_session(store, source).main_branch_id)
     at = head.turn if turn is None else turn
     seq = turn_end_seq(store, source, head, at)
@@ -244,7 +248,7 @@ def rewind_agent(
         try:
             made = store.commit(Commit(session.session_id, head, events, lease.epoch))
         except (StaleEpoch, BranchVersionConflict) as error:
-            raise agent_awake(session.name, "was woken at this moment") from error
+            raise agent_awake(label(session), "was woken at this moment") from error
         return plan, made
 
 
@@ -295,9 +299,9 @@ def _fork_session(
 ) -> Session:
     """Create the fork's session, or return the one of an equal call that crashed."""
     try:
-        return store.fork_session(parent.branch_id, seq, str(target), ids.session(now_ms), ids.branch(now_ms), now_ms)
+        return store.fork_session(parent.branch_id, seq, target.name, ids.session(now_ms), ids.branch(now_ms), now_ms)
     except Conflict as error:
-        session = store.session(str(target))
+        session = store.session(target.name, target.tenant)
         branch = store.branch(session.main_branch_id)
         if (branch.parent_branch_id, branch.parent_seq, branch.head.seq) != (parent.branch_id, seq, seq):
             raise _exists(target) from error
@@ -318,7 +322,7 @@ def sleeping_lease(store: JournalStore, session: Session, now_ms: int) -> Iterat
     try:
         lease = store.acquire_lease(session.session_id, _AFTER_LOSS if lost else _HOLDER, now_ms, _LEASE_MS)
     except LeaseHeld as error:
-        raise agent_awake(session.name, "is awake") from error
+        raise agent_awake(label(session), "is awake") from error
     try:
         yield lease
     finally:

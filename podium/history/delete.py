@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from chronicle.errors import BranchInUse, LeaseHeld
 from chronicle.journal.payloads import seal_durably
 from chronicle.journal.records import Commit, Draft
-from podium.address import Address
+from podium.address import Address, label
 from podium.agent_record import find_session, read_agent
 from podium.errors import AgentInUse
 from podium.events import AGENT_DETACHED
@@ -65,7 +65,7 @@ def delete_agent(
     with sleeping_lease(store, session, now_ms):
         forks = forks_of(store, session)
     if forks and not detach:
-        names = tuple(fork.name for fork in forks)
+        names = tuple(label(fork) for fork in forks)
         raise AgentInUse(
             f"{address} is read by its forks {', '.join(names)}; detach them, which drops the history that they "
             "share, or delete them first",
@@ -81,7 +81,7 @@ def delete_agent(
     try:
         tombstone = store.delete_session(session.session_id, now_ms)
     except LeaseHeld as error:
-        raise agent_awake(session.name, "was woken at this moment") from error
+        raise agent_awake(label(session), "was woken at this moment") from error
     except BranchInUse as error:
         raise AgentInUse(f"{address} was forked at this moment; look at the fork and try again", ()) from error
     _drop_holders(store, parents, now_ms)
@@ -96,7 +96,7 @@ def detach_agent(store: JournalStore, blobs: BlobStore, session: Session, ids: I
         BranchInUse: forks of its own read the events to be dropped. The turn was written.
     """
     with sleeping_lease(store, session, now_ms) as lease:
-        record = read_agent(store, blobs, Address.parse(session.name))
+        record = read_agent(store, blobs, Address.of(session))
         payload = full_state_payload(record, rolled_back_trees(store, blobs, record), lease.epoch)
         draft = Draft(ids.event(now_ms), AGENT_DETACHED, payload, record.head.turn + 1, now_ms)
         events = seal_durably(blobs, record.head, [draft])
@@ -111,7 +111,7 @@ def _detach_tree(
     for deeper in forks_of(store, fork):
         _detach_tree(store, blobs, deeper, ids, now_ms, detached)
     detach_agent(store, blobs, fork, ids, now_ms)
-    detached.append(fork.name)
+    detached.append(label(fork))
 
 
 def _holders(store: JournalStore, session: Session) -> list[Session]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import BranchInUse, BranchVersionConflict, StaleEpoch
 from chronicle.journal.chain import seal
 from chronicle.journal.records import Commit, Draft, Snapshot
+from podium.address import label
 from podium.agent_record import find_session, read_agent, snapshot_body
 from podium.errors import AgentInUse
 from podium.events import AGENT_SNAPSHOT, FULL_STATE_EVENTS
@@ -195,7 +196,7 @@ def _fold(
             except BranchInUse as error:
                 _refuse_if_read(store, session)
                 raise AgentInUse(
-                    f"{session.name} was forked at this moment; look at the fork and try again", ()
+                    f"{label(session)} was forked at this moment; look at the fork and try again", ()
                 ) from error
     later = _count(store, head, first, newest)
     return Folded(head, todo.mark, dropped, first.turn, later, newest if later.events else None)
@@ -212,14 +213,14 @@ def _commit_mark(
     try:
         return store.commit(commit)
     except (StaleEpoch, BranchVersionConflict) as error:
-        raise agent_awake(record.session.name, "was woken at this moment") from error
+        raise agent_awake(label(record.session), "was woken at this moment") from error
 
 
 def _refuse_if_read(store: JournalStore, session: Session) -> None:
-    forks = tuple(fork.name for fork in forks_of(store, session))
+    forks = tuple(label(fork) for fork in forks_of(store, session))
     if forks:
         raise AgentInUse(
-            f"the history of {session.name} is read by its forks {', '.join(forks)}, so nothing of it was dropped; "
+            f"the history of {label(session)} is read by its forks {', '.join(forks)}, so nothing of it was dropped; "
             "fold or delete them first: a fork that is folded no longer reads its parent",
             forks,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InboxFull
+from podium.address import label
 from podium.errors import AgentBusy
 from podium.turn.busy import BusyPolicy
 
@@ -40,5 +41,5 @@ def admit_message(
         return store.admit(session.session_id, message, 1)  # the message being handled is pending until its commit
     except InboxFull as error:
         raise AgentBusy(
-            f"{session.name} is busy, and the message was not to wait; send it again later, or without 'reject'"
+            f"{label(session)} is busy, and the message was not to wait; send it again later, or without 'reject'"
         ) from error

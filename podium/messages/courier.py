@@ -13,7 +13,7 @@ import structlog
 
 from chronicle.errors import InboxFull, Unavailable
 from chronicle.journal.records import NewMessage
-from podium.address import Address
+from podium.address import Address, label
 
 if TYPE_CHECKING:
     from chronicle.ids import IdSource
@@ -40,14 +40,16 @@ def deliver_outbox(store: JournalStore, ids: IdSource, now_ms: int, inbox_limit:
     receivers: dict[Address, None] = {}
     try:
         for message in store.outbox(_BATCH):
-            session = store.ensure_session(message.target, ids.session(now_ms), ids.branch(now_ms), now_ms)
+            session = store.ensure_session(
+                message.target, ids.session(now_ms), ids.branch(now_ms), now_ms, message.namespace
+            )
             arriving = NewMessage(message.message_id, message.body, now_ms, message.message_id, message.sender)
             try:
                 store.admit(session.session_id, arriving, limit=inbox_limit)
             except InboxFull as error:
-                _log.warning("inbox_full", agent_id=message.target, sender=message.sender, error=str(error))
+                _log.warning("inbox_full", agent_id=label(session), sender=message.sender, error=str(error))
                 continue
-            receivers[Address.parse(message.target)] = None
+            receivers[Address.of(session)] = None
             store.outbox_delivered(message.message_id)
     except Unavailable as error:
         # Return the receivers so far: their messages are no longer in the outbox at the next delivery.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from chronicle.errors import BranchVersionConflict, NotFound, StaleEpoch
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
+from podium.address import label
 from podium.events import TURN_FAILED
 from podium.history.branching import agent_awake, sleeping_lease
 from podium.turn.commit import Cancellation, cancel_commit
@@ -60,7 +61,7 @@ def message_of(store: JournalStore, session: Session, message_id: MessageId) -> 
     """
     message = store.message(message_id)
     if message.session_id != session.session_id:
-        raise NotFound(f"no message {message_id} in the inbox of {session.name}")
+        raise NotFound(f"no message {message_id} in the inbox of {label(session)}")
     return message
 
 
@@ -106,7 +107,7 @@ def drop_message(store: JournalStore, session: Session, message_id: MessageId, i
         try:
             store.commit(commit)
         except (StaleEpoch, BranchVersionConflict) as error:
-            raise agent_awake(session.name, "was woken at this moment") from error
+            raise agent_awake(label(session), "was woken at this moment") from error
     return True
 
 

@@ -80,7 +80,7 @@ class SimulatedFleet:
                 self._world.sent.set()
             for address in receivers:
                 if all(agent.address != address for agent in self.agents):
-                    self.add_agent(address, self._world.store.session(str(address)))
+                    self.add_agent(address, self._world.store.session(address.name, address.tenant))
             for agent in self.agents:
                 if agent.address in receivers:
                     self.poke(agent)
@@ -190,7 +190,7 @@ class SimulatedFleet:
             except AgentExists:  # the fork exists, but the answer was lost
                 pass
             self._world.note("fleet", "forks", str(agent.address), "at turn", turn)
-            self.add_agent(address, self._world.store.session(str(address)))
+            self.add_agent(address, self._world.store.session(address.name, address.tenant))
             if self._world.generator.random() < 0.5:  # history that forks read must not be dropped
                 await self._fold(agent)
             return

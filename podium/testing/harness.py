@@ -29,7 +29,7 @@ from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import NewMessage
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
-from podium.address import Address
+from podium.address import DEFAULT_TENANT, Address
 from podium.agent.base import agent_type_of, workspace_quota_of
 from podium.agent_record import read_agent
 from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artifact
@@ -112,6 +112,7 @@ class AgentHarness:
         directory: for its workspace; a temporary one by default.
         ids: one with a seeded generator gives the same ids in each run.
         config: its configuration, `AgentContext.config`; `configure` changes it.
+        tenant: the agent's.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class AgentHarness:
         directory: Path | None = None,
         ids: IdSource | None = None,
         config: Mapping[str, Json] | None = None,
+        tenant: str = DEFAULT_TENANT,
     ) -> None:
         self._class = agent_class
         self._ids = ids or IdSource()
@@ -139,7 +141,7 @@ class AgentHarness:
         self._root: Path | None = None
         """The workspace's directory, once it was opened."""
         self._variable_before = read_workspace_variable()
-        self.address = Address(agent_type_of(agent_class), key)
+        self.address = Address(agent_type_of(agent_class), key, tenant)
         self.store: JournalStore = store or MemoryJournalStore()
         self.blobs: BlobStore = blobs or MemoryBlobStore()
         self.clock = clock or ManualClock()
@@ -149,7 +151,9 @@ class AgentHarness:
         now_ms = self.clock.now_ms()
         self._variable_before = read_workspace_variable()
         try:
-            self.store.ensure_session(str(self.address), self._ids.session(now_ms), self._ids.branch(now_ms), now_ms)
+            self.store.ensure_session(
+                self.address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, self.address.tenant
+            )
             await self._wake(unclean=False)
         except BaseException:
             self._leave()
@@ -181,7 +185,7 @@ class AgentHarness:
         """
         body = {"text": message} if isinstance(message, str) else message
         now_ms = self.clock.now_ms()
-        session = self.store.session(str(self.address))
+        session = self.store.session(self.address.name, self.address.tenant)
         new = NewMessage(self._ids.message(now_ms), encode(cast("Json", body)), now_ms, idempotency_key)
         return admit_message(self.store, session, new, when_busy)
 
@@ -294,7 +298,7 @@ class AgentHarness:
 
     def events(self, event_type: str | None = None) -> list[tuple[Event, JsonObject]]:
         """Return the agent's events with their payloads, oldest first."""
-        session = self.store.session(str(self.address))
+        session = self.store.session(self.address.name, self.address.tenant)
         types = [event_type] if event_type else None
         return [
             (event, cast("JsonObject", payload_of(event, self.blobs)))
@@ -322,7 +326,7 @@ class AgentHarness:
             return Step.NOTHING if subscription.ended else await self.activation.handle_next()
 
     async def _wake(self, *, unclean: bool, lost: str | None = None) -> None:
-        session = self.store.session(str(self.address))
+        session = self.store.session(self.address.name, self.address.tenant)
         lease = self.store.acquire_lease(
             session.session_id, self._holder, self.clock.now_ms(), _LEASE_MS, takeover=unclean
         )

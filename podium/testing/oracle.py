@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.canonical import decode
-from chronicle.journal.records import MessageStatus
+from chronicle.journal.records import DEFAULT_NAMESPACE, MessageStatus
 from podium.testing.commit_rules import CommitRules
 from podium.testing.model import BranchModel, MessageModel, Verdict
 
@@ -60,9 +60,16 @@ class JournalOracle:
 
     # -- writes ---------------------------------------------------------------------------------------------------
 
-    def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
+    def ensure_session(
+        self,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        now_ms: int,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Session:
         """Create a session."""
-        session = self.store.ensure_session(name, session_id, branch_id, now_ms)
+        session = self.store.ensure_session(name, session_id, branch_id, now_ms, namespace)
         self.lines.setdefault(session.session_id, BranchModel(session))
         return session
 

@@ -107,7 +107,7 @@ class Activation:
             AgentLoadError: the agent is new, and its class's State cannot be built.
             Evicted: the lease is lost already.
         """
-        session = await self._env.run_store(self._env.store.session, str(self.address))
+        session = await self._env.run_store(self._env.store.session, self.address.name, self.address.tenant)
         recovered = await self._runner.open(session, self._lease)
         if unclean or recovered is not None:
             await self._record_lost_attempt(recovered, unclean=unclean, lost=lost)

@@ -12,6 +12,7 @@ import structlog
 
 from chronicle.errors import Conflict, StaleEpoch, StorageRefused, Unavailable
 from chronicle.journal.records import Head, Outcome
+from podium.address import label
 from podium.errors import Evicted
 
 if TYPE_CHECKING:
@@ -96,14 +97,16 @@ class Ledger:
             except (StaleEpoch, Conflict) as error:
                 if attempt and await self._happened(commit):
                     return self.head
-                raise Evicted(f"{self.session.name}: {error}") from error
+                raise Evicted(f"{label(self.session)}: {error}") from error
             except StorageRefused:  # nothing was written, and a retry would be refused again
                 if attempt and await self._happened(commit):
                     return self.head
                 raise
             except Unavailable as error:
                 delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
-                _log.warning("commit_outcome_unknown", session=self.session.name, error=str(error), retry_in_s=delay_s)
+                _log.warning(
+                    "commit_outcome_unknown", session=label(self.session), error=str(error), retry_in_s=delay_s
+                )
                 await asyncio.sleep(delay_s)
                 attempt += 1
                 if await self._happened(commit):
@@ -130,7 +133,7 @@ class Ledger:
                 return await self._run_store(call)
             except Unavailable as error:
                 delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
-                _log.warning("store_unavailable", session=self.session.name, error=str(error), retry_in_s=delay_s)
+                _log.warning("store_unavailable", session=label(self.session), error=str(error), retry_in_s=delay_s)
                 await asyncio.sleep(delay_s)
                 attempt += 1
 

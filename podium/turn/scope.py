@@ -171,7 +171,7 @@ class TurnScope:
         self._collected.results[self.message_id] = self._draft(MESSAGE_ANSWERED, {"data": plain_json(value)})
 
     def tell(self, sender: Address, receiver: Address, message: JsonObject) -> str:
-        """Add a message to another agent to the turn, and return its id.
+        """Add a message to another agent of the same tenant to the turn, and return its id.
 
         Raises:
             InvalidInput: the message is not JSON.
@@ -180,7 +180,9 @@ class TurnScope:
         self._check_open()
         now_ms = self._clock.now_ms()
         message_id = self._ids.message(now_ms)
-        self._collected.outbox.append(OutboxMessage(message_id, str(receiver), encode(message), now_ms, str(sender)))
+        self._collected.outbox.append(
+            OutboxMessage(message_id, receiver.name, encode(message), now_ms, str(sender), sender.tenant)
+        )
         return message_id
 
     async def publish(self, frame: Frame) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,11 +12,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from chronicle.errors import InvalidInput, Unavailable, UnsupportedFormat
+from chronicle.errors import Corrupt, InvalidInput, Unavailable, UnsupportedFormat
 from chronicle.journal.postgres import PostgresJournalStore
+from chronicle.journal.postgres import schema as tables
+from chronicle.journal.records import OutboxMessage
 from chronicle.journal.sql import commits
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import JournalStoreContract, Writer
+from chronicle.testing.journal_contract.writer import IDS
 from tests.contract.postgres_server import find_binaries, running_server
 
 if TYPE_CHECKING:
@@ -104,9 +108,58 @@ def test_tampering_is_found(
 
 def test_a_newer_format(store: PostgresJournalStore, server: str, schema: str) -> None:
     store.close()
-    tamper(server, schema, "UPDATE format SET version = 2")
-    with pytest.raises(UnsupportedFormat, match="format 2, and this code reads 1"):
+    tamper(server, schema, "UPDATE format SET version = 3")
+    with pytest.raises(UnsupportedFormat, match="format 3, and this code reads up to 2"):
         PostgresJournalStore(server, schema=schema)
+
+
+TO_FORMAT_1 = """
+ALTER TABLE session DROP COLUMN namespace, ADD UNIQUE (name);
+ALTER TABLE outbox DROP COLUMN namespace;
+ALTER TABLE tombstone DROP COLUMN namespace;
+UPDATE format SET version = 1;
+"""
+
+
+def test_a_journal_without_namespaces_is_migrated_when_it_is_opened(
+    store: PostgresJournalStore, server: str, schema: str
+) -> None:
+    writer, deleted = Writer.on(store), Writer.on(store, "hello/bob")
+    writer.turns(2)
+    writer.write(outbox=(OutboxMessage(IDS.message(1), "hello/carol", b"{}", 1),))
+    store.delete_session(deleted.session.session_id, 1)
+    before = (store.sessions(), store.outbox(), store.tombstones(), store.catalogue(writer.session.session_id))
+    store.close()
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f'SET search_path TO "{schema}"')
+        db.execute(TO_FORMAT_1)
+    with ThreadPoolExecutor(3) as pool:  # one of them migrates
+        opened = list(pool.map(lambda _: PostgresJournalStore(server, schema=schema), range(3)))
+    again = opened[0]
+    assert (again.sessions(), again.outbox(), again.tombstones(), again.catalogue(writer.session.session_id)) == before
+    assert verify_session(again, writer.session).ok
+    Writer.on(again, namespace="acme").turns(1)
+    replace(writer, store=again).turns(1)
+    assert [session.namespace for session in again.sessions("hello/alice")] == ["acme", "default"]
+    for each in opened:
+        each.close()
+
+
+def test_a_migration_that_fails_changes_nothing(
+    store: PostgresJournalStore, server: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer.on(store)
+    writer.turns(1)
+    store.close()
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f'SET search_path TO "{schema}"')
+        db.execute(TO_FORMAT_1)
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "_MIGRATIONS", {1: tables._MIGRATIONS[1] + "ALTER TABLE nowhere ADD COLUMN x TEXT;"})
+        with pytest.raises(Corrupt, match="nowhere"):
+            PostgresJournalStore(server, schema=schema)
+    with closing(PostgresJournalStore(server, schema=schema)) as migrated:
+        assert verify_session(migrated, writer.session).ok
 
 
 def test_a_server_that_is_not_there() -> None:

@@ -10,7 +10,15 @@ from chronicle.errors import Conflict, InvalidInput, LeaseHeld, NotFound
 from chronicle.journal.chain import check_base, empty_head
 from chronicle.journal.memory.audit import MemoryAudit
 from chronicle.journal.memory.tables import Tables
-from chronicle.journal.records import Branch, BranchChange, CatalogueEntry, Head, Session, Tombstone
+from chronicle.journal.records import (
+    DEFAULT_NAMESPACE,
+    Branch,
+    BranchChange,
+    CatalogueEntry,
+    Head,
+    Session,
+    Tombstone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,24 +31,36 @@ __all__ = ["Sessions"]
 class Sessions(Tables):
     """Create, fork, fold and delete sessions and branches."""
 
-    def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
+    def ensure_session(
+        self,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        now_ms: int,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Session:
         """Return the session of that name; create it if there is none."""
         with self._open():
-            if name in self._names:
-                return self._sessions[self._names[name]].record
-            return self._make_session(name, session_id, branch_id, None, empty_head(branch_id), now_ms)
+            if (name, namespace) in self._names:
+                return self._sessions[self._names[name, namespace]].record
+            return self._make_session(
+                Session(session_id, name, branch_id, now_ms, namespace), None, empty_head(branch_id)
+            )
 
-    def session(self, name: str) -> Session:
+    def session(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> Session:
         """Return the session of that name."""
         with self._open():
-            if name not in self._names:
+            if (name, namespace) not in self._names:
                 raise NotFound(f"no session named {name!r}")
-            return self._sessions[self._names[name]].record
+            return self._sessions[self._names[name, namespace]].record
 
-    def sessions(self, prefix: str = "") -> Sequence[Session]:
-        """Return the sessions whose name starts with ``prefix``, by name."""
+    def sessions(self, prefix: str = "", namespace: str | None = None) -> Sequence[Session]:
+        """Return the sessions whose name starts with ``prefix``, by name, then namespace."""
         with self._open():
-            return [self._sessions[self._names[name]].record for name in sorted(self._names) if name.startswith(prefix)]
+            found = [self._sessions[self._names[names]].record for names in sorted(self._names)]
+        return [
+            session for session in found if session.name.startswith(prefix) and namespace in (None, session.namespace)
+        ]
 
     def branch(self, branch_id: BranchId) -> Branch:
         """Return a branch with its current head."""
@@ -75,18 +95,30 @@ class Sessions(Tables):
     ) -> Session:
         """Create a session whose main branch continues a branch of another session after ``parent_seq``."""
         with self._open():
-            head = self._fork_head(self._branch(parent_branch_id).record, parent_seq, branch_id)
-            if name in self._names:
+            parent = self._branch(parent_branch_id).record
+            head = self._fork_head(parent, parent_seq, branch_id)
+            namespace = self._sessions[parent.session_id].record.namespace
+            if (name, namespace) in self._names:
                 raise Conflict(f"there is a session named {name!r} already")
-            return self._make_session(name, session_id, branch_id, parent_branch_id, head, now_ms)
+            made = Session(session_id, name, branch_id, now_ms, namespace)
+            return self._make_session(made, parent_branch_id, head)
 
-    def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
+    def adopt_session(
+        self,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        base: Head,
+        now_ms: int,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Session:
         """Create a session whose main branch starts after an event that was folded in another store."""
         check_base(base)
         with self._open():
-            if name in self._names:
+            if (name, namespace) in self._names:
                 raise Conflict(f"there is a session named {name!r} already")
-            made = self._make_session(name, session_id, branch_id, None, empty_head(branch_id), now_ms)
+            made = Session(session_id, name, branch_id, now_ms, namespace)
+            self._make_session(made, None, empty_head(branch_id))
             self._catalogue(self._sessions[session_id], BranchChange.FOLDED, branch_id, None, base, now_ms)
             branch = self._branches[branch_id]
             branch.base_hash = base.hash
@@ -147,16 +179,21 @@ class Sessions(Tables):
             for message in session.inbox.values():
                 del self._messages[message.message_id]
             del self._sessions[session_id]
-            del self._names[session.record.name]
+            name, namespace = session.record.name, session.record.namespace
+            del self._names[name, namespace]
             events = sum(len(branch.events) for branch in mine)
-            tombstone = Tombstone(session_id, session.record.name, now_ms, events, session.catalogue[-1].hash)
+            tombstone = Tombstone(session_id, name, now_ms, events, session.catalogue[-1].hash, namespace)
             self._tombstones.append(tombstone)
             return tombstone
 
-    def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
+    def tombstones(self, prefix: str = "", namespace: str | None = None) -> Sequence[Tombstone]:
         """Return the tombstones of deleted sessions, in order of deletion."""
         with self._open():
-            return [tombstone for tombstone in self._tombstones if tombstone.name.startswith(prefix)]
+            return [
+                tombstone
+                for tombstone in self._tombstones
+                if tombstone.name.startswith(prefix) and namespace in (None, tombstone.namespace)
+            ]
 
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
         """Return a session's catalogue: the chained list of branches created, folded and deleted."""

@@ -67,7 +67,8 @@ class Tables:
         self._lock = threading.RLock()
         self._closed = False
         self._sessions: dict[SessionId, SessionTable] = {}
-        self._names: dict[str, SessionId] = {}
+        self._names: dict[tuple[str, str], SessionId] = {}
+        """By name and namespace."""
         self._branches: dict[BranchId, BranchTable] = {}
         self._events: dict[EventId, Event] = {}
         self._messages: dict[MessageId, tuple[SessionId, int]] = {}
@@ -134,16 +135,14 @@ class Tables:
             raise InvalidInput(f"event {parent_seq} of branch {parent.branch_id} was folded; fork at a later one")
         return Head(branch_id, parent_seq, event.event_id, event.hash, event.turn)
 
-    def _make_session(
-        self, name: str, session_id: SessionId, branch_id: BranchId, parent: BranchId | None, head: Head, now_ms: int
-    ) -> Session:
-        if session_id in self._sessions:
-            raise Conflict(f"there is a session {session_id} already")
-        session = SessionTable(Session(session_id, name, branch_id, now_ms))
-        self._make_branch(session, branch_id, parent, head, now_ms)
-        self._sessions[session_id] = session
-        self._names[name] = session_id
-        return session.record
+    def _make_session(self, record: Session, parent: BranchId | None, head: Head) -> Session:
+        if record.session_id in self._sessions:
+            raise Conflict(f"there is a session {record.session_id} already")
+        session = SessionTable(record)
+        self._make_branch(session, record.main_branch_id, parent, head, record.created_ms)
+        self._sessions[record.session_id] = session
+        self._names[record.name, record.namespace] = record.session_id
+        return record
 
     def _make_branch(
         self, session: SessionTable, branch_id: BranchId, parent: BranchId | None, head: Head, now_ms: int

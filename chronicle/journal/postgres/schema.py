@@ -12,11 +12,13 @@ from psycopg import sql
 from chronicle.errors import UnsupportedFormat, UnusableFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import psycopg
 
 __all__ = ["VERSION", "prepare"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 _LOCK: Final = 0x4348_4A4C
 """The advisory lock of the process that creates the tables."""
 
@@ -25,7 +27,8 @@ CREATE TABLE format (version INTEGER NOT NULL);
 CREATE TABLE session (
     key            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session_id     TEXT COLLATE "C" NOT NULL UNIQUE,
-    name           TEXT COLLATE "C" NOT NULL UNIQUE,
+    namespace      TEXT COLLATE "C" NOT NULL DEFAULT 'default',
+    name           TEXT COLLATE "C" NOT NULL,
     main_branch_id TEXT COLLATE "C" NOT NULL,
     created_ms     BIGINT NOT NULL,
     last_position  BIGINT NOT NULL DEFAULT 0,
@@ -34,7 +37,8 @@ CREATE TABLE session (
     holder         TEXT,
     expires_ms     BIGINT NOT NULL DEFAULT 0,
     catalogue_size BIGINT NOT NULL DEFAULT 0,
-    catalogue_hash BYTEA
+    catalogue_hash BYTEA,
+    UNIQUE (namespace, name)
 ) WITH (fillfactor = 70);
 CREATE TABLE branch (
     key              BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -95,7 +99,8 @@ CREATE TABLE outbox (
     target     TEXT NOT NULL,
     body       BYTEA NOT NULL,
     created_ms BIGINT NOT NULL,
-    sender     TEXT
+    sender     TEXT,
+    namespace  TEXT COLLATE "C" NOT NULL DEFAULT 'default'
 );
 CREATE TABLE snapshot (
     id       BIGINT PRIMARY KEY,
@@ -113,16 +118,31 @@ CREATE TABLE tombstone (
     name           TEXT COLLATE "C" NOT NULL,
     deleted_ms     BIGINT NOT NULL,
     events         BIGINT NOT NULL,
-    catalogue_hash BYTEA NOT NULL
+    catalogue_hash BYTEA NOT NULL,
+    namespace      TEXT COLLATE "C" NOT NULL DEFAULT 'default'
 );
 """
 
+_MIGRATIONS: Final[Mapping[int, str]] = {
+    1: """
+ALTER TABLE session ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'default';
+ALTER TABLE session DROP CONSTRAINT session_name_key, ADD UNIQUE (namespace, name);
+ALTER TABLE outbox ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'default';
+ALTER TABLE tombstone ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'default';
+""",
+}
+"""By older version: the statements that migrate to the next one. Each adds columns with constant defaults, which
+rewrites no rows. Processes of the older version that are connected go on with the defaults; they cannot open anew."""
+
 
 def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:
-    """Create the schema and its tables if they do not exist; one process at a time.
+    """Create the schema and its tables if they do not exist, or migrate older ones; one process at a time.
+
+    Everything is in one transaction. A backup beforehand is the operator's task.
 
     Raises:
-        UnsupportedFormat: the journal has another format. An upgrade needs a backup, which is the operator's task.
+        UnsupportedFormat: the journal is newer than this code.
+        UnusableFormat: no migration leads from its version.
     """
     name = sql.Identifier(schema)
     with connection.transaction():
@@ -132,11 +152,18 @@ def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> Non
         if found is not None and found[0] is not None:
             row = connection.execute("SELECT version FROM format").fetchone()
             version = row[0] if row is not None else 0
-            if version != VERSION:
-                message = f"schema {schema} holds a journal of format {version}, and this code reads {VERSION}"
-                if version > VERSION:
-                    raise UnsupportedFormat(message)
-                raise UnusableFormat(f"{message}: back it up and run the version that upgrades it")
+            if version > VERSION:
+                raise UnsupportedFormat(
+                    f"schema {schema} holds a journal of format {version}, and this code reads up to {VERSION}"
+                )
+            for step in range(version, VERSION):
+                if step not in _MIGRATIONS:
+                    raise UnusableFormat(
+                        f"schema {schema} holds a journal of format {version}; no upgrade leads from {step}"
+                    )
+                connection.execute(_MIGRATIONS[step])
+            if version < VERSION:
+                connection.execute("UPDATE format SET version = %s", (VERSION,))
             return
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
         connection.execute(_TABLES)

@@ -73,13 +73,16 @@ def insert_session(db: Connection, session: Session, parent: BranchId | None, he
         Conflict: the id of the session or of the branch is taken.
     """
     if db.execute("SELECT 1 FROM session WHERE session_id = ?", (session.session_id,)).fetchone():
-        named = db.execute("SELECT 1 FROM session WHERE name = ?", (session.name,)).fetchone()
+        named = db.execute(
+            "SELECT 1 FROM session WHERE namespace = ? AND name = ?", (session.namespace, session.name)
+        ).fetchone()
         if named is None:
             raise Conflict(f"there is a session {session.session_id} already")
         return False
     made = db.execute(
-        f"INSERT INTO session ({SESSION_COLUMNS}) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING 1",
-        (session.session_id, session.name, session.main_branch_id, session.created_ms),
+        f"INSERT INTO session ({SESSION_COLUMNS}) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT (namespace, name) DO NOTHING RETURNING 1",
+        (session.session_id, session.name, session.main_branch_id, session.created_ms, session.namespace),
     ).fetchall()
     if made:
         insert_branch(db, session, session.main_branch_id, parent, head, session.created_ms)
@@ -284,10 +287,10 @@ def delete_session(db: Connection, session_id: SessionId, now_ms: int) -> Tombst
         db.execute(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", (row_id(key, 0), row_id(key, MAX_NUMBER)))
     db.execute("DELETE FROM session WHERE key = ?", (key,))
     db.execute(
-        f"INSERT INTO tombstone ({TOMBSTONE_COLUMNS}) VALUES (?, ?, ?, ?, ?)",
-        (session_id, session.name, now_ms, events, catalogue_hash),
+        f"INSERT INTO tombstone ({TOMBSTONE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+        (session_id, session.name, now_ms, events, catalogue_hash, session.namespace),
     )
-    return Tombstone(session_id, session.name, now_ms, events, hash_text(catalogue_hash))
+    return Tombstone(session_id, session.name, now_ms, events, hash_text(catalogue_hash), session.namespace)
 
 
 def _drop_branch(db: Connection, key: int) -> int:

@@ -48,7 +48,9 @@ _INSERT_EVENT: Final = (
     "INSERT INTO event (id, event_id, type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, "
     "erased, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_INSERT_OUTBOX: Final = "INSERT INTO outbox (message_id, target, body, created_ms, sender) VALUES (?, ?, ?, ?, ?)"
+_INSERT_OUTBOX: Final = (
+    "INSERT INTO outbox (message_id, target, body, created_ms, sender, namespace) VALUES (?, ?, ?, ?, ?, ?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,10 @@ def prepare(commit: Commit, branch_key: int, session_key: int) -> Ready:
         advance,
         [event_row(branch_key, event) for event in commit.events],
         [(settlement.outcome, settlement.message_id) for settlement in commit.settled],
-        [(sent.message_id, sent.target, sent.body, sent.created_ms, sent.sender) for sent in commit.outbox],
+        [
+            (sent.message_id, sent.target, sent.body, sent.created_ms, sent.sender, sent.namespace)
+            for sent in commit.outbox
+        ],
     )
 
 

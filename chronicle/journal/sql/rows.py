@@ -55,7 +55,7 @@ Row = tuple[Any, ...]
 MAX_NUMBER: Final = 2**32 - 1
 _SHIFT: Final = 32
 
-SESSION_COLUMNS: Final = "session_id, name, main_branch_id, created_ms"
+SESSION_COLUMNS: Final = "session_id, name, main_branch_id, created_ms, namespace"
 BRANCH_COLUMNS: Final = (
     "branch.branch_id, session.session_id, branch.parent_branch_id, branch.parent_seq, branch.created_ms, "
     "branch.seq, branch.event_id, branch.hash, branch.turn, branch.folded_seq"
@@ -70,8 +70,8 @@ INBOX_COLUMNS: Final = (
     "session.session_id, inbox.id & 4294967295, message_id, idempotency_key, sender, body, admitted_ms, attempts"
     ", status"
 )
-OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms, sender"
-TOMBSTONE_COLUMNS: Final = "session_id, name, deleted_ms, events, catalogue_hash"
+OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms, sender, namespace"
+TOMBSTONE_COLUMNS: Final = "session_id, name, deleted_ms, events, catalogue_hash, namespace"
 
 _STATUSES: Final = (MessageStatus.PENDING, MessageStatus.CONSUMED, MessageStatus.CANCELLED, MessageStatus.PARKED)
 STATUS_CODES: Final = {status: code for code, status in enumerate(_STATUSES)}
@@ -197,8 +197,8 @@ def outbox_message_from(row: Row) -> OutboxMessage:
 
 def tombstone_from(row: Row) -> Tombstone:
     """Return the tombstone of a row of `TOMBSTONE_COLUMNS`."""
-    session_id, name, deleted_ms, events, digest = row
-    return Tombstone(session_id, name, deleted_ms, events, hash_text(digest))
+    session_id, name, deleted_ms, events, digest, namespace = row
+    return Tombstone(session_id, name, deleted_ms, events, hash_text(digest), namespace)
 
 
 def lease_from(session_id: SessionId, row: Row) -> Lease | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import ChronicleError, Conflict, LeaseHeld, NotFound, StaleEpoch
 from chronicle.journal.chain import check_base, empty_head
-from chronicle.journal.records import Lease, Session
+from chronicle.journal.records import DEFAULT_NAMESPACE, Lease, Session
 from chronicle.journal.sql import branches, commits, inbox, snapshots
 from chronicle.journal.sql.audit import SqlAudit, read_catalogue
 from chronicle.journal.sql.rows import (
@@ -73,33 +73,44 @@ class SqlJournalStore:
 
     # -- sessions and branches ------------------------------------------------------------------------------------
 
-    def ensure_session(self, name: str, session_id: SessionId, branch_id: BranchId, now_ms: int) -> Session:
+    def ensure_session(
+        self,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        now_ms: int,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Session:
         """Return the session of that name; create it, with an empty main branch, if there is none."""
         try:
-            return self.session(name)
+            return self.session(name, namespace)
         except NotFound:
             pass
         with self._db.writing() as db:
-            session = Session(session_id, name, branch_id, now_ms)
+            session = Session(session_id, name, branch_id, now_ms, namespace)
             if branches.insert_session(db, session, None, empty_head(branch_id)):
                 return session
-        return self.session(name)
+        return self.session(name, namespace)
 
-    def session(self, name: str) -> Session:
+    def session(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> Session:
         """Return the session of that name."""
         with self._db.reading() as db:
-            row = db.execute(f"SELECT {SESSION_COLUMNS} FROM session WHERE name = ?", (name,)).fetchone()
+            row = db.execute(
+                f"SELECT {SESSION_COLUMNS} FROM session WHERE namespace = ? AND name = ?", (namespace, name)
+            ).fetchone()
         if row is None:
             raise NotFound(f"no session named {name!r}")
         return session_from(row)
 
-    def sessions(self, prefix: str = "") -> Sequence[Session]:
-        """Return the sessions whose name starts with ``prefix``, by name."""
+    def sessions(self, prefix: str = "", namespace: str | None = None) -> Sequence[Session]:
+        """Return the sessions whose name starts with ``prefix``, by name, then namespace."""
+        query = f"SELECT {SESSION_COLUMNS} FROM session WHERE name >= ? AND substr(name, 1, ?) = ?"
         with self._db.reading() as db:
-            rows = db.execute(
-                f"SELECT {SESSION_COLUMNS} FROM session WHERE name >= ? AND substr(name, 1, ?) = ? ORDER BY name",
-                (prefix, len(prefix), prefix),
-            ).fetchall()
+            if namespace is None:
+                rows = db.execute(f"{query} ORDER BY name, namespace", (prefix, len(prefix), prefix)).fetchall()
+            else:
+                values = (prefix, len(prefix), prefix, namespace)
+                rows = db.execute(f"{query} AND namespace = ? ORDER BY name", values).fetchall()
         return [session_from(row) for row in rows]
 
     def branch(self, branch_id: BranchId) -> Branch:
@@ -144,15 +155,24 @@ class SqlJournalStore:
         with self._db.writing() as db:
             _, parent = branches.find_branch(db, parent_branch_id, db.for_share)
             head = branches.fork_head(db, parent, parent_seq, branch_id)
-            session = Session(session_id, name, branch_id, now_ms)
+            _, source = branches.find_session(db, parent.session_id)
+            session = Session(session_id, name, branch_id, now_ms, source.namespace)
             if not branches.insert_session(db, session, parent_branch_id, head):
                 raise Conflict(f"there is a session named {name!r} already")
             return session
 
-    def adopt_session(self, name: str, session_id: SessionId, branch_id: BranchId, base: Head, now_ms: int) -> Session:
+    def adopt_session(
+        self,
+        name: str,
+        session_id: SessionId,
+        branch_id: BranchId,
+        base: Head,
+        now_ms: int,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Session:
         """Create a session whose main branch starts after an event that was folded in another store."""
         check_base(base)
-        session = Session(session_id, name, branch_id, now_ms)
+        session = Session(session_id, name, branch_id, now_ms, namespace)
         with self._db.writing() as db:
             if not branches.adopt_session(db, session, base):
                 raise Conflict(f"there is a session named {name!r} already")
@@ -176,13 +196,13 @@ class SqlJournalStore:
         with self._db.erasing() as db:
             return branches.delete_session(db, session_id, now_ms)
 
-    def tombstones(self, prefix: str = "") -> Sequence[Tombstone]:
+    def tombstones(self, prefix: str = "", namespace: str | None = None) -> Sequence[Tombstone]:
         """Return the tombstones of deleted sessions whose name starts with ``prefix``, in order of deletion."""
+        query, values = f"SELECT {TOMBSTONE_COLUMNS} FROM tombstone WHERE substr(name, 1, ?) = ?", [len(prefix), prefix]
+        if namespace is not None:
+            query, values = f"{query} AND namespace = ?", [*values, namespace]
         with self._db.reading() as db:
-            rows = db.execute(
-                f"SELECT {TOMBSTONE_COLUMNS} FROM tombstone WHERE substr(name, 1, ?) = ? ORDER BY id",
-                (len(prefix), prefix),
-            ).fetchall()
+            rows = db.execute(f"{query} ORDER BY id", values).fetchall()
         return [tombstone_from(row) for row in rows]
 
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from blake3 import blake3
 
 from chronicle.errors import Corrupt
+from chronicle.journal.records import DEFAULT_NAMESPACE
 from chronicle.journal.sqlite import raw_reads
 from chronicle.system.atomic_files import replacing, sync_directory
 from chronicle.system.permissions import private_mode
@@ -205,14 +206,15 @@ def had_sessions(path: Path) -> int:
 
 
 def _missing_session(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
-    session_id, name = line["session_id"], line["name"]
+    session_id, names = line["session_id"], (line["name"], line.get("namespace", DEFAULT_NAMESPACE))
+    name = line["name"]
     row = db.execute(
-        "SELECT name, epoch, last_position, catalogue_size FROM session WHERE session_id = ?", (session_id,)
+        "SELECT name, namespace, epoch, last_position, catalogue_size FROM session WHERE session_id = ?", (session_id,)
     ).fetchone()
     if row is None:
         gone = db.execute("SELECT 1 FROM tombstone WHERE session_id = ?", (session_id,)).fetchone()
         return None if gone else f"{name} ({session_id}) was there when it was closed, and is gone without a tombstone"
-    if row[0] != name or any(now < then for now, then in zip(row[1:], line["at_least"], strict=True)):
+    if row[:2] != names or any(now < then for now, then in zip(row[2:], line["at_least"], strict=True)):
         return f"the record of {name} ({session_id}) is older than when it was closed"
     return None
 
@@ -253,10 +255,10 @@ def _changed_branch(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
 def _heads(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of the heads file, from a journal at rest."""
     with closing(sqlite3.connect(f"file:{urllib.parse.quote(os.fspath(path))}?mode=ro&immutable=1", uri=True)) as db:
-        for session_id, name, *at_least in db.execute(
-            "SELECT session_id, name, epoch, last_position, catalogue_size FROM session ORDER BY key"
+        for session_id, name, namespace, *at_least in db.execute(
+            "SELECT session_id, name, namespace, epoch, last_position, catalogue_size FROM session ORDER BY key"
         ):
-            yield {"session_id": session_id, "name": name, "at_least": at_least}
+            yield {"session_id": session_id, "name": name, "namespace": namespace, "at_least": at_least}
         for branch_id, seq, digest, parent_seq, folded_seq, session_id in db.execute(
             "SELECT branch_id, seq, hash, parent_seq, folded_seq, session_id FROM branch "
             "JOIN session ON session.key = branch.session ORDER BY branch.key"

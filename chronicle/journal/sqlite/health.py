@@ -56,7 +56,7 @@ def _structure(db: sqlite3.Connection) -> str | None:
 
 def _declarations(db: sqlite3.Connection) -> str | None:
     with closing(sqlite3.connect(":memory:")) as fresh:
-        schema.make_tables(fresh)
+        schema.make_tables(fresh, db.execute("PRAGMA user_version").fetchone()[0])
         expected = _declared(fresh)
     found = _declared(db)
     for key in sorted(expected.keys() | found.keys()):
@@ -68,20 +68,20 @@ def _declarations(db: sqlite3.Connection) -> str | None:
 
 
 def _declared(db: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, str | None]]:
-    rows = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
+    rows = db.execute("SELECT type, name, tbl_name, sql FROM main.sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
     return {(kind, name): (table, sql) for kind, name, table, sql in rows}
 
 
 def _kinds(db: sqlite3.Connection) -> str | None:
     """Find a value of another type than its column's: SQLite does not enforce column types."""
-    for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-        columns = db.execute(f"PRAGMA table_info({table})").fetchall()
+    for (table,) in db.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
+        columns = db.execute(f"PRAGMA main.table_info({table})").fetchall()
         wrong = [
             f"typeof({name}) <> '{_KINDS[kind]}'" + ("" if needed else f" AND {name} IS NOT NULL")
             for _, name, kind, needed, _, key in columns
             if not key
         ]
-        row = db.execute(f"SELECT rowid FROM {table} WHERE {' OR '.join(wrong)} LIMIT 1").fetchone()
+        row = db.execute(f"SELECT rowid FROM main.{table} WHERE {' OR '.join(wrong)} LIMIT 1").fetchone()
         if row is not None:
             return f"row {row[0]} of its table {table} holds a value of a wrong type"
     return None

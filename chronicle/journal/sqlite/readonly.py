@@ -24,8 +24,8 @@ import urllib.parse
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat, UnusableFormat
-from chronicle.journal.sqlite import checksums, health, raw_reads, schema
+from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
+from chronicle.journal.sqlite import checksums, format_1, health, raw_reads, schema
 from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ReadOnlyDatabase:
         InvalidInput: the path is a directory.
         StorageRefused: the file may not be read.
         Corrupt: the file is not a journal.
-        UnsupportedFormat: the journal has another format; an older one is migrated when it is opened for writing.
+        UnsupportedFormat: the journal has a newer format.
         StorageRefused: its log cannot be read without a write, and the medium is read-only.
         Unavailable: the file kept changing.
     """
@@ -196,6 +196,8 @@ class ReadOnlyDatabase:
         reader = _Reader(db, rest, held)
         try:
             db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+            if db.execute("PRAGMA user_version").fetchone()[0] == 1:
+                format_1.show_namespaces(db)
             db.execute("PRAGMA query_only = ON")
         except BaseException:
             reader.close()
@@ -271,8 +273,3 @@ def _check_version(db: sqlite3.Connection, path: Path) -> None:
         raise NotFound(f"there is no journal in {path} yet")
     if version > schema.VERSION:
         raise UnsupportedFormat(f"{path} is a journal of format {version}, and this code reads up to {schema.VERSION}")
-    if version < schema.VERSION:
-        raise UnusableFormat(
-            f"{path} is a journal of format {version}, and this code reads {schema.VERSION}: it is upgraded when it is "
-            "opened for writing"
-        )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, UnsupportedFormat, UnusableFormat
+from chronicle.journal.sqlite import format_1
 from chronicle.system.atomic_files import replacing, sync_file
 
 if TYPE_CHECKING:
@@ -24,13 +25,14 @@ __all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION", "make_tables", "prepare", 
 
 APPLICATION_ID: Final = 0x4348_4A4C
 """``CHJL`` in the file's header: distinguishes a journal from other SQLite databases."""
-VERSION: Final = 1
+VERSION: Final = 2
 
 _TABLES: Final = """
 CREATE TABLE session (
     key            INTEGER PRIMARY KEY,
     session_id     TEXT NOT NULL UNIQUE,
-    name           TEXT NOT NULL UNIQUE,
+    namespace      TEXT NOT NULL DEFAULT 'default',    -- the default is for statements of format 1
+    name           TEXT NOT NULL,
     main_branch_id TEXT NOT NULL,
     created_ms     INTEGER NOT NULL,
     last_position  INTEGER NOT NULL DEFAULT 0,
@@ -39,7 +41,8 @@ CREATE TABLE session (
     holder         TEXT,                               -- NULL: released
     expires_ms     INTEGER NOT NULL DEFAULT 0,
     catalogue_size INTEGER NOT NULL DEFAULT 0,
-    catalogue_hash BLOB
+    catalogue_hash BLOB,
+    UNIQUE (namespace, name)
 );
 CREATE TABLE branch (
     key              INTEGER PRIMARY KEY,
@@ -100,7 +103,8 @@ CREATE TABLE outbox (
     target     TEXT NOT NULL,
     body       BLOB NOT NULL,
     created_ms INTEGER NOT NULL,
-    sender     TEXT
+    sender     TEXT,
+    namespace  TEXT NOT NULL DEFAULT 'default'         -- of sender and target
 );
 CREATE TABLE snapshot (
     id       INTEGER PRIMARY KEY,                      -- branch key << 32 | seq
@@ -118,7 +122,8 @@ CREATE TABLE tombstone (
     name           TEXT NOT NULL,
     deleted_ms     INTEGER NOT NULL,
     events         INTEGER NOT NULL,
-    catalogue_hash BLOB NOT NULL
+    catalogue_hash BLOB NOT NULL,
+    namespace      TEXT NOT NULL DEFAULT 'default'
 );
 CREATE VIEW events AS                                  -- for people with a SQLite shell
     SELECT branch.branch_id, event.id & 4294967295 AS seq, event.event_id, event.type, event.turn, event.ts,
@@ -127,7 +132,12 @@ CREATE VIEW events AS                                  -- for people with a SQLi
     FROM event JOIN branch ON branch.key = event.id >> 32;
 """
 
-MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {}
+
+def _add_namespaces(db: sqlite3.Connection) -> None:
+    format_1.add_namespaces(db, {name: _declaration(name) for name in format_1.TABLES})
+
+
+MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {1: _add_namespaces}
 """By older version: the statements that migrate to the next one, in a transaction. Version 1 is the first."""
 
 
@@ -185,10 +195,15 @@ def prepare(
         raise
 
 
-def make_tables(db: sqlite3.Connection) -> None:
-    """Create the tables, indexes and views of this version, in the caller's transaction."""
+def make_tables(db: sqlite3.Connection, version: int = VERSION) -> None:
+    """Create the tables, indexes and views of a version, in the caller's transaction."""
+    older = {_declaration(name): text for name, text in format_1.TABLES.items()} if version == 1 else {}
     for statement in _statements(_TABLES):
-        db.execute(statement)
+        db.execute(older.get(statement, statement))
+
+
+def _declaration(table: str) -> str:
+    return next(text for text in _statements(_TABLES) if text.lstrip().startswith(f"CREATE TABLE {table} ("))
 
 
 def _statements(script: str) -> list[str]:

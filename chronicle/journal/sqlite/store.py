@@ -68,7 +68,7 @@ class SqliteJournalStore(SqlJournalStore):
         NotFound: the journal does not exist, and ``create`` is false or ``read_only`` true. With ``read_only``, a
             journal without tables, which is being created, does not exist yet.
         Corrupt: the file is not a journal; or it is missing, and was watched.
-        UnsupportedFormat: the journal has a newer format; with ``read_only``, also an older one.
+        UnsupportedFormat: the journal has a newer format.
         Unavailable: the journal was not closed cleanly, and cannot be read on a read-only medium.
     """
 

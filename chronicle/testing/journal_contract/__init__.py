@@ -19,6 +19,7 @@ from chronicle.testing.journal_contract.events import EventContract
 from chronicle.testing.journal_contract.forks import ForkContract
 from chronicle.testing.journal_contract.inbox import InboxContract
 from chronicle.testing.journal_contract.leases import LeaseContract
+from chronicle.testing.journal_contract.namespaces import NamespaceContract
 from chronicle.testing.journal_contract.sessions import SessionContract
 from chronicle.testing.journal_contract.snapshots import SnapshotContract
 from chronicle.testing.journal_contract.writer import Writer
@@ -28,6 +29,7 @@ __all__ = ["JournalStoreContract", "Writer"]
 
 class JournalStoreContract(
     SessionContract,
+    NamespaceContract,
     EventContract,
     CommitContract,
     InboxContract,

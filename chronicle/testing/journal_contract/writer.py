@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.ids import EventId, IdSource, MessageId
 from chronicle.journal.chain import seal
-from chronicle.journal.records import Commit, Draft, Head, NewMessage
+from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Draft, Head, NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +33,9 @@ class Writer:
     epoch: int | None = None
 
     @classmethod
-    def on(cls, store: JournalStore, name: str = "hello/alice") -> Writer:
+    def on(cls, store: JournalStore, name: str = "hello/alice", namespace: str = DEFAULT_NAMESPACE) -> Writer:
         """Open, or make, the session of that name."""
-        session = store.ensure_session(name, IDS.session(NOW_MS), IDS.branch(NOW_MS), NOW_MS)
+        session = store.ensure_session(name, IDS.session(NOW_MS), IDS.branch(NOW_MS), NOW_MS, namespace)
         return cls(store, session, store.head(session.main_branch_id))
 
     def draft(self, event_type: str = "note", payload: Any = None, *, turn: int | None = None) -> Draft:

@@ -37,7 +37,7 @@ def export(
     if file.exists():
         raise InvalidInput(f"{file} exists already; name another file")
     with read_journal(home) as store, opened_blobs(home) as blobs:
-        manifest = export_agent(store, blobs, Address.parse(find_agent(store, agent).name), file)
+        manifest = export_agent(store, blobs, Address.of(find_agent(store, agent)), file)
     size = file.stat().st_size
     if json:
         counts = {"events": manifest.events, "blobs": manifest.blobs, "bytes": size}

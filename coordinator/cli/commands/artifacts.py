@@ -17,6 +17,7 @@ from coordinator.cli.lookup import split_moment
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
 from coordinator.cli.stores import opened_blobs, read_journal
 from coordinator.cli.terminal import table
+from podium.address import label
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -44,12 +45,12 @@ def artifacts(
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)
-        found = list_artifacts(store, blobs, Address.parse(session.name), turn)
+        found = list_artifacts(store, blobs, Address.of(session), turn)
     if json:
         write_json([_object(artifact) for artifact in found])
         return
     if not found:
-        say(f"{session.name} has no artifacts")
+        say(f"{label(session)} has no artifacts")
         return
     table(
         ("ARTIFACT", "TURN", "TIME", "SIZE", "TYPE", "NAME"),

@@ -43,7 +43,7 @@ def delete(
     from podium.history.delete import delete_agent  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:
-        address = Address.parse(find_agent(store, agent).name)
+        address = Address.of(find_agent(store, agent))
         if not yes:
             confirm(
                 f"Delete {address} permanently?",

@@ -54,7 +54,7 @@ def _moment(store: JournalStore, text: str) -> tuple[Address, int | None]:
     from podium.address import Address  # noqa: PLC0415
 
     session, turn = split_moment(store, text)
-    return Address.parse(session.name), turn
+    return Address.of(session), turn
 
 
 def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:

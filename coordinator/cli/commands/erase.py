@@ -37,7 +37,7 @@ def erase(
     from podium.history.erase import erase_messages  # noqa: PLC0415
 
     with opened_journal(home) as store:
-        address = Address.parse(find_agent(store, agent).name)
+        address = Address.of(find_agent(store, agent))
         if not yes:
             confirm(
                 f"Erase {len(set(events))} messages of {address} permanently?",

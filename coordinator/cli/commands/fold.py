@@ -52,7 +52,7 @@ def fold(
     except ValueError as error:
         raise InvalidInput(str(error)) from error
     with opened_journal(home) as store, opened_blobs(home) as blobs:
-        address = Address.parse(find_agent(store, agent).name)
+        address = Address.of(find_agent(store, agent))
         folded = fold_agent(store, blobs, address, retention, IdSource(), SystemClock().now_ms(), dry_run=dry_run)
     if json:
         _write_json(address, folded, retention)

@@ -34,8 +34,8 @@ def fork(
 
     with opened_journal(home) as store:
         session, turn = split_moment(store, moment)
-        source = Address.parse(session.name)
-        target = Address(source.agent_type, new_key)
+        source = Address.of(session)
+        target = Address(source.agent_type, new_key, source.tenant)
         forked = fork_agent(store, source, turn, target, IdSource(), SystemClock().now_ms())
     if json:
         write_json(

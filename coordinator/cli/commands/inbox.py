@@ -13,6 +13,7 @@ from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, Ho
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
 from coordinator.cli.terminal import table
+from podium.address import label
 
 if TYPE_CHECKING:
     from chronicle.ids import MessageId
@@ -42,10 +43,10 @@ def inbox(
         session = find_agent(store, agent)
         entries = list_inbox(store, blobs, session)
     if json:
-        write_json({"agent": session.name, "messages": [_object(entry) for entry in entries]})
+        write_json({"agent": label(session), "messages": [_object(entry) for entry in entries]})
         return
     if not entries:
-        say(f"no message waits for {session.name}, and none is parked")
+        say(f"no message waits for {label(session)}, and none is parked")
         return
     now_ms = SystemClock().now_ms()
     headings = ("POSITION", "MESSAGE", "STATUS", "TRIES", "CAME", "FROM", "TEXT", "LAST ERROR")
@@ -79,16 +80,16 @@ def retry(
         for chosen_id in chosen:
             retry_message(store, session, chosen_id)
         waiting = len(store.messages(session.session_id, MessageStatus.PENDING))
-    looks = bool(waiting and call_service(home, f"waking {session.name}", lambda client: client.poke(session.name)))
+    looks = bool(waiting and call_service(home, f"waking {label(session)}", lambda client: client.poke(label(session))))
     if json:
-        write_json({"agent": session.name, "retried": chosen, "now": looks})
+        write_json({"agent": label(session), "retried": chosen, "now": looks})
         return
     for chosen_id in chosen:
         write_line(chosen_id)
     if not waiting:
-        say(f"no message waits for {session.name}, and none is parked")
+        say(f"no message waits for {label(session)}, and none is parked")
     elif not looks:
-        say(f"handled at the next podium run for {session.name}")
+        say(f"handled at the next podium run for {label(session)}")
 
 
 def drop(
@@ -126,12 +127,12 @@ def _drop(home: Any, agent: str, message_id: MessageId) -> dict[str, Any]:
         except AgentAwake:
 
             async def cancel(client: Any) -> bool:
-                await client.cancel(session.name, message_id)
+                await client.cancel(label(session), message_id)
                 return True
 
-            if not call_service(home, f"asking {session.name} to cancel it", cancel):
+            if not call_service(home, f"asking {label(session)} to cancel it", cancel):
                 raise
-    return {"agent": session.name, "message_id": message_id}
+    return {"agent": label(session), "message_id": message_id}
 
 
 def text_of(body: bytes | None) -> str:

@@ -10,6 +10,7 @@ from chronicle.cli_kit.times import ago, iso
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
 from coordinator.cli.stores import empty_journal_problem, read_journal, service_alive
 from coordinator.cli.terminal import table
+from podium.address import label
 
 if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
@@ -87,7 +88,7 @@ def _row(store: JournalStore, session: Session, now_ms: int) -> AgentRow:
     last = store.find_event(head.event_id) if head.event_id else None
     lease = store.lease(session.session_id)
     return AgentRow(
-        agent=session.name,
+        agent=label(session),
         status="awake" if lease is not None and lease.expires_ms > now_ms else "asleep",
         turn=head.turn,
         version=head.seq,

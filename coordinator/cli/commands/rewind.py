@@ -49,7 +49,7 @@ def rewind(
     from podium.history.branching import plan_rewind  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:
-        address = Address.parse(find_agent(store, agent).name)
+        address = Address.of(find_agent(store, agent))
         made = None
         if dry_run:
             plan = plan_rewind(store, blobs, address, turn, only)

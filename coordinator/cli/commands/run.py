@@ -104,7 +104,7 @@ def _position(home: Home, address: Address) -> str:
 
     store = home.journal()
     try:
-        session = store.session(str(address))
+        session = store.session(address.name, address.tenant)
         head, waits = store.head(session.main_branch_id), store.pending(session.session_id, limit=1)
     except NotFound:
         return "new"

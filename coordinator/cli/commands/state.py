@@ -26,7 +26,7 @@ def state(
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)
-        record = read_agent(store, blobs, Address.parse(session.name), turn)
+        record = read_agent(store, blobs, Address.of(session), turn)
     if json:
         write_json(
             {

@@ -12,6 +12,7 @@ from coordinator.cli.exits import ExitCode
 from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
 from coordinator.cli.stores import empty_journal_problem, opened_blobs, opened_to_verify
+from podium.address import label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ def verify(
         verifier = Verifier(store, blobs)
         sessions = _sessions(store, agent, damage)
         for number, session in enumerate(sessions, start=1):
-            progress.show(f"checking {one_line(session.name)} ({number} of {len(sessions)})")
+            progress.show(f"checking {one_line(label(session))} ({number} of {len(sessions)})")
             check = _check(verifier, session, damage)
             checks.append(check)
             if not json:
@@ -103,7 +104,7 @@ def _check(verifier: Verifier, session: Session, damage: str | None) -> SessionC
         if damage is None:
             raise
         return SessionCheck(
-            str(session.name), 0, 0, f"it cannot be read: {error}"
+            label(session), 0, 0, f"it cannot be read: {error}"
         )  # Any error may follow from the damage.
 
 

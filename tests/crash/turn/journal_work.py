@@ -6,8 +6,9 @@ After each answered turn a line ``BRANCH:SEQ:HASH`` goes to the file ``acknowled
     python -m tests.crash.turn.journal_work log DIRECTORY TURNS LOG       with all writes in a log
     python -m tests.crash.turn.journal_work kills DIRECTORY TURNS         once for each write, ended right before it
     python -m tests.crash.turn.journal_work crowd DIRECTORY TURNS         the same, with other writers beside it
+    python -m tests.crash.turn.journal_work migration DIRECTORY 0 JOURNAL  once for each write of a migration of JOURNAL
 
-The last three need ``syscalls.c``, built and preloaded.
+The last four need ``syscalls.c``, built and preloaded.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import ctypes
 import os
 import random
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,6 +137,45 @@ def kill_before_each_write(directory: Path, turns: int) -> Iterator[int]:
             return
 
 
+def kill_before_each_write_of_a_migration(directory: Path, journal: Path) -> Iterator[int]:
+    """Migrate copies of a journal in forked processes, each killed one write later; yield the formats that are left."""
+    for stop in count(1):
+        home = directory / str(stop)
+        home.mkdir()
+        for file in journal.parent.glob("journal.db*"):
+            shutil.copy2(file, home)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                arm(home, stop)
+                SqliteJournalStore(home / "journal.db", watched=True).close()
+                code = 0
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert code in (0, 77), f"ended with {code} at write {stop}"
+        yield check_migrated(home)
+        shutil.rmtree(home)
+        if code == 0:
+            return
+
+
+def check_migrated(home: Path) -> int:
+    """Check that a journal is whole in whichever format it was left, and migrates; returns that format."""
+    with closing(SqliteJournalStore(home / "journal.db", read_only=True)) as store:
+        before = [(session, store.head(session.main_branch_id)) for session in store.sessions()]
+        assert len(before) == 2
+        assert all(verify_session(store, session).ok for session, _ in before)
+    with closing(sqlite3.connect(home / "journal.db")) as db:
+        left = int(db.execute("PRAGMA user_version").fetchone()[0])
+    with closing(SqliteJournalStore(home / "journal.db", watched=True)) as store:
+        assert [(session, store.head(session.main_branch_id)) for session in store.sessions()] == before
+        assert store.damage() is None
+        Writer.on(store, before[0][0].name, "acme").turns(1)
+    return left
+
+
 def crowd(directory: Path, turns: int) -> Iterator[int]:
     """Let processes write at the same time, the first of which dies at a later write each time; yield all's turns.
 
@@ -215,6 +257,8 @@ def main(mode: str, directory: Path, turns: int, log: str = "") -> None:
             work(directory, turns, seed=1)
         case "kills":
             print(*kill_before_each_write(directory, turns))
+        case "migration":
+            print(*kill_before_each_write_of_a_migration(directory, Path(log)))
         case "crowd":
             print(*crowd(directory, turns))
 

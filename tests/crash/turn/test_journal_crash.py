@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.turn.journal_work import check
+from tests.golden.homes import NAMES, extract
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="builds a small library with gcc"),
@@ -63,6 +64,15 @@ def test_killed_before_each_write(library: Path, tmp_path: Path) -> None:
     assert len(turns) > 100
     assert turns == sorted(turns)
     assert set(turns) == set(range(5))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_killed_before_each_write_of_a_migration(library: Path, tmp_path: Path, name: str) -> None:
+    journal = extract(name, tmp_path / "golden") / "home" / "journal.db"
+    left = end_of(start(library, "migration", tmp_path, "0", journal))
+    assert len(left) > 10
+    assert left == sorted(left)
+    assert set(left) == {1, 2}
 
 
 def test_killed_before_each_write_among_others(library: Path, tmp_path: Path) -> None:

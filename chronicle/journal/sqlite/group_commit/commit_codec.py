@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["from_bytes", "to_bytes"]
 
-_FORM: Final = 1
+_FORM: Final = 2
+"""2: messages of the outbox have a namespace."""
 _DIGEST, _HASH, _PAYLOAD = 8, 10, 11
 """Number of columns of an event's row."""
 

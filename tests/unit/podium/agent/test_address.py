@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.address import MAX_KEY_LENGTH, Address
+from chronicle.ids import BranchId, SessionId
+from chronicle.journal.records import Session
+from podium.address import MAX_KEY_LENGTH, Address, label
 from podium.errors import InvalidAddress
 
 
@@ -55,3 +57,56 @@ def test_workspace_ids_are_safe_file_names_and_differ(left: str, right: str) -> 
     assert all(part.isascii() and (part.isalnum() or part in "_-") for part in first.workspace_id)
     assert not first.workspace_id.startswith(".")
     assert (first.workspace_id == second.workspace_id) == (left == right)
+
+
+# -- tenants -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("hello/alice", ("default", "hello", "alice")),
+        ("default:hello/alice", ("default", "hello", "alice")),
+        ("acme:hello/alice", ("acme", "hello", "alice")),
+        ("hello/a:b", ("default", "hello", "a:b")),
+        ("acme:hello/other:hello", ("acme", "hello", "other:hello")),
+    ],
+)
+def test_a_tenant_comes_before_the_type(text: str, parts: tuple[str, str, str]) -> None:
+    address = Address.parse(text)
+    assert (address.tenant, address.agent_type, address.key) == parts
+    assert Address.parse(str(address)) == address
+    assert Address.parse(address.name, address.tenant) == address
+
+
+def test_an_address_without_a_tenant_gets_the_given_one() -> None:
+    assert str(Address.parse("hello/alice", "acme")) == "acme:hello/alice"
+    assert str(Address.parse("default:hello/alice", "acme")) == "hello/alice"
+
+
+@pytest.mark.parametrize("tenant", ["", "Acme", "a b", "a/b", "a:b", "-a", "_a", "é", "a" * 64, "a.b", "..", "a\n"])
+def test_unusable_tenants_are_refused(tenant: str) -> None:
+    with pytest.raises(InvalidAddress, match="tenant"):
+        Address("hello", "alice", tenant)
+
+
+@pytest.mark.parametrize("text", [":hello/alice", "a:b:hello/alice", "Acme:hello/alice"])
+def test_texts_with_unusable_tenants_are_refused(text: str) -> None:
+    with pytest.raises(InvalidAddress, match="tenant"):
+        Address.parse(text)
+
+
+def test_agents_of_the_default_tenant_keep_their_workspaces() -> None:
+    assert Address("hello", "alice").workspace_id == "hello-alice-5319432e1af08d09"
+    assert Address("a-", "-b_c é").workspace_id == "a-b_c-1e9f8ab495f4ec17"
+    acme = Address("hello", "alice", "acme")
+    assert acme.workspace_id.startswith("acme-hello-alice-")
+    assert acme.workspace_id != Address("acme-hello", "alice").workspace_id
+
+
+def test_an_address_of_a_session() -> None:
+    session = Session(SessionId("ses_1"), "hello/alice", BranchId("br_1"), 1, "acme")
+    assert Address.of(session) == Address("hello", "alice", "acme")
+    assert label(session) == "acme:hello/alice"
+    with pytest.raises(InvalidAddress, match="not an agent's"):
+        Address.of(Session(SessionId("ses_1"), "imported:br_1", BranchId("br_1"), 1))

@@ -52,6 +52,23 @@ async def test_what_a_turn_sends_is_delivered_once() -> None:
         assert heard["sender"] == "echo/a"
 
 
+async def test_messages_stay_in_the_tenant_of_the_sender() -> None:
+    store = MemoryJournalStore()
+    async with (
+        AgentHarness(Echo, "a", store=store, tenant="acme") as first,
+        AgentHarness(Echo, "b", store=store, tenant="acme") as second,
+        AgentHarness(Echo, "b", store=store) as stranger,
+    ):
+        await first.send({"text": "go", "to": ["echo/b", "acme:echo/b"]})
+        assert deliver_outbox(store, _IDS, _NOW) == [Address("echo", "b", "acme")]
+        await second.send({"text": "mine"})
+        await stranger.send({"text": "mine"})
+        assert second.state["heard"] == ["from a", "from a", "mine"]
+        assert stranger.state["heard"] == ["mine"]
+        assert second.events("user_message")[0][1]["sender"] == "acme:echo/a"
+    assert not store.outbox()
+
+
 class Asking(BaseAgent):
     """Notes who each of its hooks runs for."""
 
@@ -141,7 +158,12 @@ async def test_unusable_receivers_and_messages_are_refused() -> None:
 
     class Clumsy(Echo):
         async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-            for target, body in (("nobody", {}), ("echo/b", "text"), ("echo/b", {"x": float("nan")})):
+            for target, body in (
+                ("nobody", {}),
+                ("acme:echo/b", {}),
+                ("echo/b", "text"),
+                ("echo/b", {"x": float("nan")}),
+            ):
                 try:
                     await ctx.tell(target, body)  # type: ignore[arg-type]
                 except (InvalidAddress, InvalidInput) as error:
@@ -149,5 +171,5 @@ async def test_unusable_receivers_and_messages_are_refused() -> None:
 
     async with AgentHarness(Clumsy, "a") as agent:
         await agent.send({"text": "go"})
-        assert [type(error) for error in caught] == [InvalidAddress, InvalidInput, InvalidInput]
+        assert [type(error) for error in caught] == [InvalidAddress, InvalidAddress, InvalidInput, InvalidInput]
         assert not agent.store.outbox()
