@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.canonical import JsonObject
 from chronicle.errors import Conflict, InvalidInput
 from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
@@ -40,7 +41,7 @@ def store() -> MemoryJournalStore:
 
 def make(store: MemoryJournalStore, address: Address, state: str) -> None:
     session = store.ensure_session(address.name, IDS.session(1), IDS.branch(1), 1, address.tenant)
-    payload = {"agent": str(address), "state": {"text": state}, "entity_type": "S", "version": 1}
+    payload: JsonObject = {"agent": str(address), "state": {"text": state}, "entity_type": "S", "version": 1}
     head = store.head(session.main_branch_id)
     store.commit(
         Commit(session.session_id, head, seal(head, [Draft(IDS.event(1), AGENT_CREATED, payload, 0, 1)]), None)
