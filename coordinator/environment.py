@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "HOST_VARIABLE",
+    "add_variables",
     "disable_ray_usage_statistics",
     "environment_without_host_variable",
     "has_ray_address",
@@ -26,6 +30,12 @@ HOST_VARIABLE: Final = "PODIUM_HOST"
 def home_directory() -> Path:
     """Return the home directory that ``PODIUM_HOME`` names, by default ``.podium``."""
     return Path(os.environ.get("PODIUM_HOME") or ".podium")
+
+
+def add_variables(variables: Mapping[str, str]) -> None:
+    """Set variables in this process and its future children, unless they are set."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
 
 
 def has_ray_address() -> bool:

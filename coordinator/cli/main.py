@@ -22,6 +22,7 @@ from coordinator.cli.commands import (
     history,
     inbox,
     log,
+    new,
     passivate,
     ps,
     rewind,
@@ -44,6 +45,7 @@ app = new_app(
     "podium", "Stateful AI agents: durable state, versioned files, one atomic commit per turn.", EXITS.help_text()
 )
 COMMANDS: Final[dict[str, Callable[..., Any]]] = {
+    "new": new.new,
     "run": run.run,
     "ps": ps.ps,
     "log": log.log,

@@ -25,15 +25,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.errors import InvalidInput, NotFound
 from coordinator.registry.env_file import read_env_file
-from podium.state.errors import InvalidValue
-from podium.state.plain_json import plain_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chronicle.canonical import JsonObject
 
-__all__ = ["PROJECT_FILE", "Project", "find_project", "load_project"]
+__all__ = ["PROJECT_FILE", "Project", "find_project", "home_of_project", "load_project"]
 
 PROJECT_FILE: Final = "podium.toml"
 _PYPROJECT: Final = "pyproject.toml"
@@ -111,6 +109,25 @@ def load_project(file: Path | None = None) -> Project:
     return _Reader(path).read()
 
 
+def home_of_project() -> Path | None:
+    """Return the home that the project of the working directory names; ``None`` outside of a project.
+
+    It reads nothing else of the file.
+
+    Raises:
+        InvalidInput: the file cannot be read, or two files are there.
+    """
+    file = find_project()
+    if file is None:
+        return None
+    content = _read_toml(file)
+    table = content.get("tool", {}).get("podium", {}) if file.name == _PYPROJECT else content
+    settings = table.get("settings", {})
+    name = settings.get("home", _DEFAULT_HOME) if isinstance(settings, dict) else _DEFAULT_HOME
+    home = Path(name if isinstance(name, str) else _DEFAULT_HOME).expanduser()
+    return home if file.parent == Path.cwd() else file.parent / home
+
+
 class _Reader:
     """Reads one file; each message begins with the file and the key."""
 
@@ -168,6 +185,9 @@ class _Reader:
         return tuple(specs)
 
     def _config(self, table: dict[str, Any]) -> dict[str, JsonObject]:
+        from podium.state.errors import InvalidValue  # noqa: PLC0415  these bring pydantic along, which is slow to import
+        from podium.state.plain_json import plain_json  # noqa: PLC0415
+
         configs = self._subtable(table, "config", "[config.TYPE]")
         checked: dict[str, JsonObject] = {}
         for agent_type, config in configs.items():
